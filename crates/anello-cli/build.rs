@@ -3,14 +3,14 @@
 //! It sets two environment variables for the compiler:
 //!
 //! - `ANELLO_BUILD_COMMIT`: the last commit that changed a source file of the binary, abbreviated to 12 digits, with
-//!   "+changes" if the working tree differs from it. For a published crate, the commit it was published from.
-//!   "unknown: " and the reason if the commit cannot be determined. The commit is part of the binary, so commits that
-//!   change only documents or tests must not change it: identical sources must give identical binaries.
+//!   "+changes" if the working tree differs from it. For a published crate, the commit it was published from. If the
+//!   commit cannot be determined, "unknown: " and the reason. The commit is part of the binary, so commits that change
+//!   only documents or tests must not change it: identical sources must give identical binaries.
 //! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. Reports publish this text, so absolute
 //!   paths in the flags are reduced to their last component.
 //!
-//! Cargo runs the script again when another commit is checked out or a source file of the binary changes. No failure in
-//! this script fails the build.
+//! Cargo reruns the script when another commit is checked out or a source file of the binary changes. Errors in this
+//! script never fail the build.
 
 use std::env;
 use std::fs;
@@ -20,7 +20,8 @@ use std::process::{Command, Output, Stdio};
 /// Directories of a crate whose files are not compiled into the binary.
 const NON_PROGRAM_DIRECTORIES: [&str; 3] = ["tests", "examples", "benches"];
 
-/// Environment variables with compiler flags: the one that users set, and the one that Cargo passes to build scripts.
+/// Environment variables that contain compiler flags: the one set by users, and the one that Cargo passes to build
+/// scripts.
 const FLAGS: [&str; 2] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
 /// Path of this crate's manifest in the anello repository.
@@ -68,7 +69,7 @@ pub fn source_paths(workspace: &Path) -> Vec<PathBuf> {
     let crates = children(&workspace.join("crates"));
     let mut source_paths: Vec<PathBuf> =
         crates.iter().flat_map(|directory| children(directory)).filter(in_program).collect();
-    // Cargo would run this script in every build if a listed path did not exist.
+    // If a listed path did not exist, Cargo would rerun this script in every build.
     let workspace_files = ["Cargo.toml", "Cargo.lock"].map(|name| workspace.join(name));
     source_paths.extend(workspace_files.into_iter().filter(|path| path.exists()));
     source_paths.sort();
@@ -82,7 +83,7 @@ pub fn source_paths(workspace: &Path) -> Vec<PathBuf> {
 /// Returns the reason if the commit is unknown.
 pub fn commit(workspace: &Path, source_paths: &[PathBuf]) -> Result<String, &'static str> {
     check_own_repository(workspace)?;
-    // Absolute paths, because git resolves relative ones against its working directory.
+    // Absolute paths, because git resolves relative paths against its working directory.
     let paths: Vec<PathBuf> =
         source_paths.iter().filter_map(|source| fs::canonicalize(source).ok()).collect();
     let last = ["log", "-1", "--no-show-signature", "--abbrev=12", "--format=%h", "HEAD", "--"];
@@ -95,8 +96,8 @@ pub fn commit(workspace: &Path, source_paths: &[PathBuf]) -> Result<String, &'st
     }
 }
 
-/// Checks that the workspace is the top level of a git repository that tracks this crate. The sources can also lie
-/// inside an unrelated repository, such as one of a home directory or of a project that vendors them.
+/// Checks that the workspace is the top level of a git repository that tracks this crate. The sources can also be
+/// inside an unrelated repository, such as one for a home directory or for a project that vendors them.
 fn check_own_repository(workspace: &Path) -> Result<(), &'static str> {
     let rev_parse = output(&mut git(workspace, &["rev-parse", "--show-toplevel"])).ok_or(NO_GIT)?;
     if !rev_parse.status.success() {
@@ -109,8 +110,8 @@ fn check_own_repository(workspace: &Path) -> Result<(), &'static str> {
     if is_top && tracked() { Ok(()) } else { Err(NOT_OWN_REPOSITORY) }
 }
 
-/// Returns the commit that this crate was published from, with "+changes" if files differed from it. `cargo publish`
-/// records it in `.cargo_vcs_info.json`.
+/// Returns the commit that this crate was published from, with "+changes" if the published files differed from it.
+/// `cargo publish` records it in `.cargo_vcs_info.json`.
 pub fn published_commit(crate_directory: &Path) -> Option<String> {
     let text = fs::read_to_string(crate_directory.join(".cargo_vcs_info.json")).ok()?;
     let value_of = |name: &str| text.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.trim_start());
@@ -121,8 +122,8 @@ pub fn published_commit(crate_directory: &Path) -> Option<String> {
 }
 
 /// Returns the files that change when another commit is checked out: HEAD, the file of the current branch, and the
-/// packed refs. A packed branch has no file until the next commit; its directory is returned instead, because
-/// creating the file changes it. Returns nothing if the workspace has no repository of its own.
+/// packed refs. A packed branch has no file until the next commit; its directory is returned instead, because creating
+/// the file modifies the directory. Returns an empty list if the workspace has no repository of its own.
 pub fn commit_state_files(workspace: &Path) -> Vec<PathBuf> {
     if check_own_repository(workspace).is_err() {
         return Vec::new();
@@ -148,8 +149,8 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
     words.join(", ")
 }
 
-/// Reduces every absolute path in Cargo's encoded flags to its last component, because user names and directory layouts
-/// of the build machine must not be published.
+/// Reduces every absolute path in Cargo's encoded flags to its last component, because user names on the build machine
+/// and its directory layout must not be published.
 fn strip_machine_paths(flags: &str) -> String {
     // A space can be part of a path. A space before a dash or a slash is treated as a separator.
     let flags = flags.replace(" -", "\u{1f}-").replace(" /", "\u{1f}/");
@@ -167,7 +168,7 @@ fn strip_machine_paths(flags: &str) -> String {
 }
 
 /// Returns whether a slash after `prefix` starts an absolute path. A slash after a path component does not; a slash
-/// after an option joined to its path, such as `-L` or `-isystem`, does.
+/// directly after an option, such as `-L` or `-isystem`, does.
 fn is_path_start(prefix: &str) -> bool {
     let is_option = prefix.strip_prefix('-').is_some_and(|name| {
         name.chars().count() == 1 || name.chars().all(|letter| letter.is_ascii_lowercase())
@@ -180,11 +181,11 @@ fn is_path_start(prefix: &str) -> bool {
 fn git(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("--no-optional-locks").args(arguments).current_dir(directory);
-    // Git sets these when it runs hooks; they may name another repository.
+    // Git sets these variables when it runs hooks; they may refer to another repository.
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(variable);
     }
-    // The script looks for an English error message.
+    // The script matches an English error message.
     command.env("LC_ALL", "C");
     command
 }

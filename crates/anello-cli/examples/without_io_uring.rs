@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The command and all its child processes inherit the filter. No container or tracer is needed, and other system calls
-//! are not slowed down. The filter requires `no_new_privs`: set-user-ID programs that the command starts gain no
+//! are not slowed down. The filter requires `no_new_privs`, so set-user-ID programs that the command starts gain no
 //! privileges.
 
 #![forbid(unsafe_code)]

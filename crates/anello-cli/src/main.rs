@@ -81,15 +81,15 @@ fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    // Colours only on a terminal, and not if NO_COLOR is set (no-color.org).
+    // Colours are used only on a terminal, and not if NO_COLOR is set (no-color.org).
     let is_coloured =
         io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = log.with_ansi(is_coloured);
-    // Reporting a failed write of a log line would panic if standard error is closed.
+    // If standard error is closed, reporting that a log line could not be written would panic.
     log.log_internal_errors(false).init();
 }
 
-/// Tests of the whole command line.
+/// Tests for the whole command line.
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Tests of `anello bare` as a child process: the ready line, an echoed message, and error messages.
+//! Tests for `anello bare`, run as a child process: the ready line, an echoed message, and error messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -130,7 +130,7 @@ fn options_preset_compares_variants_with_their_baselines() {
         let contender = config.contenders.iter().find(|contender| contender.arguments == words);
         contender.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
     };
-    // The preset omits this variant: it does not use the worker threads, so sharing them has no effect.
+    // The preset omits this variant because it does not use the worker threads, so sharing them has no effect.
     let is_in_preset = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
     for variant in anello_bare::variants().iter().filter(is_in_preset) {
         let base = anello_bare::variants().iter().find(|base| base.name == variant.baseline);

@@ -1,4 +1,4 @@
-//! Tests of the build script: the source commit, the build tools, and the output of `anello --version`.
+//! Tests for the build script: the source commit, the build tools, and the output of `anello --version`.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ mod git;
 
 const MAIN: &str = "crates/anello-cli/src/main.rs";
 
-/// Creates a git repository with a workspace of one crate. Returns `None` if git is not installed.
+/// Creates a git repository containing a workspace with one crate. Returns `None` if git is not installed.
 fn repository() -> Option<tempfile::TempDir> {
     let root = git::is_here().then(tempfile::tempdir)?.unwrap();
     for file in ["Cargo.toml", "Cargo.lock", "README.md", MAIN] {
@@ -43,7 +43,7 @@ fn commit(root: &Path) -> Result<String, &'static str> {
     build::commit(root, &build::source_paths(root))
 }
 
-/// Asserts that the commit of a workspace is unknown for this reason, and that it has no state files to watch.
+/// Asserts that the commit of a workspace is unknown for this reason, and that there are no git state files to watch.
 fn assert_unknown(root: &Path, expected: &str) {
     let reason = commit(root).unwrap_err();
     assert!(reason.contains(expected), "{reason}");
@@ -74,7 +74,7 @@ fn only_changed_sources_set_changes_suffix() {
     assert!(commit(root).is_ok(), "a missing file is not an error");
 }
 
-/// The commit is part of the binary, so a changed commit would change the hash of the binary.
+/// The commit is part of the binary, so a changed commit would change the binary's hash.
 #[test]
 fn reported_commit_ignores_unrelated_files() {
     let Some(root) = repository() else { return };

@@ -1,4 +1,4 @@
-//! Tests of `anello doctor` as a child process, including with io_uring unavailable.
+//! Tests for `anello doctor`, run as a child process, including with io_uring unavailable.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ fn doctor(arguments: &[&str]) -> Command {
 }
 
 /// Runs the command under strace, which makes `io_uring_setup(2)` fail with this error. Returns `None` if strace is not
-/// installed or is not permitted to trace.
+/// installed or not permitted to trace.
 fn doctor_refused(error: &str, arguments: &[&str]) -> Option<Output> {
     let works = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -50,7 +50,7 @@ fn report_has_all_sections_and_fits_100_columns() {
     {
         assert!(text.contains(word), "{word} is not in:\n{text}");
     }
-    // Only lines with commands may be longer, because users copy them.
+    // Only lines that contain commands may be longer, because users copy them.
     let is_command = |line: &str| line.starts_with("          ");
     assert!(text.lines().all(|line| line.chars().count() <= 100 || is_command(line)), "{text}");
 }

@@ -1,5 +1,5 @@
-//! Tests of the documents: every command line runs, every TOML and JSON example is accepted, every flag and every linked
-//! file exists. The Rust examples are doctests of the crate `anello`.
+//! Tests for the documents: every command line runs, every TOML and JSON example is accepted, and every flag and every
+//! linked file exists. The Rust examples are doctests of the crate `anello`.
 
 mod served;
 
@@ -20,7 +20,7 @@ struct Document {
     text: String,
 }
 
-/// A code block: its language, and its lines. The language of an indented block is empty.
+/// A code block: its language and its lines. The language of an indented block is empty.
 #[derive(Default)]
 struct Block {
     language: String,
@@ -56,7 +56,7 @@ fn documents() -> Vec<Document> {
 }
 
 impl Document {
-    /// Returns the fenced code blocks, the indented ones, and the text without the fenced ones.
+    /// Returns the fenced code blocks, the indented code blocks, and the text without the fenced blocks.
     fn blocks(&self) -> (Vec<Block>, Vec<Block>, String) {
         let (mut fenced, mut indented, mut text) = (Vec::new(), Vec::new(), String::new());
         let mut open: Option<Block> = None;
@@ -94,7 +94,7 @@ impl Document {
         blocks.map(|block| block.lines.join("\n")).collect()
     }
 
-    /// Returns the command lines of `anello` in code blocks, in unit files, and in code spans without placeholders.
+    /// Returns the `anello` command lines in code blocks, in unit files, and in code spans without placeholders.
     fn command_lines(&self) -> Vec<String> {
         let (fenced, indented, _) = self.blocks();
         let mut lines = Vec::new();
@@ -140,7 +140,7 @@ fn split_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Starts a word unless one is in progress.
+/// Starts a word unless one has already been started.
 fn extend(words: &mut Vec<String>, in_word: bool) -> bool {
     if !in_word {
         words.push(String::new());
@@ -148,7 +148,7 @@ fn extend(words: &mut Vec<String>, in_word: bool) -> bool {
     true
 }
 
-/// A command line of `anello`: environment variables and arguments.
+/// An `anello` command line: environment variables and arguments.
 struct Invocation {
     variables: Vec<(String, String)>,
     words: Vec<String>,
@@ -205,11 +205,11 @@ impl Drop for Server {
     }
 }
 
-/// A directory with the files that the examples name, and the servers that the examples put under load.
+/// A directory with the files used in the examples, and the servers on which the examples generate load.
 struct Fixture {
     directory: TempDir,
     servers: Vec<Server>,
-    /// Parts of the examples and their replacements in the tests. The first one that matches a word applies.
+    /// Parts of the examples and their replacements in the tests. The first entry that matches a word applies.
     replacements: Vec<(String, String)>,
 }
 
@@ -335,7 +335,7 @@ impl Fixture {
                 let errors = errors_of(&output);
                 if errors.contains("missing.json") { Ok(()) } else { Err(errors) }
             }
-            // Without compilers, nothing can be built.
+            // Without a compiler, nothing can be built.
             ["lab", "peers", "build", ..] => {
                 let output = with(&[]).env("PATH", "").output().expect("anello");
                 if output.status.code() == Some(2) { Err(errors_of(&output)) } else { Ok(()) }
@@ -394,7 +394,7 @@ fn command_lines_run() {
     assert!(run >= 50, "only {run} command lines found");
 }
 
-/// Returns the output of `--help` of a command and all its subcommands.
+/// Returns the `--help` output of a command and all its subcommands.
 fn help(path: &[&str]) -> String {
     let output = anello(Path::new(".")).args(path).arg("--help").output().expect("anello");
     let text = String::from_utf8(output.stdout).expect("UTF-8");

@@ -1,4 +1,4 @@
-//! Tests of `anello echo` as a child process: listening, replies and shutdown.
+//! Tests for `anello echo`, run as a child process: listening, replies and shutdown.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -198,7 +198,7 @@ fn responses_have_configured_size() {
             let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
             let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
             let mut client = server.tcp();
-            // First, single requests, each in two parts; then pipelined requests, the last of which is incomplete.
+            // First, single requests, each sent in two parts; then pipelined requests, the last of which is incomplete.
             for round in 0..3 {
                 let message = &pattern(request + round)[round..];
                 let (first, second) = message.split_at(request / 2);
@@ -241,8 +241,8 @@ fn sizes_must_be_given_together_and_nonzero() {
     }
 }
 
-/// The client sends requests without reading responses. The server must stop reading, and its memory usage must stay
-/// low.
+/// The client sends requests without reading the responses. The server must stop reading, and its memory usage must
+/// stay low.
 #[test]
 fn unread_responses_apply_backpressure() {
     for driver in ["epoll", "auto"] {
@@ -315,7 +315,7 @@ fn closed_output_pipes_do_not_stop_server() {
         assert!(server.child.try_wait().unwrap().is_none(), "the server has exited");
         thread::sleep(Duration::from_millis(5));
     }
-    // The socket file exists shortly before the socket listens.
+    // The socket file exists for a short time before the socket is listening.
     let mut client = loop {
         match UnixStream::connect(socket_path(&directory)) {
             Ok(client) => break client,

@@ -1,4 +1,4 @@
-//! Configuration files and `--check` of `anello http`, and the metrics of its cache.
+//! Tests for configuration files and `--check` of `anello http`, and the metrics of its cache.
 
 mod served;
 
@@ -44,7 +44,7 @@ fn problems(config: &str, arguments: &[&str]) -> Vec<String> {
     problems.map(|line| line.strip_prefix("anello: ").expect("problem").to_owned()).collect()
 }
 
-/// Returns the settings that a check of this configuration file with these arguments prints.
+/// Returns the settings printed by a check of this configuration file with these arguments.
 fn settings(config: &str, arguments: &[&str]) -> Vec<String> {
     let working_directory = working_directory(config);
     for directory in ["a", "b", "-c", "-public"] {
@@ -124,7 +124,7 @@ send-timeout = "30s"
         "sqpoll = 100",
     ];
     assert_eq!(settings(file, &[]), expected);
-    // The settings are themselves a file with the same settings.
+    // The printed settings are themselves a configuration file that results in the same settings.
     assert_eq!(settings(&expected.join("\n"), &[]), expected);
 }
 
@@ -143,7 +143,7 @@ fn command_line_overrides_file() {
     ];
     assert_eq!(settings(file, &given), expected);
     assert_eq!(settings(file, &["--", "-c"])[0], "directory = \"-c\"");
-    // The same holds if the value on the command line is the default.
+    // The same applies if the value on the command line is the default.
     let file = "directory = \"a\"\ndriver = \"epoll\"";
     assert_eq!(settings(file, &["--driver", "auto"]), ["directory = \"a\""]);
 }
@@ -296,7 +296,7 @@ fn successful_check_prints_settings_and_creates_nothing() {
     let working_directory = working_directory(
         "directory = \"public\"\nlisting = true\naccess-log = \"access.log\"\nbody-timeout = \"10s\"\n",
     );
-    // The check does not bind the address, so it can be in use.
+    // The check does not bind the address, so the address may be in use.
     let used_port = TcpListener::bind("127.0.0.1:0").expect("bind port");
     let address = used_port.local_addr().expect("local address").to_string();
     let arguments = ["--addr", &address, "--spa-fallback", "404.html", "--driver", "epoll"];
@@ -308,7 +308,7 @@ fn successful_check_prints_settings_and_creates_nothing() {
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
     assert_eq!(text(&output.stdout), expected);
     assert!(!working_directory.path().join("access.log").exists());
-    // The output is a configuration file with the same settings.
+    // The output is a configuration file that results in the same settings.
     fs::write(working_directory.path().join("site.toml"), &output.stdout).expect("write file");
     assert_eq!(text(&check(working_directory.path(), &[]).stdout), expected);
     let socket = check(working_directory.path(), &["--addr", "unix:socket"]);

@@ -1,5 +1,4 @@
-//! `anello http` under floods of clients: memory and descriptors per client, and service for other clients during the
-//! flood.
+//! Tests for `anello http` during client floods: memory and descriptors per client, and service for other clients.
 //!
 //! The tests run one at a time, because they share the descriptors and ports of the machine.
 
@@ -119,7 +118,7 @@ fn fault_18_slow_request_heads_time_out() {
         let base = server.descriptors();
         let address = server.ready_value("addr").to_owned();
         let mut dripping: Vec<_> = (0..count).map(|number| connect(&address, number)).collect();
-        // On a slow machine, the first connections may already be closed.
+        // On a slow machine, the first connections may already have been closed.
         dripping.retain_mut(|stream| stream.write_all(b"GET / HTTP/1.1\r\nSlow: ").is_ok());
         wait_until(|| {
             dripping.retain_mut(|stream| !is_closed(stream) && stream.write_all(b"x").is_ok());
@@ -134,7 +133,7 @@ fn fault_18_slow_request_heads_time_out() {
 
 const DOWNLOADS: usize = 500;
 
-/// Maximum memory per client that reads nothing: send queue, read-ahead, and the same amount again.
+/// Maximum memory per client that does not read anything: send queue, read-ahead, and the same amount again.
 const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
 /// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and the
@@ -201,7 +200,7 @@ fn fault_20_unread_downloads_use_bounded_memory() {
     }
 }
 
-/// Maximum memory of the server per idle connection.
+/// Maximum server memory per idle connection.
 const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
@@ -213,7 +212,7 @@ fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
     for driver in drivers() {
         let document_root = document_root();
         let common = ["--addr", "127.0.0.1:0", "--driver", driver];
-        // No connection times out while memory and the connection limit are checked.
+        // Ensures that no connection times out while memory and the connection limit are being checked.
         let long_timeouts = ["--keep-alive-timeout", "1h", "--max-connections", &max_connections];
         let server = Served::start(document_root.path(), &[&common[..], &long_timeouts].concat());
         let address = server.ready_value("addr").to_owned();
@@ -288,8 +287,8 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
             holder.write_all(request(true).as_bytes()).expect("send request");
             read_until(holder, BODY.as_bytes());
         }
-        // Per worker: rejected connections, one being accepted, one being closed, and those accepted for it by other
-        // workers.
+        // Per worker: rejected connections, one connection being accepted, one being closed, and the connections that
+        // other workers have accepted for it.
         let bound = base + limit + workers * (REFUSALS_PER_WORKER + 2 + TRANSFERS_PER_WORKER);
         let mut peak = 0;
         let silent: Vec<_> = (0..count)
@@ -316,7 +315,7 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
         for client in silent.iter().step_by(100) {
             assert!(read_until(client, b"later\n").starts_with(b"HTTP/1.1 503 "), "{driver}");
         }
-        // They stay connected but use no slot.
+        // The silent clients stay connected but use no slot.
         drop(holders);
         wait_until(|| send_request() == "HTTP/1.1 200");
         for _ in 0..100 {
@@ -330,7 +329,7 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
 /// Number of clients that request a large file over TLS and do not read it.
 const STALLED: usize = 100;
 
-/// Maximum memory of the server per stalled client, in KiB.
+/// Maximum server memory per stalled client, in KiB.
 const MAX_STALLED_KIB: usize = 128;
 
 #[test]
@@ -358,7 +357,7 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
         for client in &mut clients {
             client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
         }
-        // If the kernel buffers more later, the test is less strict but does not fail.
+        // If a later kernel buffers more, the test is less strict but does not fail.
         let last = server.settled_resident_bytes();
         let per_client = last.saturating_sub(before) / STALLED / 1024;
         eprintln!("{driver}: {per_client} KiB per stalled client");

@@ -1,4 +1,4 @@
-//! Socket acquisition of `anello http`: socket activation by a service manager, and handover between servers.
+//! Tests for socket acquisition in `anello http`: socket activation by a service manager, and handover between servers.
 
 mod served;
 
@@ -29,7 +29,8 @@ struct Load {
 }
 
 impl Load {
-    /// Starts the clients. Even-numbered ones keep their connections alive; the others open a connection per request.
+    /// Starts the clients. Even-numbered clients keep their connections alive; the others open a connection for each
+    /// request.
     fn start(address: &str, clients: usize) -> Self {
         let (stop, response_count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let clients = (0..clients).map(|client| {
@@ -39,7 +40,8 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = connect(&address);
                     let keep_alive = client % 2 == 0;
-                    // Sends requests until the server announces the close. An unannounced close is a failed request.
+                    // Sends requests until the server announces that it will close the connection. If it closes the
+                    // connection without announcing that, the request has failed.
                     while send_request(&mut stream, keep_alive) {
                         response_count.fetch_add(1, Ordering::Relaxed);
                         if stop.load(Ordering::Relaxed) {
@@ -54,7 +56,7 @@ impl Load {
         Self { stop, response_count, clients }
     }
 
-    /// Waits for this many further responses.
+    /// Waits until this many further responses have arrived.
     fn assert_still_serving(&self, count: usize) {
         let previous = self.response_count.load(Ordering::Relaxed);
         served::wait_until(|| {
@@ -92,7 +94,7 @@ fn start(document_root: &Path, address: &str, handover: &Path, arguments: &[&str
     Served::start(document_root, &[&common, arguments].concat())
 }
 
-/// Reads the messages of the server up to the end of the socket list.
+/// Reads the server's messages up to the end of the socket list.
 fn read_offer(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b".") {
@@ -129,7 +131,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
         let arguments = ["--driver", driver, "--cores", cores, "--metrics-addr", &metrics];
         let next = start(files.path(), &address, &handover, &arguments);
         assert_eq!((next.ready_value("addr"), next.ready_value("metrics")), (&*address, &*metrics));
-        // The old server exits by itself while requests are sent.
+        // The old server exits by itself while requests are being sent.
         server.wait_exit();
         server = next;
         load.assert_still_serving(100);
@@ -260,7 +262,7 @@ fn fault_38_concurrent_first_starts_are_serialized() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    // All servers wait for the start lock held by the test, as they would wait for one another.
+    // All servers wait for the start lock, which the test holds, as they would wait for one another.
     let lock = File::create(test_directory.path().join("handover.lock")).expect("create file");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("lock file");
     let start_threads: Vec<JoinHandle<Served>> = (0..3)
@@ -298,12 +300,12 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
         let mut successor = connect_successor();
         assert!(read_offer(&mut successor).starts_with(b"anello handover 1\nsd"));
         server.stop();
-        // The successor has the sockets and would serve from now on.
+        // The successor has received the sockets and would start serving now.
         assert!(handover.exists() && socket.exists());
         for file in [&handover, &socket] {
             fs::remove_file(file).expect("remove file");
         }
-        // After an aborted handover, the files belong to the server again.
+        // After an aborted handover, the server owns the files again.
         let server = start(files.path(), &address, &handover, &["--driver", driver]);
         let mut successor = connect_successor();
         read_offer(&mut successor);
@@ -400,7 +402,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
             let server =
                 Served::start(files.path(), &["--addr", "127.0.0.1:0", "--driver", driver, "--cores", cores]);
             let address = server.ready_value("addr").to_owned();
-            // While the process is stopped, the kernel completes handshakes and no connection is accepted.
+            // While the process is stopped, the kernel completes handshakes but no connection is accepted.
             server.signal(Signal::STOP);
             let queued_client: Vec<TcpStream> = (0..40).map(|_| connect_and_request(&address)).collect();
             server.signal(Signal::TERM);
@@ -476,8 +478,8 @@ fn ready_line_contains_sockets_and_distribution() {
     assert_eq!(server.ready_value("sockets"), server.ready_value("workers"));
 }
 
-/// This also works inside the sandbox: of two workers with a socket each, the second one serves half of the first one's
-/// connections.
+/// This also works inside the sandbox. There are two workers with one socket each; the second worker serves half of the
+/// first worker's connections.
 #[test]
 fn transferred_connections_are_served() {
     let files = document_root();

@@ -1,4 +1,5 @@
-//! `/health` responds while clients of `/metrics` stall, and its body for a draining server is unambiguous.
+//! Tests that `/health` responds while `/metrics` clients are stalled, and that its body is unambiguous for a draining
+//! server.
 
 mod served;
 
@@ -31,7 +32,7 @@ fn stall(address: &str, number: usize) -> TcpStream {
         // No request.
         0 => b"",
         1 => b"GET /metrics HTTP/1.1\r\nHost: h\r\nSlow",
-        // Many pipelined requests, whose responses are not read.
+        // Many pipelined requests whose responses are not read.
         2 => &b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n".repeat(50),
         3 => b"POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nslow",
         // Idle after a request.
@@ -68,7 +69,7 @@ fn draining_server_reports_draining_in_health_body() {
         let server = start(document_root.path(), driver);
         let (files, metrics) =
             (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
-        // An incomplete request delays the exit of the server.
+        // An incomplete request delays the server's exit.
         let mut slow = connect(&files);
         slow.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: h\r\n").expect("send request");
         wait_until(|| get(&metrics, "/metrics").contains("\nanello_http_connections_open 1\n"));

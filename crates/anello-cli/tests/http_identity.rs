@@ -1,4 +1,4 @@
-//! `anello http` started as root: kept capabilities, `--user` and `--group`.
+//! Tests for `anello http` started as root: kept capabilities, `--user` and `--group`.
 
 mod served;
 
@@ -31,7 +31,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Creates a directory with `site` and with `state`, which belongs to this user.
+/// Creates a directory that contains `site` and `state`; `state` belongs to this user.
 fn test_directory((user, group): (u32, u32)) -> TempDir {
     let test_directory = tempfile::tempdir().expect("temporary directory");
     fs::set_permissions(test_directory.path(), Permissions::from_mode(0o755)).expect("set permissions");
@@ -325,7 +325,7 @@ fn user_and_group_errors_name_cause_and_remedy() {
             Err(error) => eprintln!("partly skipped: user nobody cannot execute the test build: {error}"),
         }
     }
-    // As keys of a configuration file, checked as that user.
+    // The same flags as keys in a configuration file, checked as that user.
     let file = test_directory.path().join("site.toml");
     fs::write(&file, "user = \"nobody\"\ngroup = \"daemon\"\n").expect("write file");
     let mut command = command(&test_directory, &["--check", "--config", &text(&file)]);

@@ -1,4 +1,4 @@
-//! `anello http` as an unprivileged user without read access to some files.
+//! Tests for `anello http` running as an unprivileged user without read access to some files.
 
 mod served;
 
@@ -34,7 +34,7 @@ fn check_can_start() -> io::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
 }
 
-/// Creates a site with permissions that restrict even its owner.
+/// Creates a site whose permissions restrict even its owner.
 fn site() -> tempfile::TempDir {
     let site = tempfile::tempdir().expect("temporary directory");
     let at = |path: &str| site.path().join(path);
@@ -97,7 +97,7 @@ fn unreadable_directories_are_served_and_unreadable_files_are_hidden() {
         ("/closed", "404"),
         ("/closed/", "404"),
         ("/closed/index.html", "404"),
-        // An unreadable index file is not replaced by a listing.
+        // The server does not serve a listing in place of an unreadable index file.
         ("/unread-index/", "404"),
         ("/unread-index/file", "200"),
         ("/listed/", "200"),

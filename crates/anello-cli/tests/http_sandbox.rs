@@ -1,6 +1,6 @@
-//! `anello http` inside its sandbox (fault 40). The sandbox is on by default, so all tests of `http.rs` run inside as
-//! well. These tests cover what the sandbox could break and what it reports. `src/sandbox/tests.rs` tests what it
-//! denies.
+//! `anello http` inside its sandbox (fault 40). The sandbox is on by default, so the tests in `http.rs` run inside it
+//! as well. The tests in this file cover what the sandbox could break and what it reports. `src/http/sandbox/tests.rs`
+//! tests what it denies.
 
 mod served;
 
@@ -205,8 +205,8 @@ fn fault_40_clients_are_rejected_inside_sandbox_when_descriptors_are_exhausted()
         let server = Served::spawn(command);
         let address = server.ready_value("addr").to_owned();
         let mut many: Vec<_> = (0..100).map(|_| connect(&address)).collect();
-        // The last client is rejected although the first ones have not sent a request: by the driver, which has no
-        // descriptor for it, or with 503 because of the connection limit derived from the open-file limit.
+        // The last client is rejected even though the first clients have not sent a request: by the driver, which has
+        // no descriptor left, or with 503 because of the connection limit derived from the open-file limit.
         let mut response = Vec::new();
         match many.pop().expect("local address").read_to_end(&mut response) {
             Ok(0) => {}
@@ -345,14 +345,14 @@ fn fault_40_sandbox_off_applies_no_restrictions() {
     server.stop();
 }
 
-/// Environment of the child process in the next test: the system call to deny, and the arguments of the server.
+/// Environment variables for the child process in the next test: the system call to deny, and the server arguments.
 const CALL: &str = "ANELLO_TEST_DENIED_CALL";
 const DIRECTORY: &str = "ANELLO_TEST_DIRECTORY";
 const MODE: &str = "ANELLO_TEST_MODE";
 const CHECK: &str = "ANELLO_TEST_CHECK";
 
-/// Child process of the next test: denies itself a system call and executes the server. Passes as a test if the
-/// environment names no system call.
+/// Child process of the next test: denies itself a system call and executes the server. If the environment names no
+/// system call, passes as a test.
 #[test]
 fn kernel_without_call() {
     let Ok(call) = std::env::var(CALL) else { return };

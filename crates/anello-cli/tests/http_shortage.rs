@@ -1,4 +1,4 @@
-//! `anello http` with a low open-file limit and clients that use as many descriptors as possible.
+//! Tests for `anello http` with a low open-file limit and clients that use as many descriptors as possible.
 
 mod served;
 
@@ -12,7 +12,7 @@ use served::{BODY, Served, connect, document_root, drivers, get, request, wait_u
 const LIMIT: usize = 64;
 const IDLE: usize = 100;
 
-/// Larger than the files that the cache keeps in memory.
+/// A file size above the limit for cached files.
 const LARGE_BYTES: usize = 200_000;
 
 /// Returns a command that starts the server with this open-file limit.
@@ -28,10 +28,10 @@ fn descriptors(server: &Served) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.id())).expect("read fd directory").count()
 }
 
-/// End of the response of a server that has reached its connection limit.
+/// End of the response from a server that has reached its connection limit.
 const CONNECTION_LIMIT_REACHED: &str = "connection limit reached, try again later\n";
 
-/// Opens a connection that stays idle after a response; retries like [`get_with_retry`].
+/// Opens a connection that stays idle after a response. Retries like [`get_with_retry`].
 fn idle(address: &str) -> TcpStream {
     let mut client = None;
     wait_until(|| {
@@ -49,8 +49,8 @@ fn idle(address: &str) -> TcpStream {
     client.expect("open connection")
 }
 
-/// Returns the response to a GET. On a busy machine the server may fail to evict idle connections in time and reject the
-/// client with 503; the request is then retried, within the limit of [`wait_until`].
+/// Returns the response to a GET. On a busy machine, the server may fail to evict idle connections in time and reject
+/// the client with 503; the request is then retried, within the limit of [`wait_until`].
 fn get_with_retry(address: &str, path: &str) -> String {
     let mut response = String::new();
     wait_until(|| {

@@ -1,4 +1,4 @@
-//! Tests of `anello lab run` as a child process, with real servers.
+//! Tests for `anello lab run`, run as a child process, with real servers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// One contender cannot be started (fault 45): the report names it, and the others are measured.
+/// One contender cannot be started (fault 45): the report names it, and the other contenders are measured.
 #[test]
 fn smoke_run_compares_servers_and_writes_reports() {
     let directory = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
                     |reason: &str| reason.contains("cannot start /nonexistent/server: No such file");
                 assert!(matches!(&row.outcome, Outcome::Skipped(reason) if is_expected(reason)), "{row:?}");
             }
-            // On a busy virtual machine, all slices can be invalid because of stolen CPU time.
+            // On a busy virtual machine, all slices may be invalid because of steal time.
             _ => assert!(
                 matches!(row.outcome, Outcome::Measured | Outcome::NotMeasured) || uring_is_forbidden,
                 "{row:?}"
@@ -168,7 +168,7 @@ fn ctrl_c_writes_partial_result_and_stops_servers() {
     let mut command = lab(&["--load-time", "10m", "--out", directory.path().to_str().unwrap()]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", child.id()));
-    // The first child processes only print versions. Servers have an address argument.
+    // The first child processes only print versions. Server processes have an address argument.
     let is_server = |child: &&str| {
         let command = fs::read_to_string(format!("/proc/{child}/cmdline"));
         command.is_ok_and(|command| command.contains("--addr"))
@@ -198,7 +198,7 @@ fn servers_exit_when_lab_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (alive, script) = (directory.path().join("alive"), directory.path().join("server.sh"));
     assert!(Command::new("mkfifo").arg(&alive).status().unwrap().success());
-    // The server writes nothing to its standard output, so a broken pipe cannot be the reason for its exit.
+    // The server does not write to its standard output, so it cannot have exited because of a broken pipe.
     fs::write(&script, format!("exec 9>{}; echo started >&9; exec sleep 300", alive.display())).unwrap();
     let contender = format!("watched=/bin/sh {}", script.display());
     let mut command =
@@ -254,7 +254,7 @@ fn interrupted_run_is_resumed() {
     let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
     let json = interrupt_after_first_cell(command, Path::new(out));
     let partial = read(&json);
-    // The complete run has 2 cells in each of 40 passes.
+    // The complete run consists of 40 passes with 2 cells each.
     assert!(partial.interrupted && !partial.completed.is_empty() && partial.completed.len() < 80);
     let Output { status, stderr, .. } =
         lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
@@ -304,7 +304,7 @@ fn resumed_disk_run_uses_same_file() {
     let partial = read(&json);
     assert!(partial.interrupted && partial.completed.len() < 80);
     let file = partial.plan.disk_file.clone().expect("the plan contains the file");
-    // The report omits the directory of the file in commands.
+    // In commands, the report omits the directory of the file.
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
     let argument = format!(" --file {name} ");
     assert!(partial.contenders.iter().all(|contender| contender.command.contains(&argument)), "{file}");
@@ -325,7 +325,7 @@ fn resumed_disk_run_uses_same_file() {
     assert!(!Path::new(&file).exists(), "the lab also removes a file left by a crashed lab");
 }
 
-/// Creates the file of disk workers, as a crashed lab leaves it.
+/// Creates the disk workers' file as a crashed lab would leave it.
 fn create_stale_file(file: &str) {
     let worker = ["bare", "disk", "--engine", "pread", "--file", file, "--create-bytes", "65536"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));

@@ -1,9 +1,9 @@
-//! Tests of `anello lab run` with a server that receives a signal while it is measured (fault 45): SIGKILL once,
+//! Tests for `anello lab run` with a server that receives a signal while it is being measured (fault 45): SIGKILL once,
 //! SIGKILL after every start, and SIGSTOP.
 //!
-//! The test waits until the connections of the server are open, so the signal arrives during a cell. The exact moment
-//! does not matter: the lab notices a dead or stopped server in its next slice, in this cell or the next one. If the
-//! signal arrives during the last cell, the test repeats the run.
+//! The test waits until connections to the server are open, so the signal arrives during a cell. The exact moment does
+//! not matter: the lab notices a dead or stopped server in its next slice, in this cell or the next one. If the signal
+//! arrives during the last cell, the test repeats the run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use anello_lab::result::{Consequence, Failure, Outcome, Row};
 use anello_lab::{LabResult, checkpoint};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Connections of the smallest cell. A server with at least this many open files is in a cell.
+/// Connections in the smallest cell. A server with at least this many open files is being measured in a cell.
 const CONNECTIONS: usize = 64;
 
 const SCENARIO: &str = r#"
@@ -33,20 +33,20 @@ const SCENARIO: &str = r#"
     check = false
 "#;
 
-/// Timeout of a run; a run that does not hang takes far less.
+/// Timeout for a run; a run that does not hang takes far less time.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Number of cells of the scenario.
+/// Number of cells in the scenario.
 const CELLS: usize = 3;
 
-/// Maximum number of runs per test. On a busy machine, a signal can be sent too late in a run.
+/// Maximum number of runs per test. On a busy machine, the signal may be sent too late in a run.
 const MAX_ATTEMPTS: usize = 5;
 
 /// A run in which the victim received a signal.
 struct SignalledRun {
     status: ExitStatus,
-    /// Whether the last signal was sent before the last cell. In the last cell there may be no further slice of the
-    /// victim in which the lab notices the signal.
+    /// Whether the last signal was sent before the last cell. In the last cell, the victim may have no further slice in
+    /// which the lab would notice the signal.
     in_time: bool,
     /// Standard output, in one line.
     stdout: String,
@@ -100,7 +100,7 @@ fn send_signal(lab: &Child, signal: Signal) -> bool {
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.id())).unwrap_or_default();
     children.split_whitespace().any(|child| {
         let Some(pid) = child.parse().ok().and_then(Pid::from_raw) else { return false };
-        // Opened before the process is examined, because its process ID could be reused by another process.
+        // Opened before the process is examined, because another process could reuse its process ID.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
         is_victim_in_cell(child) && pidfd_send_signal(pidfd, signal).is_ok()
     })
@@ -135,7 +135,7 @@ impl SignalledRun {
         rows.filter(|row| row.contender == name).collect()
     }
 
-    /// Asserts that the run completed and that no contender but the victim failed.
+    /// Asserts that the run completed and that no contender other than the victim failed.
     fn assert_run_completed(&self) {
         assert_eq!(self.status.code(), Some(0), "{}", self.stdout);
         assert_eq!((self.result.interrupted, self.result.completed.len()), (false, CELLS));
@@ -160,7 +160,7 @@ impl SignalledRun {
 }
 
 /// Returns whether the contender was measured. A row without valid slices counts as measured: on a busy virtual
-/// machine, all slices can be invalid because of stolen CPU time.
+/// machine, all slices may be invalid because of steal time.
 fn is_measured(row: &Row) -> bool {
     let all_stolen = row.outcome == Outcome::NotMeasured && row.stolen_slices + row.throttled_slices > 0;
     row.outcome == Outcome::Measured || all_stolen

@@ -1,5 +1,5 @@
-//! Tests of `anello lab run` over HTTP with real servers: anello's own, and a server with blocking threads in this
-//! file.
+//! Tests for `anello lab run` over HTTP with real servers: anello's own, and a server in this file that uses blocking
+//! threads.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +11,8 @@ use std::thread;
 use anello_lab::result::{LabResult, Outcome};
 use anello_lab::{Cell, Target, Workload};
 
-/// Not a test: the server that the tests start as a child process. It returns immediately if the environment variable
-/// is not set.
+/// Not a test: the server that the tests start as a child process. Returns immediately if the environment variable is
+/// not set.
 ///
 /// The variable has the format `BEHAVIOUR:DIRECTORY`. `honest` serves the directory, and `/fixed` from memory; `fixed`
 /// serves only `/fixed`; `forgetful` lacks the large file; `liar` changes one byte of the page.
@@ -23,7 +23,7 @@ fn http_server_child() {
     println!("\nready addr={} driver=blocking", listener.local_addr().unwrap());
     for stream in listener.incoming().map_while(Result::ok) {
         let configuration = configuration.clone();
-        // Small stacks, because a check opens many connections.
+        // Stacks are small, because a check opens many connections.
         let builder = thread::Builder::new().stack_size(64 << 10);
         builder.spawn(move || serve(stream, &configuration).ok()).unwrap();
     }
@@ -75,13 +75,13 @@ fn body(configuration: &str, path: &str) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns a contender definition for a scenario that starts the server in this file.
+/// Returns a contender definition, for a scenario, that starts the server in this file.
 fn contender(behaviour: &str, serves: &str) -> String {
     let executable = std::env::current_exe().unwrap();
     let executable = executable.to_str().unwrap();
     let variable = format!("ANELLO_LAB_TEST_HTTP_SERVER={behaviour}:{{root}}");
     let child = format!("/usr/bin/env {variable} {executable} --exact http_server_child --nocapture");
-    // Listeners of the standard library have a backlog of 128.
+    // Standard-library listeners have a backlog of 128.
     format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
 }
 
@@ -130,14 +130,14 @@ fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, S
     (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
 }
 
-/// Returns the outcomes of a contender in the cells with this target, in cell order.
+/// Returns a contender's outcomes in the cells with this target, in cell order.
 fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Outcome> {
     let cells = result.cells.iter().filter(|cell| cell.cell.workload.target() == Some(target));
     let rows = cells.flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
     rows.map(|row| &row.outcome).collect()
 }
 
-/// Returns whether the contender was loaded. On a busy virtual machine, all slices can be invalid because of stolen CPU
+/// Returns whether the contender was measured. On a busy virtual machine, all slices may be invalid because of steal
 /// time.
 fn is_timed(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Measured | Outcome::NotMeasured)
@@ -248,7 +248,7 @@ fn own_http_server_passes_checks() {
 
 #[test]
 fn tls_servers_are_measured_with_requested_cipher() {
-    // A server that takes the certificate and key in its command but does not use TLS.
+    // A server that accepts the certificate and key as arguments but does not use TLS.
     let plain =
         contender("honest", "[\"files\"]").replace("/usr/bin/env ", "/usr/bin/env TLS={certificate}:{key} ");
     let own = ["\"anello epoll\"".to_owned(), "\"anello io_uring\"".to_owned(), plain];

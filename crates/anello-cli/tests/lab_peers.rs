@@ -1,4 +1,4 @@
-//! Tests of `anello lab peers` as a child process, with peers that are shell scripts.
+//! Tests for `anello lab peers`, run as a child process, with peers that are shell scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ name = "CONTENDER"
 driver = "epoll"
 "#;
 
-/// A temporary directory with peers. All tests build peers in the same target directory, so the names of the peers
-/// contain the name of the test.
+/// A temporary directory with peers. All tests build peers in the same target directory, so the peer names contain the
+/// test name.
 struct Fixture {
     directory: tempfile::TempDir,
     names: Vec<String>,

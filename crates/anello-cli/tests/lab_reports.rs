@@ -1,4 +1,4 @@
-//! Tests of `anello lab list`, `report` and `compare` as child processes, with simulated runs.
+//! Tests for `anello lab list`, `report` and `compare`, run as child processes, with simulated runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes the JSON of a run in which a request costs the server "one" `cost_ns` of CPU time. Returns the path.
+/// Writes the JSON of a run in which each request costs the server named "one" `cost_ns` of CPU time. Returns the path.
 fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
     let reference = Contender::new("bare epoll", Path::new("server"), &[]);
     let quick = LabConfig::quick(PathBuf::from("server"));

@@ -1,4 +1,4 @@
-//! Tests of `anello load` as a child process: its output and its exit codes.
+//! Tests for `anello load`, run as a child process: its output and its exit codes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -189,7 +189,7 @@ fn json_has_schema_version_and_server_cpu_time() {
 fn reports_context_switches_per_request() {
     let echo = Echo::start();
     let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
-    // One request at a time; the server sleeps between requests.
+    // With one request at a time, the server sleeps between requests.
     let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
     assert_eq!(
@@ -226,7 +226,7 @@ fn threads_are_pinned_to_given_cores() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let first = cores.next().unwrap();
-    // On a machine with a single core, both threads use it.
+    // On a machine with a single core, both threads use that core.
     let last = cores.next_back().unwrap_or(first);
     let echo = Echo::start();
     for driver in ["epoll", "auto"] {
@@ -291,7 +291,7 @@ fn fault_44_refused_connections_are_reported_and_exit_1() {
 fn fault_44_stalled_server_is_reported_and_exits_1() {
     let echo = Echo::start();
     signal(&echo.0, "STOP");
-    // The kernel completes TCP handshakes although the server is stopped.
+    // The kernel completes TCP handshakes even though the server is stopped.
     let (code, stdout, _) = output(&[&echo.1.to_string(), "-c", "2", "-d", "10m", "--timeout", "100ms"]);
     signal(&echo.0, "CONT");
     assert_eq!(code, Some(1), "{stdout}");
@@ -373,7 +373,7 @@ fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     let code = |arguments: &[&str]| report("http", &[&short[..], arguments].concat()).0;
     assert_eq!(code(&[&url, "--expect-file", &hello, "--header", "Accept: */*"]), Some(0));
     assert_eq!(code(&[&url, "--expect-file", &paths]), Some(1));
-    // The server receives the expected field together with another one.
+    // The server receives the expected field together with another field.
     let (token, field) = (format!("{url}/token"), "X-Token:let: me in");
     assert_eq!(code(&[&token, "--header", "Accept: */*", "--header", field]), Some(0));
     assert_eq!(code(&[&token, "--header", "Accept: */*"]), Some(1));
@@ -381,7 +381,7 @@ fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
-    // Exit code 0 requires at least one correct response and no errors other than allowed ones.
+    // Exit code 0 requires at least one correct response and no errors other than the allowed errors.
     assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=wrong_status,reset"]), Some(0));
@@ -427,7 +427,7 @@ fn open_loop_prints_table_and_writes_files() {
     assert_eq!(code, Some(0));
     assert!(stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{stdout}");
     assert!(stderr.contains("  corrected"), "{stderr}");
-    // An output file that cannot be created fails before the load starts.
+    // If an output file cannot be created, the command fails before the load starts.
     let (code, _, stderr) = output(&["-d", "10m", "--csv", "/nowhere/load.csv", &address]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("/nowhere/load.csv"), "{stderr}");

@@ -1,4 +1,4 @@
-//! Tests of `anello load merge` as a child process.
+//! Tests for `anello load merge`, run as a child process.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,8 @@ use socket2::{Domain, Socket, Type};
 const START_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Writes a log of two seconds with 1000 requests each, all with this latency. The uncorrected latency is half as long.
-/// Returns the path.
+/// Writes a log that covers two seconds with 1000 requests each, all with this latency. The uncorrected latency is half
+/// as long. Returns the path.
 fn write_log(directory: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
     let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS + offset_ns, &[]).unwrap();
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
@@ -161,7 +161,7 @@ fn errors_are_summed_and_exit_1_unless_allowed() {
     assert_eq!(whole, [true, true, true, false]);
     assert_eq!(report["errors_are_complete"], false);
 
-    // The merged log contains the known errors, and marks them as incomplete.
+    // The merged log contains the known errors and marks them as incomplete.
     let sum = directory.path().join("sum.hlog");
     assert_eq!(merge(&["--hdr", sum.to_str().unwrap()], &bad).0, Some(1));
     let (code, text, _) = merge(&[], &[&sum]);
@@ -212,7 +212,7 @@ fn runs_without_responses_exit_1() {
     let good = write_log(directory.path(), "good.hlog", 0, 1_000_000);
     let (code, _, error) = merge(&[], &[&idle, &good]);
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    // Allowed errors do not change this: a run without responses exits with 1.
+    // Allowing errors does not change this: a run without responses exits with 1.
     fs::write(&idle, "#[AnelloErrors: refused=3]\n").unwrap();
     let (code, _, error) = merge(&["--allow-errors"], &[&idle]);
     assert!(code == Some(1) && error.contains("no responses"), "{error}");

@@ -1,4 +1,4 @@
-//! Tests of `anello load http` with https:// URLs against `anello http`, both as child processes.
+//! Tests for `anello load http` with https:// URLs against `anello http`, both as child processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -108,7 +108,7 @@ fn untrusted_certificate_is_rejected_unless_insecure() {
     assert!(example.contains("--tls-ca") && example.contains("--tls-insecure"), "{example}");
     assert!(!example.contains("--tls-cipher"), "{example}");
     assert_eq!(load(&[&server.url, "--json", "--allow-errors=tls"]).status.code(), Some(1), "no responses");
-    // SSL_CERT_FILE overrides the CA certificates of the system.
+    // SSL_CERT_FILE overrides the system's CA certificates.
     let mut trusting = command(&[&server.url]);
     assert_eq!(
         trusting.env("SSL_CERT_FILE", server.identity.certificate()).output().unwrap().status.code(),

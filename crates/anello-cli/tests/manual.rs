@@ -1,4 +1,4 @@
-//! Tests of `anello man` and `anello completions`.
+//! Tests for `anello man` and `anello completions`.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -8,7 +8,7 @@ fn anello(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anello")).args(arguments).output().expect("runs")
 }
 
-/// Returns the standard error of a program that reads `text` on its standard input; `None` if it is not installed.
+/// Runs a program with `text` as its standard input and returns its standard error; `None` if it is not installed.
 fn checker_output(program: &str, arguments: &[&str], text: &[u8]) -> Option<String> {
     let piped = Stdio::piped;
     let started =

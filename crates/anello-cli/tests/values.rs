@@ -1,5 +1,5 @@
-//! Tests of invalid values on the command line, in configuration files and in scenarios: each is reported with its
-//! field and a remedy before the command starts its work.
+//! Tests for invalid values on the command line, in configuration files and in scenarios: each value is reported with
+//! its field and a remedy before the command starts its work.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -99,8 +99,8 @@ fn io_uring_flags_with_epoll_driver_are_rejected() {
     }
 }
 
-/// `auto` falls back to epoll if io_uring is unavailable, and `ANELLO_DRIVER` overrides the flag. In both cases the
-/// service starts and reports the flags that have no effect.
+/// `auto` falls back to epoll if io_uring is unavailable, and `ANELLO_DRIVER` overrides the flag. In both cases, the
+/// server starts and reports the flags that have no effect.
 #[test]
 fn ineffective_io_uring_flags_are_reported() {
     let directory = directory_with_config("directory = \".\"\nsqpoll = 10\nzero-copy-bytes = 4096\n");

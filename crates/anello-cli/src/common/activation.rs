@@ -66,7 +66,7 @@ pub fn take() -> io::Result<PassedSockets> {
     Ok(passed)
 }
 
-/// Takes the descriptor at this index if it is a stream socket.
+/// Takes the descriptor at this index if it is a listening stream socket.
 fn descriptor(passed_descriptors: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
     // `take_tcp_listener` fails for a Unix socket and leaves the descriptor in place for the second attempt.
     let not_tcp = match passed_descriptors.take_tcp_listener(index) {

@@ -15,12 +15,12 @@ pub const LONG_VERSION: &str = concat!(
     env!("ANELLO_BUILD_TOOLS")
 );
 
-/// Returns the commit of the sources, with "+changes" if they were modified; `None` if the commit is unknown.
+/// Returns the source commit, with "+changes" if the sources were modified; `None` if the commit is unknown.
 pub fn commit() -> Option<String> {
     (!COMMIT.starts_with("unknown")).then(|| COMMIT.to_owned())
 }
 
-/// Returns language, compiler and flags, in the format that the build records of peers use.
+/// Returns the language, compiler and flags in the format of the peers' build records.
 pub fn built_with() -> String {
     format!("Rust ({TOOLS})")
 }

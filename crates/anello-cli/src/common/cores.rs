@@ -56,8 +56,8 @@ impl Cores {
         Some(format!("{cores} outside the CPU affinity mask of this process (allowed: {allowed})"))
     }
 
-    /// Returns an error message if a core is outside the CPU affinity mask of this process. Returns `None` if the
-    /// kernel does not report the mask.
+    /// Returns an error message if a core is outside the CPU affinity mask of this process. Returns `None` if the mask
+    /// cannot be read.
     pub fn local_problem(&self) -> Option<String> {
         self.problem(&anello::allowed_cores().ok()?)
     }

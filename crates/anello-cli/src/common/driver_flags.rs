@@ -27,7 +27,7 @@ pub struct DriverFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
-    /// When the kernel runs completion work (io_uring)
+    /// When the kernel runs task work (io_uring)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
     task_work: TaskWorkMode,
 
@@ -80,7 +80,7 @@ pub struct DriverFlags {
     without: Vec<String>,
 }
 
-/// An io_uring flag: its name, and whether it differs from its default.
+/// An io_uring flag: its name, and whether its value differs from the default.
 type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
 
 /// Flags that only the io_uring driver supports.
@@ -98,7 +98,7 @@ const URING_FLAGS: [UringFlag; 11] = [
     ("without", |flags| !flags.without.is_empty()),
 ];
 
-/// A kernel feature that `--without` disables, and its option.
+/// A kernel feature that `--without` can disable, and the corresponding option.
 type Feature = (&'static str, fn(&mut DisabledFeatures) -> &mut bool);
 
 const FEATURES: [Feature; 11] = [
@@ -134,7 +134,7 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
-/// Returns the selected io_uring flags as on the command line, separated by commas.
+/// Returns the selected io_uring flags as written on the command line, separated by commas.
 fn long_flags(is_selected: impl Fn(&UringFlag) -> bool) -> String {
     let flags = URING_FLAGS.iter().filter(|flag| is_selected(flag));
     flags.map(|(flag, _)| format!("--{}", flag.replace('_', "-"))).collect::<Vec<_>>().join(", ")

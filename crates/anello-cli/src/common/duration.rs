@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Maximum spin duration. With a longer one, a worker without clients would hardly ever sleep.
+/// Maximum spin duration. With a longer duration, a worker without clients would hardly ever sleep.
 const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Parses a number with the unit `us`, `ms`, `s`, `m` or `h`.

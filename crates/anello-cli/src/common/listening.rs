@@ -1,4 +1,4 @@
-//! Listening sockets of the workers: binding, sockets passed by a service manager, and socket files.
+//! The workers' listening sockets: binding, sockets passed by a service manager, and socket files.
 
 use std::fmt;
 use std::fs;
@@ -31,8 +31,8 @@ const BACKLOG: i32 = 4096;
 /// are rejected one at a time, so the queue can take a while.
 const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for the accept tasks, which finish once their sockets are closed and the accept queue is empty. Aborts a task
-/// that exceeds [`FINAL_ACCEPT_TIMEOUT`].
+/// Waits for the accept tasks, each of which finishes once its socket is closed and the accept queue is empty. Aborts a
+/// task that exceeds [`FINAL_ACCEPT_TIMEOUT`].
 pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
     for task in accept_tasks {
         if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
@@ -44,8 +44,8 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
 
 /// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so a second one is needed. If accepting was stopped by another worker,
-    // this worker has yet to receive the first signal.
+    // The first signal started this shutdown, so a second one is needed. If another worker stopped accepting, this
+    // worker has not received the first signal yet.
     let remaining_signals = if signal_received { 1 } else { 2 };
     for _ in 0..remaining_signals {
         if let Err(error) = signals.recv().await {
@@ -58,7 +58,7 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
 /// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
+    /// Evenly: a worker with more connections than the average transfers new connections to the worker with the fewest.
     Balanced,
     /// By the kernel: a hash of the addresses selects a worker's socket.
     Kernel,
@@ -127,7 +127,7 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
-/// Creates the error for a flag that conflicts with the sockets passed by the service manager.
+/// Creates the error for a flag that conflicts with sockets passed by the service manager.
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
     invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
@@ -147,8 +147,8 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
         socket.set_reuse_port(role == SocketRole::Further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
-        // Set after bind(2), so that bind fails with EADDRINUSE if another server owns the address. Otherwise the two
-        // servers would share the clients.
+        // Set after bind(2), so that bind(2) fails with EADDRINUSE if another server owns the address. Otherwise the
+        // kernel would distribute the clients across both servers.
         socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
@@ -168,7 +168,7 @@ fn bind_unix(name: &UnixAddress) -> io::Result<StdUnixListener> {
     }
 }
 
-/// Returns `true` if the path is a socket file without a listening process.
+/// Returns `true` if the path is a socket file on which no process is listening.
 fn is_stale_socket(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
@@ -193,7 +193,7 @@ pub struct Listening {
     is_transferred: AtomicBool,
 }
 
-/// One worker's members of the listener groups.
+/// One worker's listeners, one from each listener group.
 pub struct WorkerListeners {
     pub internet: Option<GroupMember<TcpListener>>,
     pub unix: Option<GroupMember<UnixListener>>,
@@ -290,7 +290,7 @@ impl Listening {
         self.unix.iter().for_each(ListenerGroup::resume);
     }
 
-    /// Pauses accepting connections in all workers. New ones stay in the accept queues.
+    /// Pauses accepting connections in all workers. New connections stay in the accept queues.
     pub fn pause(&self) {
         self.internet.iter().for_each(ListenerGroup::pause);
         self.unix.iter().for_each(ListenerGroup::pause);
@@ -309,13 +309,13 @@ impl Listening {
         self.close_with(self.pending);
     }
 
-    /// Stops accepting connections after the sockets were transferred to another process.
+    /// Stops accepting connections after the sockets have been transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
         self.close_now();
     }
 
-    /// Stops accepting connections and leaves queued ones unaccepted.
+    /// Stops accepting connections and leaves queued connections unaccepted.
     pub fn close_now(&self) {
         self.close_with(PendingConnections::Leave);
     }
@@ -339,8 +339,8 @@ impl Listening {
         internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
     }
 
-    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if accepting was
-    /// stopped by another worker that received the signal first.
+    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if another worker
+    /// received the signal first and stopped accepting.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
         match select(pin!(signals.recv()), pin!(self.wait_closed())).await {
             Either::Left((signal, _)) => signal.map(|_| true),
@@ -384,7 +384,7 @@ impl fmt::Display for Listening {
 pub struct SocketFile {
     path: PathBuf,
     file_id: (u64, u64),
-    /// Set while this process is responsible for removing the file.
+    /// Whether this process is responsible for removing the file.
     is_own: AtomicBool,
 }
 
@@ -396,8 +396,8 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// Creates a guard for a file of another process. This process does not remove it before it has called
-    /// [`claim`](Self::claim).
+    /// Creates a guard for a file that belongs to another process. The guard removes the file only after
+    /// [`claim`](Self::claim) has been called.
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;

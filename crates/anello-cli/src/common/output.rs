@@ -1,4 +1,4 @@
-//! Output to standard output and standard error without panics.
+//! Output to standard output and standard error that does not panic.
 //!
 //! `println!` panics when the reader has closed the pipe, as in `anello lab run | head`. A command must still finish
 //! its work in this case.
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Writes text to standard output. A closed pipe is not an error, because the reader needs no more output.
+/// Writes text to standard output. A closed pipe is not an error, because the reader needs no further output.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -17,7 +17,7 @@ pub fn show(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes the ready line of a server to standard output. Errors are logged; the server runs nevertheless.
+/// Writes the ready line of a server to standard output. Errors are logged, and the server keeps running.
 pub fn announce(line: &str) {
     let mut output = io::stdout().lock();
     if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {

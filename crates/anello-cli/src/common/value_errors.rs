@@ -7,8 +7,8 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Returns an error text with a remedy for a parse error of the standard library; `None` for other errors, which have
-/// their own texts.
+/// Returns an error text with a remedy for a standard-library parse error; `None` for other errors, which have their
+/// own texts.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {

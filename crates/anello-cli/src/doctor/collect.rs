@@ -1,4 +1,5 @@
-//! Collects facts about the host: files under `/proc` and `/sys`, resource limits of the process, and driver probes.
+//! Collects facts about the host from files under `/proc` and `/sys`, the resource limits of the process, and driver
+//! probes.
 
 use std::fs;
 use std::io;
@@ -82,7 +83,7 @@ fn processor(tree: &Tree) -> Processor {
     }
 }
 
-/// Returns the lowest CPU limit among the control groups of this process, in cores; `None` if there is no limit.
+/// Returns the lowest CPU limit among this process's control groups, in cores; `None` if there is no limit.
 fn cgroup_cpus(tree: &Tree) -> Option<f64> {
     let groups = tree.text("proc/self/cgroup")?;
     let limits = groups.lines().filter_map(|line| {
@@ -93,8 +94,8 @@ fn cgroup_cpus(tree: &Tree) -> Option<f64> {
             names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
             _ => return None,
         };
-        // Limits of parent groups apply as well. Inside a container, the path can name groups that are not visible; the
-        // root of the mounted hierarchy is then the container's own group.
+        // Limits of parent groups apply as well. Inside a container, the path can contain groups that are not visible;
+        // the root of the mounted hierarchy is then the container's own group.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         groups.filter_map(|group| group_cpus(tree, &Path::new(hierarchy).join(group))).min_by(f64::total_cmp)
     });
@@ -144,7 +145,7 @@ fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
     Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
 
-/// A directory tree in which any file can be missing.
+/// A directory tree in which any file may be missing.
 struct Tree {
     root: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Evaluates the facts about a host: checks, the selected driver, and advice. It does not query the host.
+//! Evaluates the facts about a host and produces checks, the selected driver, and advice. Does not query the host.
 
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub enum CheckStatus {
     Ok,
     /// Costs performance or capacity; the advice says what to change.
     Attention,
-    /// Neutral information.
+    /// Information only.
     Note,
 }
 
@@ -54,7 +54,7 @@ pub struct Advice {
     pub commands: Vec<String>,
 }
 
-/// Major and minor version of a kernel.
+/// Major and minor kernel version.
 type Version = (u32, u32);
 
 /// Oldest kernel whose io_uring has all features that the driver requires.
@@ -137,7 +137,7 @@ pub fn examine(facts: &Facts) -> Diagnosis {
     Diagnosis { works, sections, verdict, advice: examination.advice }
 }
 
-/// Returns the first two numbers of a release such as `6.1.0-13-amd64`.
+/// Returns the first two numbers of a kernel release such as `6.1.0-13-amd64`.
 fn version(release: &str) -> Option<Version> {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -227,8 +227,8 @@ impl Examination<'_> {
         self.check(name, mark, format!("{major}.{minor}"), format!("{state}{}", known.meaning));
     }
 
-    /// Advises on missing features: the kernel version that has them, or what can hide them if this kernel should have
-    /// them.
+    /// Advises on missing features: names the kernel version that has them, or what can hide them if this kernel should
+    /// have them.
     fn missing_features(&mut self) {
         let unused =
             |name| self.facts.uring.features.iter().any(|feature| feature.name == name && !feature.used);

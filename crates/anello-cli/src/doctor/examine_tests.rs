@@ -1,9 +1,9 @@
-//! Tests of the evaluation with facts of hypothetical hosts.
+//! Tests for the evaluation, with facts about hypothetical hosts.
 
 use super::*;
 use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};
 
-/// Returns the facts of a host without problems.
+/// Returns the facts about a host without problems.
 fn healthy() -> Facts {
     let features =
         KNOWN.iter().map(|known| Feature { name: known.name.to_owned(), used: !known.option }).collect();
@@ -35,7 +35,7 @@ fn healthy() -> Facts {
     }
 }
 
-/// Returns the facts of a host on which io_uring is unavailable.
+/// Returns the facts about a host on which io_uring is unavailable.
 fn without_uring(cause: Cause, error: &str) -> Facts {
     Facts {
         uring: Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_owned() }) },

@@ -1,4 +1,4 @@
-//! Facts about the host. A value that cannot be read is `None`; no value is guessed.
+//! Facts about the host. A value that cannot be read is `None`; values are never guessed.
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub struct Restrictions {
     pub io_uring_disabled: Option<u32>,
     /// `kernel.io_uring_group`: the group that may use io_uring if `io_uring_disabled` is 1; -1 for no group.
     pub io_uring_group: Option<i64>,
-    /// Seccomp mode of this process: 0 off, 1 strict, 2 filtered.
+    /// Seccomp mode of this process: 0 is off, 1 is strict, 2 is filtered.
     pub seccomp_mode: Option<u32>,
     /// Container runtime and where it was detected, such as `docker (/.dockerenv)`.
     pub container: Option<String>,
@@ -72,7 +72,7 @@ pub struct Processor {
 /// Result of probing io_uring.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Uring {
-    /// Features, used or not; empty if io_uring is unavailable.
+    /// All features, whether used or not; empty if io_uring is unavailable.
     pub features: Vec<Feature>,
     pub refusal: Option<Refusal>,
 }
@@ -92,7 +92,7 @@ pub struct Refusal {
     pub error: String,
 }
 
-/// Category of the failure, by the error of `io_uring_setup(2)`.
+/// Category of the failure, determined by the error from `io_uring_setup(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -105,7 +105,7 @@ pub enum Cause {
     Other,
 }
 
-/// Result of starting the epoll driver; no error if it works.
+/// Result of starting the epoll driver; contains no error if the driver works.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Epoll {
     pub error: Option<String>,

@@ -2,8 +2,8 @@
 
 /// Report the capabilities of this host, the selected driver and the reason for it, and recommended changes.
 ///
-/// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 0, or with 1 if no
-/// driver works.
+/// Each io_uring feature is probed on a separate ring. The command does not change anything. It exits with 0, or with 1
+/// if no driver works.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print JSON for other programs: facts, checks and advice.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`collect`] queries the host and evaluates nothing. [`examine`] evaluates the facts and queries nothing, so tests
-//! can evaluate facts of other hosts.
+//! can evaluate facts about other hosts.
 
 mod collect;
 mod examine;

@@ -13,7 +13,7 @@ const TOPIC_COLUMNS: usize = 20;
 /// Maximum width of the value column.
 const VALUE_COLUMNS: usize = 26;
 
-/// Returns the report, which ends with a line break.
+/// Returns the report, ending with a line break.
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     for section in &diagnosis.sections {
@@ -47,12 +47,12 @@ fn render_check(text: &mut String, check: &Check, value_columns: usize) {
         CheckStatus::Note => "  ",
     };
     let head = format!("  {mark}  {:<TOPIC_COLUMNS$}{:<value_columns$}", check.topic, check.value);
-    // A value longer than its column moves the note to the right.
+    // A value that is longer than its column moves the note to the right.
     let head = if check.value.chars().count() >= value_columns { format!("{head}  ") } else { head };
     wrapped(text, &head, &check.note);
 }
 
-/// Writes the words after `head`, wrapped and indented to the end of `head`.
+/// Writes the words after `head`, wrapped and indented by the width of `head`.
 fn wrapped(text: &mut String, head: &str, words: &str) {
     if words.is_empty() {
         return *text += &format!("{}\n", head.trim_end());

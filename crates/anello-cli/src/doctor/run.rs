@@ -9,8 +9,8 @@ use super::flags::Arguments;
 use super::{collect, examine, facts, report};
 use crate::common::output;
 
-/// Schema version of the JSON. It is raised when a field is removed or changes its meaning; fields can be added without
-/// a new version.
+/// Schema version of the JSON. It is incremented when a field is removed or its meaning changes; fields can be added
+/// without a new version.
 const SCHEMA: &str = "anello.doctor/1";
 
 /// JSON document printed by `--json`.

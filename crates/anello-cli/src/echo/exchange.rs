@@ -24,7 +24,7 @@ pub struct Sizes {
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Serves one connection until EOF, or until a single operation exceeds the `idle` timeout. Bytes accepted for sending
-/// before a timeout are still sent after the stream is dropped.
+/// before a timeout are still sent after the stream has been dropped.
 pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
     match sizes {
         None => echo(stream, idle).await,
@@ -118,7 +118,7 @@ async fn respond<P: Deref<Target: Stream>>(
     Ok(())
 }
 
-/// Returns `length` bytes, starting at offset `from`, of the infinite repetition of `bytes`.
+/// Returns `length` bytes of the infinitely repeated `bytes`, starting at offset `from`.
 fn repeated(bytes: &[u8], from: usize, length: usize) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(length);
     let mut next = from % bytes.len();

@@ -12,8 +12,8 @@ use crate::common::listening::Distribution;
 /// Serve echo (RFC 862): send back everything that is received
 ///
 /// With --request-bytes and --response-bytes, each request of a fixed size gets a response of a fixed size instead:
-/// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in the order
-/// of the requests; a request that is incomplete when the client closes the connection gets no response.
+/// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in request order; a
+/// request that is incomplete when the client closes the connection gets no response.
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
 /// stops accepting connections, echoes the received data and closes the connections; a second signal closes them
@@ -52,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub idle_timeout: Option<Duration>,
 
-    /// Time limit for open connections to finish after a signal
+    /// Grace period for open connections after a signal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub drain_timeout: Duration,
 

@@ -1,4 +1,4 @@
-//! Workers of the echo server: accepting, serving and drain.
+//! Workers of the echo server: accepting, serving and draining connections.
 
 use std::cell::RefCell;
 use std::io;
@@ -34,7 +34,7 @@ struct Service {
 /// Runs the echo server until a signal arrives.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
-    // Must run before the process opens any descriptor.
+    // Must be called before the process opens any descriptor.
     let passed = activation::take()?.without_metrics()?;
     limits::raise_open_files();
     let workers = arguments.cores.as_ref().map_or(1, |cores| cores.0.len());
@@ -128,7 +128,7 @@ async fn accept_all<L: GroupListener>(
     }
 }
 
-/// A connection without fixed message sizes or an idle timeout, the common case: the runtime's echo future and a
+/// A connection without fixed message sizes or an idle timeout (the common case): the runtime's echo future and a
 /// permit.
 ///
 /// Implemented by hand, because an `async` block would store the stream and the permit twice.

@@ -57,7 +57,7 @@ async fn serve(
     max_connections: usize,
 ) -> io::Result<()> {
     let server = Server::builder().configure(|options| {
-        // Connections and rejections together stay within the descriptors reserved for this port.
+        // Connections, including those being rejected, stay within the descriptors reserved for this port.
         options.refusals = options.refusals.min(max_connections / 4).max(1);
         options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
         options.eviction = Eviction::Stalled { threshold: options.max_connections };

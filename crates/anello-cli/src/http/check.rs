@@ -65,7 +65,8 @@ impl Check<'_> {
         self.problems.push(self.configuration.describe_invalid(invalid));
     }
 
-    /// Checks the paths as the user that the server switches to, in a thread that switches to this user and then exits.
+    /// Checks the paths with the permissions of the user that the server switches to, in a thread that switches to this
+    /// user and then exits.
     fn paths_as_user(&mut self, identity: &Identity, arguments: &Arguments) -> io::Result<()> {
         match identity.run_as(|| self.paths(arguments)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -76,7 +77,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks what depends on the file system, the driver and the sandbox.
+    /// Runs the checks that depend on the file system, the driver and the sandbox.
     fn paths(&mut self, arguments: &Arguments) -> io::Result<()> {
         self.addresses(arguments);
         self.files(arguments)?;
@@ -140,7 +141,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the driver, and with it the document root and the files named by options.
+    /// Checks the driver and, using it, the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut options = arguments.files.options(1);
         let invalid = options.validation_errors();
@@ -177,7 +178,7 @@ impl Check<'_> {
     }
 }
 
-/// Checks that a log file can be appended to, or created if it does not exist. Creates and opens nothing.
+/// Checks that a log file can be appended to, or created if it does not exist. Does not create or open any file.
 fn check_appendable(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err("is a directory (name a file in it)".to_owned()),
@@ -188,7 +189,8 @@ fn check_appendable(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that this user may access files in a directory. Opening the directory itself does not need that permission.
+/// Checks that this user may access files in a directory. Opening the directory itself does not require that
+/// permission.
 pub fn check_searchable(directory: &Path) -> Result<(), String> {
     check_access(directory, Access::EXEC_OK).map_err(|error| {
         format!("{}: {error} (grant this user search permission, e.g. chmod o+x)", directory.display())
@@ -211,8 +213,8 @@ fn check_can_create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one belongs to a running
-/// server, which is stopped first or hands over its sockets.
+/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live socket belongs to a running
+/// server, which must be stopped first or hand over its sockets.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

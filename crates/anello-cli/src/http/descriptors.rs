@@ -1,5 +1,4 @@
-//! Budget of file descriptors: divides the open-file limit between the server itself, files, rejections and
-//! connections.
+//! File descriptor budget: divides the open-file limit between the server itself, files, rejections and connections.
 //!
 //! ```text
 //!   RLIMIT_NOFILE ── own ─────────── 24 + 10 per worker
@@ -26,7 +25,7 @@ const MAX_FILES_PER_WORKER: usize = 512;
 /// Maximum number of connections to `/metrics` and `/health`.
 const MAX_METRICS_CONNECTIONS: usize = 64;
 
-/// Minimum number of connections for a useful server.
+/// Minimum number of connections for a usable server.
 const MIN_CONNECTIONS: usize = 4;
 
 /// The shares of the open-file limit.
@@ -62,8 +61,8 @@ impl Descriptors {
         Self { limit, workers, own, files, refusals, metrics, connections }
     }
 
-    /// Adapts the options of the workers to the budget. Idle connections are closed if the budget is exceeded. Unless
-    /// the command line sets a connection limit, further clients are rejected.
+    /// Adapts the workers' options to the budget. Idle connections are closed if the budget is exceeded. Unless the
+    /// command line sets a connection limit, further clients are rejected.
     pub fn fit(&self, options: &mut ServerOptions, max_connections: Option<usize>) {
         let capacity = self.connections.max(1);
         options.max_connections = max_connections.unwrap_or(options.max_connections.min(capacity));
@@ -71,8 +70,8 @@ impl Descriptors {
         options.eviction = Eviction::Idle { threshold: capacity };
     }
 
-    /// Returns a message if the limit is too low for the requested connections, or for a useful server if no number
-    /// was requested.
+    /// Returns a message if the limit is too low for the requested connections, or for a usable server if no number was
+    /// requested.
     pub fn problem(&self, max_connections: Option<usize>) -> Option<String> {
         let Self { limit, workers, own, files, connections, .. } = self;
         let requested = max_connections.unwrap_or(MIN_CONNECTIONS);

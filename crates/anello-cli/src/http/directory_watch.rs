@@ -46,7 +46,7 @@ impl DirectoryWatch {
         Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })
     }
 
-    /// Logs a message if the path refers to a different directory than at the previous check.
+    /// Logs a message if the path refers to a different directory than it did at the previous check.
     pub fn check(&self) {
         let current = file_id(&self.path);
         let last_seen = current.as_ref().ok().copied();

@@ -75,8 +75,8 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
 
-    /// Drop privileges that serving does not need: files outside the document root, outgoing connections, most system
-    /// calls
+    /// Drop privileges that serving does not need: access to files outside the document root, outgoing connections,
+    /// most system calls
     ///
     /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
     /// instead.
@@ -103,7 +103,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the number of workers: one per core of --cores, or for each core that the CPU affinity
+    /// Returns the number of workers: one for each core in --cores, or one for each core that the CPU affinity
     /// (`sched_getaffinity(2)`) and the cgroup quota allow.
     pub fn workers(&self) -> usize {
         let usable_cores = || thread::available_parallelism().map_or(1, NonZero::get);
@@ -205,7 +205,7 @@ enum Precompressed {
 }
 
 impl FileFlags {
-    /// Returns the options of each of `workers` workers.
+    /// Returns the options for each of `workers` workers.
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
         let coding = |precompressed: Precompressed| match precompressed {
@@ -339,7 +339,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
 
-    /// Close a connection whose client reads nothing for this long once its socket buffers are full
+    /// Close a connection if its socket buffers are full and the client does not read for this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
     send_timeout: Duration,
 
@@ -377,12 +377,12 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
 
-    /// Time limit for requests in flight after a signal
+    /// Grace period for in-flight requests after a signal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     drain_timeout: Duration,
 
-    /// Close connections that have been idle for this long immediately on a signal; others close after their next
-    /// response
+    /// On a signal, immediately close connections that have been idle for this long; the others are closed after their
+    /// next response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
     drain_min_idle: Duration,
 }

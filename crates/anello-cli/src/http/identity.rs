@@ -32,7 +32,7 @@ pub struct IdentityFlags {
     group: Option<String>,
 }
 
-/// A resolved user with its groups.
+/// A resolved user and its groups.
 #[derive(Debug)]
 pub struct Identity {
     uid: Uid,
@@ -83,7 +83,7 @@ fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
     }
 }
 
-/// Treats the errors that getpwnam(3) lists for "not found" as a missing entry, like a missing user database.
+/// Treats the errors that getpwnam(3) lists for "not found", and a missing user database, as a missing entry.
 fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
     if let Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) = entry {
         return Ok(None);
@@ -142,7 +142,7 @@ impl Identity {
 
     /// Switches to this identity for the whole process, which must be single-threaded. See [`assume`](Self::assume).
     pub fn assume_process_wide(&self) -> io::Result<()> {
-        // The kernel can still list a joined thread for a moment.
+        // The kernel can list a thread for a short time after it has been joined.
         let deadline = Instant::now() + Duration::from_secs(1);
         while !is_single_threaded() {
             if Instant::now() > deadline {
@@ -166,7 +166,7 @@ impl Identity {
         result.unwrap_or_else(|_| Err(io::Error::other("thread panicked")).context(&self.flags))
     }
 
-    /// Adds the flags, and the file if the error concerns one, to a kernel error.
+    /// Adds the flags to a kernel error, and the file if the error concerns one.
     fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
         match (result, file) {
             (Err(rustix::io::Errno::PERM), _) => {

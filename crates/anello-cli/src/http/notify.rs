@@ -9,8 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A socket connected to the service manager, if there is one. Connected once at startup, so that the sandbox need not
-/// allow `connect(2)`.
+/// A socket connected to the service manager, if there is one. Connected once at startup, so that the sandbox does not
+/// have to allow `connect(2)`.
 #[derive(Debug)]
 pub struct ServiceManager(Option<UnixDatagram>);
 
@@ -27,8 +27,8 @@ impl ServiceManager {
         Self(socket.ok())
     }
 
-    /// Reports that the server accepts connections. After a handover (`took_over`), also sends `MAINPID`, so that the
-    /// service manager supervises this process instead of the old one.
+    /// Reports that the server is accepting connections. After a handover (`took_over`), also sends `MAINPID`, so that
+    /// the service manager supervises this process instead of the old one.
     pub fn ready(&self, took_over: bool) {
         let main_pid = if took_over { format!("MAINPID={}\n", std::process::id()) } else { String::new() };
         self.notify(&format!("{main_pid}READY=1\n"));

@@ -24,7 +24,7 @@ impl ReloadSignals {
         let Self(mut reload_signals) = self;
         let spawned = thread::Builder::new().name("reload".into()).spawn(move || {
             for _ in reload_signals.forever() {
-                // After STOPPING=1, the service manager must not receive READY=1 again.
+                // The service manager must not receive READY=1 after STOPPING=1.
                 if !service.listening.is_closed() {
                     reload(&service);
                 }
@@ -38,7 +38,7 @@ impl ReloadSignals {
 
 fn reload(service: &Service) {
     service.manager.reloading();
-    // Warns immediately if the document root was replaced, which a reload does not pick up.
+    // Warns immediately if the document root was replaced, because a reload does not open the new one.
     service.directory_watch.check();
     if let Some(log) = &service.log {
         log.reopen();

@@ -42,17 +42,17 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let files = arguments.files.options(workers);
     configuration.reject_if_invalid(&files.validation_errors(), arguments.cores.as_ref())?;
     let identity = arguments.identity.resolve()?;
-    // Must run before the process opens any descriptor.
+    // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
     limits::raise_open_files();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
     listening.set_distribution(arguments.distribution);
-    // Checked before any worker starts, so that an error is reported once.
+    // Checked before any worker starts, so that an error is reported only once.
     open(&arguments.directory, &files)?;
     let directory_watch = Arc::new(DirectoryWatch::new(&arguments.directory)?);
     let tls = arguments.tls.read()?;
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
-    // Must run before the sandbox is entered, which denies connect(2).
+    // Must run before the process enters the sandbox, which denies connect(2).
     let manager = ServiceManager::find();
     let reload_signals = ReloadSignals::install()?;
     let socket_file = listening.file().map(SocketFile::path);
@@ -118,11 +118,11 @@ fn serve_to_end(
     let result: io::Result<()> = running.join()?.into_iter().collect();
     // The handover thread also holds a reference and does not exit.
     listening.file().into_iter().for_each(SocketFile::remove);
-    // A worker's error takes precedence: it is the cause of a failed startup.
+    // A worker's error takes precedence, because it is the cause of a failed startup.
     result.and(startup_result.map(drop))
 }
 
-/// Switches to the configured user, after checking that this user can use everything that root could.
+/// Switches to the configured user, after checking that this user can access all files that the server needs.
 fn switch_user(
     identity: &Identity,
     arguments: &Arguments,
@@ -144,7 +144,7 @@ fn switch_user(
     identity.assume_process_wide()
 }
 
-/// Returns the options of the workers, within the descriptor budget.
+/// Returns the workers' options, within the descriptor budget.
 fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOptions {
     let mut options = arguments.connections.options();
     let max_connections = arguments.connections.max_connections();
@@ -161,7 +161,7 @@ fn server_metrics(workers: usize) -> ServerMetrics {
     ServerMetrics::new(options)
 }
 
-/// Starts the thread of the /metrics and /health endpoints, if there is a socket for them.
+/// Starts the thread for the /metrics and /health endpoints, if there is a socket for them.
 fn start_admin(
     listener: Option<StdTcpListener>,
     service: &Service,

@@ -33,7 +33,7 @@ pub struct Service {
     pub directory_watch: Arc<DirectoryWatch>,
     pub files: FileOptions,
     pub options: ServerOptions,
-    /// Number of open connections of all workers, used if there are several workers.
+    /// Total number of open connections across all workers, used if there are several workers.
     pub connections: Arc<AtomicUsize>,
     /// TLS configuration at startup.
     pub tls: Option<TlsConfig>,
@@ -43,7 +43,7 @@ pub struct Service {
     pub admin_addr: Option<SocketAddr>,
     pub health: Health,
     pub manager: ServiceManager,
-    /// Set once a worker has reported the shutdown to the service manager.
+    /// Whether a worker has reported the shutdown to the service manager.
     pub is_stopping: AtomicBool,
     pub sandbox: Sandbox,
     /// Opened once all workers are listening and the sandbox is sealed.

@@ -1,5 +1,5 @@
-//! Acquisition of the listening sockets: bound by this process, passed by a service manager, or transferred from a
-//! running server; and the startup sequence that follows.
+//! Acquires the listening sockets, which this process binds, a service manager passes or a running server transfers,
+//! and runs the remaining startup sequence.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -23,7 +23,7 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 /// Time limit for the workers to become ready, and again for them to start accepting connections.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The acquired sockets, and the startup steps to run when the workers are ready.
+/// The acquired sockets, and the startup steps to run once the workers are ready.
 pub struct Sockets {
     pub listening: Arc<Listening>,
     /// Socket for the /metrics and /health endpoints.
@@ -131,8 +131,8 @@ impl Sockets {
     }
 }
 
-/// Creates the guard for a socket file of another process. That process may have bound a path relative to its own
-/// working directory.
+/// Creates the guard for another process's socket file. That process may have bound a path relative to its own working
+/// directory.
 fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     let remedy = match path.is_relative() {
         true => "start in the working directory of the running server",
@@ -142,7 +142,7 @@ fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     SocketFile::new_unowned(path).context_and_remedy(flag, remedy)
 }
 
-/// Returns `true` if the actual address satisfies the requested one.
+/// Returns `true` if the actual address satisfies the requested address.
 fn matches_request(requested: &Address, actual: &Address) -> bool {
     match (requested, actual) {
         (Address::Internet(requested), Address::Internet(actual)) => is_same_address(*requested, *actual),

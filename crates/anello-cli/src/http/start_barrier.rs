@@ -1,4 +1,4 @@
-//! Start barrier: workers begin to serve only after all of them are listening. If one fails, all fail.
+//! Start barrier: workers begin to serve only after all of them are listening. If one worker fails, all fail.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ pub struct StartBarrier {
 
 #[derive(Debug)]
 enum State {
-    /// Number of workers that are not ready.
+    /// Number of workers that are not ready yet.
     Waiting(usize),
     /// The outcome; an error is reported to all workers.
     Decided(Result<(), (io::ErrorKind, String)>),
@@ -32,7 +32,7 @@ impl StartBarrier {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned state is consistent, because it is replaced in a single assignment.
+        // The state is consistent even if the lock is poisoned, because it is replaced in a single assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,7 +49,7 @@ impl BarrierTicket<'_> {
     /// Blocks the thread until all workers are ready. The last worker calls `last` before any worker is released.
     ///
     /// # Errors
-    /// Returns the error of `last` or of the worker that failed; all workers receive the same error.
+    /// Returns the error from `last` or from the worker that failed; all workers receive the same error.
     pub fn wait(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock();
         if let State::Waiting(missing_workers) = &mut *state {
@@ -74,7 +74,8 @@ impl BarrierTicket<'_> {
 
 impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
-        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the outcome is set.
+        // Has an effect only if the worker panicked, because the outcome is already set once `wait` or `fail` has
+        // returned.
         self.fail(&io::Error::other("worker exited during startup"));
     }
 }

@@ -1,4 +1,4 @@
-//! A worker: serving, drain and shutdown.
+//! A worker: serving, draining and shutdown.
 
 use std::io;
 use std::pin::pin;

@@ -11,10 +11,10 @@ use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
 ///
-/// Compares each contender's ratio to the reference of the same run, so a change in the speed of the whole machine has
-/// no effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or failed but
-/// did not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that became worse is
-/// shown but does not count, because anello did not cause the change; --fail-on overrides this.
+/// Compares each contender's ratio to the reference in the same run, so a change in overall machine speed has no
+/// effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or failed but did
+/// not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that became worse is shown
+/// but does not count, because anello did not cause the change; --fail-on overrides this.
 #[derive(clap::Args)]
 pub struct CompareArguments {
     /// First run: its JSON, optionally compressed with gzip, or its HTML report.
@@ -59,7 +59,7 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
     Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reports an unreadable input file or an invalid argument and returns the exit code for it.
+/// Reports an unreadable input file or an invalid argument, and returns the exit code.
 fn unreadable(cause: &str) -> ExitCode {
     print_stderr(format_args!("error: {cause}"));
     ExitCode::from(2)
@@ -75,7 +75,7 @@ fn parse_counted(value: &str) -> Result<Counted, String> {
     }
 }
 
-/// Parses a percentage, with or without its sign, as a fraction: `5%` is 0.05.
+/// Parses a percentage, with or without the percent sign, as a fraction: `5%` is 0.05.
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
     let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));

@@ -1,4 +1,4 @@
-//! The file that disk workers read and write: its path, and its removal after a run.
+//! The file that disk workers read and write: selects its path and removes it after a run.
 
 use std::path::{Path, PathBuf};
 use std::{fs, process};
@@ -11,8 +11,8 @@ const DISK_FILE_PREFIX: &str = "anello-lab-";
 /// Suffix of the default file name.
 const DISK_FILE_SUFFIX: &str = ".disk";
 
-/// Returns the path of the file: the requested path, else the path of the resumed run, whose worker commands contain
-/// it, else the default path of this process.
+/// Returns the path of the file: the requested path, else the path recorded by the resumed run, whose worker commands
+/// contain it, else the default path for this process.
 pub fn disk_file(requested: Option<&Path>, previous: Option<&LabResult>) -> PathBuf {
     let previous_run = || previous?.plan.disk_file.as_deref().map(Path::new);
     requested.or_else(previous_run).map_or_else(default_disk_file, Path::to_owned)
@@ -29,8 +29,8 @@ fn disk_directory() -> PathBuf {
     if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Returns whether a lab chose the path: this one, or the one of the resumed run, whose command line was
-/// `previous_command`.
+/// Returns whether the path was chosen by a lab: by this one, or by the lab whose run is being resumed, which was
+/// started with the command line `previous_command`.
 ///
 /// An existing file with a path chosen by a lab was left by a lab that crashed. Any other file belongs to the user.
 pub fn is_owned_by_lab(path: &Path, requested: Option<&Path>, previous_command: Option<&str>) -> bool {

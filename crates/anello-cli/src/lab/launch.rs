@@ -17,16 +17,16 @@ pub struct LaunchArguments {
     command: Vec<OsString>,
 }
 
-/// Requests SIGKILL for this process on exit of the lab thread that started it (`PR_SET_PDEATHSIG`, Linux 2.1.57), then
-/// executes the server.
+/// Requests that this process receive SIGKILL when the lab thread that started it exits (`PR_SET_PDEATHSIG`, Linux
+/// 2.1.57), then executes the server.
 ///
-/// `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. Processes that the server
-/// starts are not covered. Returns only if the server cannot be started.
+/// `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. The request does not apply
+/// to processes that the server starts. Returns only if the server cannot be started.
 pub fn run(arguments: &LaunchArguments) -> io::Error {
     if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return errno.into();
     }
-    // A lab that exited before the request is no longer the parent, and the kernel would not send the signal.
+    // If the lab exited before the request, it is no longer the parent, and the kernel would not send the signal.
     if getppid().map(|parent| parent.as_raw_pid().cast_unsigned()) != Some(arguments.lab) {
         return io::Error::other("cannot start the server: the lab has exited");
     }

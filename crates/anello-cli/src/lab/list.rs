@@ -21,7 +21,7 @@ const NAME_WIDTH: usize = 18;
 /// List presets, contenders, peers, and the runs stored in the output directory.
 #[derive(clap::Args)]
 pub struct ListArguments {
-    /// Directory with the reports of earlier runs.
+    /// Directory with the reports from earlier runs.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
 
@@ -38,7 +38,8 @@ pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the presets with their size and estimated duration on this machine, including the peers that are built.
+/// Lists the presets with their size and their estimated duration on this machine, which includes the peers that are
+/// built.
 fn presets(resources: &Resources) -> String {
     let mut text = "presets (anello lab run --preset NAME)\n".to_owned();
     for (name, scenario) in PRESETS {
@@ -108,7 +109,7 @@ fn served_targets(contender: &Contender) -> String {
     targets.collect::<Vec<_>>().join(", ")
 }
 
-/// Lists the runs in a directory, the newest first. A file that cannot be read as a run is listed with its error.
+/// Lists the runs in a directory, newest first. A file that cannot be read as a run is listed with the error.
 fn runs(directory: &Path) -> io::Result<String> {
     let mut paths: Vec<PathBuf> = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),

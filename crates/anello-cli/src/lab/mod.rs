@@ -1,6 +1,6 @@
 //! `anello lab`: benchmarks that compare servers on this machine.
 //!
-//! The crate anello-lab schedules a run. There is one module per subcommand; `load` generates the load of a run.
+//! The crate anello-lab schedules a run. There is one module per subcommand; `load` generates the load for a run.
 
 mod compare;
 mod disk_file;

@@ -18,7 +18,7 @@ pub struct PeersFlag {
 pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
     match Peers::find(peers_directory) {
-        // Peers are optional: a binary that was installed without its sources has none.
+        // Peers are optional: a binary installed without its sources has no peers.
         Err(error) if peers_directory.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(resources),
         peers => Ok(resources.with_peers(&peers?)),
     }

@@ -20,13 +20,13 @@ use crate::common::driver_flags::DriverFlags;
 use crate::common::error::{Context, invalid_input};
 use crate::common::{count, duration};
 
-/// Maximum number of connections and of threads.
+/// Maximum number of connections, and of threads.
 const MAX_COUNT: usize = 1_000_000;
 
 /// Maximum size of a message, 1 GiB.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// Load a TCP server that replies to messages of a fixed size, such as an echo server.
+/// Generate load on a TCP server that replies to fixed-size messages, such as an echo server.
 ///
 /// Without --rate, the load is a closed loop: each connection sends a request, waits for the reply and sends the next
 /// request, which measures the maximum throughput. With --rate, the load is an open loop: requests are scheduled at
@@ -71,7 +71,7 @@ impl TcpArguments {
     }
 }
 
-/// Load an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
+/// Generate load on an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
 /// use chunked encoding, or end with the connection; interim responses are skipped. If the server closes a connection
@@ -102,7 +102,7 @@ pub struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
 
-    /// Additional header field of each request, such as 'Accept: text/html'; can be repeated.
+    /// Additional header field for each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
 
@@ -243,11 +243,12 @@ pub struct CommonFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "5s")]
     timeout: Duration,
 
-    /// Local addresses of the connections, used in turn, separated by commas.
+    /// Local addresses for the connections, used in turn, separated by commas.
     ///
-    /// One local address has about 28,000 ports for one server (net.ipv4.ip_local_port_range), and the second half of
-    /// them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1, 127.0.0.2 and so on,
-    /// with at most 4,000 connections each; other connections use the address that the kernel chooses.
+    /// Each local address has about 28,000 ports per server (net.ipv4.ip_local_port_range), and connections that use
+    /// the second half of them are slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1,
+    /// 127.0.0.2 and so on, with at most 4,000 connections each; other connections use the address that the kernel
+    /// chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
 
@@ -338,7 +339,7 @@ impl CommonFlags {
         self.ndjson.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Returns whether there were responses, and all errors are allowed.
+    /// Returns whether there were responses and all errors are allowed.
     pub fn is_success(&self, report: &Report) -> bool {
         report.requests > 0 && self.allowed.allows(&report.errors)
     }

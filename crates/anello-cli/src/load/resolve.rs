@@ -11,8 +11,8 @@ const CONNECT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Resolves `HOST:PORT`.
 ///
-/// If the name has several addresses, as `localhost` usually has, returns the first one that accepts a connection, or
-/// the first one if none does.
+/// If the name has several addresses, as `localhost` usually does, returns the first address that accepts a connection,
+/// or the first address if none does.
 pub fn resolve(host_and_port: &str) -> io::Result<SocketAddr> {
     let what = format!("cannot resolve {host_and_port}");
     let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().context(&what)?.collect();

@@ -7,8 +7,8 @@ use super::format::{format_count, format_ns, group_digits};
 /// Width of the name column.
 const NAME_WIDTH: usize = 14;
 
-/// Minimum plausible CPU time of a server per request, in nanoseconds. A lower value means that another process
-/// served the requests.
+/// Minimum plausible server CPU time per request, in nanoseconds. A lower value means that another process served the
+/// requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
 /// Renders a report as a text table.
@@ -161,7 +161,7 @@ fn tls(table: &mut Table, report: &Report) {
 }
 
 /// Returns the requests per second. If the last replies took much longer than the planned duration, adds the number of
-/// requests answered within that duration, which the rate is based on.
+/// requests answered within that duration; the rate is based on this number.
 fn rate(report: &Report) -> String {
     let mut text = group_digits(report.requests_per_second);
     if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {
@@ -196,7 +196,7 @@ fn latency(table: &mut Table, report: &Report) {
     };
     table.row("latency", &["p50", "p90", "p99", "p99.9", "max", "mean"].map(str::to_owned));
     match &report.uncorrected_latency {
-        // A closed loop has no schedule to correct for.
+        // A closed loop has no schedule, so there is nothing to correct.
         None => table.row("  uncorrected", &latency_cells(latency)),
         Some(uncorrected) => {
             table.row("  corrected", &latency_cells(latency));
@@ -336,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the report of a sweep against a server that does not reply, without the saturation marks.
+    /// Returns the report of a sweep, without saturation marks, against a server that does not reply.
     fn sweep() -> Report {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let sweep = Sweep {

@@ -33,7 +33,7 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// Returns the TLS configuration for a URL; `None` for http://, which permits no TLS flags.
+    /// Returns the TLS configuration for a URL; `None` for http://, where TLS flags are an error.
     pub fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
         if url.is_secure {
             let tls = Tls::new(url.server_name(), self.options());

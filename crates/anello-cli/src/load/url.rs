@@ -1,11 +1,11 @@
-//! URLs with the schemes http and https.
+//! URLs with the scheme http or https.
 
 /// A URL with the scheme http or https, without a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Whether the scheme is `https`.
     pub is_secure: bool,
-    /// Name or address; an IPv6 address with its brackets.
+    /// Name or address; an IPv6 address includes its brackets.
     host: String,
     port: Option<u16>,
     /// Path and query.

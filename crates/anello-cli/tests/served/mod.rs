@@ -73,7 +73,7 @@ pub fn assert_ok_response(mut client: impl Read) {
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with(BODY), "{response:?}");
 }
 
-/// Repeats a read or receive call as long as it is interrupted. Under a tracer, a read with a timeout is interrupted
+/// Repeats a read or receive call until it is not interrupted. Under a tracer, a read with a timeout is interrupted
 /// whenever a child process exits.
 pub fn retry_interrupted(mut operation: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
@@ -130,7 +130,7 @@ impl Served {
         Self::spawn(command)
     }
 
-    /// Starts a server with passed sockets of these names that must fail, and returns its error messages.
+    /// Starts a server with passed sockets that have these names. The server must fail; returns its error messages.
     pub fn startup_error(
         document_root: &Path,
         arguments: &[&str],

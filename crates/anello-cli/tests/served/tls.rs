@@ -22,7 +22,7 @@ pub fn create_identity(certificate: &Path, key: &Path) -> Arc<ClientConfig> {
     Arc::new(builder.expect("protocol versions").with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Connects to a TLS server. The handshake runs with the first read or write.
+/// Connects to a TLS server. The handshake takes place on the first read or write.
 pub fn connect_tls(config: &Arc<ClientConfig>, address: &str) -> StreamOwned<ClientConnection, TcpStream> {
     let server_name = ServerName::try_from("localhost").expect("valid name");
     StreamOwned::new(

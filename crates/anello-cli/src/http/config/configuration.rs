@@ -1,4 +1,4 @@
-//! The settings from a command line and a file, and the file locations of the latter.
+//! The settings from a command line and a configuration file, with the locations of the file's settings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use crate::common::error::invalid_input;
 /// Information about a command line apart from the values of its flags.
 #[derive(Debug, Default)]
 pub struct Configuration {
-    /// Problems in the file. The valid keys are applied nevertheless, so that everything else can be checked.
+    /// Problems in the file. The valid keys are still applied, so that everything else can be checked.
     pub problems: Vec<String>,
     /// Non-default settings in the syntax of the file.
     pub settings: Vec<String>,
@@ -30,14 +30,14 @@ impl Configuration {
         }
     }
 
-    /// Returns the location and the problem of an invalid option.
+    /// Returns the location of an invalid option and the problem with it.
     pub fn describe_invalid(&self, invalid: &InvalidOption) -> String {
         let text = invalid.to_string();
         let reason = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
         format!("{}: {}", self.location(invalid.option()), reason.unwrap_or(&text))
     }
 
-    /// Returns an error listing all problems of the file, the options and the cores, if there are any.
+    /// Returns an error that lists all problems with the file, the options and the cores, if there are any.
     pub fn reject_if_invalid(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
         let invalid = invalid.iter().map(|option| self.describe_invalid(option));
         let cores = cores

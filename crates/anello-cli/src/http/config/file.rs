@@ -71,14 +71,14 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     contents
 }
 
-/// Converts a key and its value to arguments. Parses each argument on its own, so that all problems are reported with
-/// their line.
+/// Converts a key and its value to arguments. Parses each argument separately, so that every problem is reported with
+/// its line.
 fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
     let Some(key) = Key::find(http, name) else { return Err(vec![unknown_key_error(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;
     let problem = |argument: &OsString| {
         let error = http.clone().try_get_matches_from([&OsString::from("http"), argument]).err()?;
-        // A missing argument is not a problem of this key.
+        // A missing argument is not a problem with this key.
         (error.kind() != ErrorKind::MissingRequiredArgument).then(|| rejection_reason(&error))
     };
     let problems: Vec<String> = arguments.iter().filter_map(problem).collect();
@@ -127,7 +127,7 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
     }
 }
 
-/// Returns the message of an error as a single line without the usage text.
+/// Returns an error message as a single line without the usage text.
 pub fn error_text(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first_paragraph = text.split("\n\n").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Keys of the configuration file, derived from the definitions of the flags.
+//! Keys in the configuration file, derived from the flag definitions.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub const CHECK: &str = "check";
 /// Positional argument with the document root.
 pub const DIRECTORY: &str = "directory";
 
-/// A flag or the document root as a key of the file.
+/// A flag, or the document root, as a key in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub arg: &'a Arg,
@@ -42,7 +42,7 @@ pub fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
 
-/// Returns all keys in the order of their definition.
+/// Returns all keys in definition order.
 pub fn keys(http: &Command) -> impl Iterator<Item = Key<'_>> {
     let prints_and_exits = |arg: &Arg| {
         use ArgAction::{Help, HelpLong, HelpShort, Version};
@@ -61,10 +61,10 @@ impl<'a> Key<'a> {
         name(self.arg)
     }
 
-    /// Converts a value to command-line arguments; `false` yields none.
+    /// Converts a value to command-line arguments; `false` yields no arguments.
     ///
     /// # Errors
-    /// Returns all problems of the value, or of the items of a list.
+    /// Returns all problems with the value or, for a list, with its items.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
         let items = match value {
             DeValue::Boolean(is_on) if self.accepts_no_value() => {

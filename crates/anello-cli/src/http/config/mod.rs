@@ -1,7 +1,7 @@
 //! `--config`: flags of `anello http` from a TOML file.
 //!
 //! The command-line definition is the only list of flags. Each key of the file is converted to the corresponding
-//! argument and inserted before the given arguments, unless its flag is among them. The merged command line is then
+//! argument and inserted before the given arguments, unless they contain the same flag. The merged command line is then
 //! parsed as usual. A new flag is thus available as a key, with the same values and error messages:
 //!
 //! ```text

@@ -105,7 +105,7 @@ impl From<clap::Error> for Failure {
 
 impl Failure {
     /// Creates the failure for a file. A problem in the merged command line can be a consequence of problems in the
-    /// file, so it is reported only if there are none.
+    /// file, so it is reported only if the file has none.
     fn file(problems: Vec<String>, command_line_problem: String) -> Self {
         Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })
     }

@@ -6,7 +6,7 @@ use toml::Value;
 
 use super::key::{HTTP, Key, keys};
 
-/// Returns a line for each flag of `anello http` whose value is not the default.
+/// Returns a line for each `anello http` flag whose value is not the default.
 pub fn non_default_settings(http: &Command, matches: &ArgMatches) -> Vec<String> {
     let Some(matches) = matches.subcommand_matches(HTTP) else { return Vec::new() };
     keys(http).filter_map(|key| Some(format!("{} = {}", key.name(), explicit_value(key, matches)?))).collect()

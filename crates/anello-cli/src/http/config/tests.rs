@@ -18,12 +18,12 @@ fn http() -> Command {
     command().find_subcommand(HTTP).expect("http subcommand").clone()
 }
 
-/// Returns the problems of a configuration file.
+/// Returns the problems in a configuration file.
 fn problems(text: &str) -> Vec<String> {
     file::parse(text, Path::new("site.toml"), &http()).problems
 }
 
-/// Returns the only problem of a configuration file.
+/// Returns the only problem in a configuration file.
 fn problem(text: &str) -> String {
     let problems = problems(text);
     let [problem] = &problems[..] else { panic!("{text:?}: {problems:?}") };

@@ -34,7 +34,7 @@ pub enum HandoverMessage {
     Stopped = b'p' as isize,
     Accepting = b'a' as isize,
     Done = b'q' as isize,
-    /// The running server has aborted the handover and continues to accept connections: the successor was too late.
+    /// The running server has aborted the handover and keeps accepting connections, because the successor was too late.
     Withdrawn = b'x' as isize,
 }
 
@@ -104,7 +104,7 @@ impl HandoverChannel {
     }
 
     pub fn send(&mut self, message: HandoverMessage) -> io::Result<()> {
-        // A disconnected peer causes an error instead of SIGPIPE, which the Rust runtime ignores.
+        // If the peer has disconnected, writing fails with an error: the Rust runtime ignores SIGPIPE.
         self.stream.write_all(&[message.to_byte()]).map_err(describe_error)
     }
 

@@ -31,7 +31,8 @@ pub struct HandoverListener {
 
 /// Access to the sockets to transfer, and control over the workers that use them.
 pub trait HandoverSource: Send + 'static {
-    /// Returns duplicates of the listening sockets; none once this process has stopped accepting for good.
+    /// Returns duplicates of the listening sockets; none once this process has permanently stopped accepting
+    /// connections.
     fn sockets(&self) -> io::Result<Vec<OwnedFd>>;
     /// Returns the file of the listening socket, if it has one.
     fn file(&self) -> Option<&SocketFile>;
@@ -41,7 +42,7 @@ pub trait HandoverSource: Send + 'static {
     fn pause(&self, timeout: Duration) -> io::Result<()>;
     /// Resumes accepting connections.
     fn resume(&self, timeout: Duration) -> io::Result<()>;
-    /// Shuts this process down after the sockets were transferred.
+    /// Shuts this process down after the sockets have been transferred.
     fn transfer_done(&self);
 }
 
@@ -50,7 +51,7 @@ impl HandoverListener {
     pub fn bind(path: &Path) -> io::Result<Self> {
         let bind = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // bind(2) creates the file with the mode of the socket, less the umask: the file is never accessible to
+            // bind(2) creates the file with the socket's mode, reduced by the umask, so the file is never accessible to
             // other users.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             socket.bind(&SockAddr::unix(path)?)?;
@@ -61,7 +62,7 @@ impl HandoverListener {
         bind().context(format_args!("--handover {}", path.display()))
     }
 
-    /// Uses the handover socket of the predecessor.
+    /// Uses the predecessor's handover socket.
     pub fn from_predecessor(listener: UnixListener, path: &Path) -> io::Result<Self> {
         Ok(Self { listener, file: Arc::new(SocketFile::new_unowned(path)?) })
     }
@@ -82,7 +83,7 @@ impl HandoverListener {
             match self.listener.accept().and_then(|(stream, _)| self.serve_successor(stream, source)) {
                 Ok(None) => return source.transfer_done(),
                 Ok(Some(successor)) => {
-                    // This process is exiting. The successor must find the path free before it notices the disconnect.
+                    // This process is exiting. The path must be free before the successor notices the disconnect.
                     self.files(source).for_each(SocketFile::remove);
                     drop(self.listener);
                     return drop(successor);
@@ -100,13 +101,15 @@ impl HandoverListener {
         }
     }
 
-    /// Serves a successor. Returns its unserved connection if this process has stopped accepting for good.
+    /// Serves a successor. If this process has permanently stopped accepting connections, returns the unserved
+    /// connection.
     fn serve_successor(
         &self,
         successor: UnixStream,
         source: &impl HandoverSource,
     ) -> io::Result<Option<UnixStream>> {
-        // Leased before the sockets are read: a server that is stopped after that leaves the files to the successor.
+        // Leased before the sockets are read, so that a server that is stopped afterwards leaves the files to the
+        // successor.
         let lease = FileLease::new(self.files(source));
         let sockets = source.sockets()?;
         if sockets.is_empty() {
@@ -155,8 +158,8 @@ fn run_handover(
     channel.send_hello()?;
     if let Err(error) = transfer(&mut channel, sockets, source, handover_listener) {
         drop(lease);
-        // Sent before this server resumes, so that the two do not accept connections at the same time. Always sent:
-        // otherwise a successor would conclude from the disconnect that this server has died.
+        // Sent before this server resumes, so that the two servers never accept connections at the same time. Always
+        // sent; otherwise a successor would conclude from the disconnect that this server has died.
         channel.send(HandoverMessage::Withdrawn).ok();
         drop(channel);
         source.resume(PAUSE_TIMEOUT)?;
@@ -169,7 +172,7 @@ fn run_handover(
     Ok(())
 }
 
-/// Transfers all sockets, pauses accepting, and waits until the successor accepts connections.
+/// Transfers all sockets, pauses accepting, and waits until the successor is accepting connections.
 fn transfer(
     channel: &mut HandoverChannel,
     sockets: &[OwnedFd],
@@ -260,7 +263,7 @@ mod tests {
             }
             assert_eq!((received, last), (3 + sent.len(), HandoverMessage::Withdrawn));
         }
-        // The file belongs to the server again.
+        // The server owns the file again.
         drop(handover_listener);
         assert!(!directory.path().join("handover").exists());
     }

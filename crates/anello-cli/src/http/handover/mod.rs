@@ -1,7 +1,7 @@
 //! Zero-downtime upgrade with `--handover PATH`: a running server transfers its sockets to a successor process.
 //!
-//! Both processes share the same socket objects, so queued connections are accepted by one or the other. The processes
-//! communicate over a Unix socket, the *handover socket*, which is transferred as well:
+//! Both processes share the same socket objects, so each queued connection is accepted by one process or the other. The
+//! processes communicate over a Unix socket, the *handover socket*, which is transferred as well:
 //!
 //! ```text
 //!   successor                                running server
@@ -19,7 +19,8 @@
 //!
 //! - The two processes never accept connections at the same time. `O_NONBLOCK` belongs to the socket and is shared by
 //!   both processes, but the drivers need different values.
-//! - From before the first socket is sent, a server that is stopped leaves the socket files to the successor.
+//! - Before the first socket is sent, the server leases the socket files to the successor: if the server is stopped
+//!   from then on, it does not remove them.
 //!
 //! # Failures
 //!
@@ -28,9 +29,10 @@
 //! - The server dies after sending its sockets: the successor continues alone.
 //! - The server sends nothing after STOPPED: the successor continues, because the server reads ACCEPTING before it can
 //!   resume.
-//! - A second successor waits in the queue of the handover socket and takes over from the first one.
+//! - A second successor waits in the handover socket's queue and takes over from the first successor.
 //!
-//! While the server runs, the handover opens no files: it needs accept, sendmsg, recvmsg, read, write and close.
+//! While the server is running, the handover opens no files: it needs only accept, sendmsg, recvmsg, read, write and
+//! close.
 
 mod channel;
 mod listener;

@@ -24,7 +24,7 @@ pub struct Successor {
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
     pub handover_listener: UnixListener,
-    /// Set if the predecessor has died.
+    /// Whether the predecessor has died.
     predecessor_gone: bool,
 }
 
@@ -111,12 +111,12 @@ impl Successor {
         }
     }
 
-    /// Reports that this process is ready, and waits until the predecessor has stopped accepting.
+    /// Reports that this process is ready, and waits until the predecessor has stopped accepting connections.
     pub fn report_ready(&mut self) -> io::Result<()> {
         self.exchange(HandoverMessage::Ready, HandoverMessage::Stopped)
     }
 
-    /// Reports that this process accepts connections, and waits for confirmation from the predecessor.
+    /// Reports that this process is accepting connections, and waits for confirmation from the predecessor.
     pub fn report_accepting(&mut self) -> io::Result<()> {
         if self.predecessor_gone {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Capabilities: a process started as root keeps only those that its paths require.
 //!
-//! Serving itself requires none: ports are bound earlier and never again. However, a server started as root may be
+//! Serving itself requires none, because ports are bound once, at startup. However, a server started as root may be
 //! configured with paths whose permission bits grant access only to other users. If a path is accessible only with
 //! `CAP_DAC_READ_SEARCH` or `CAP_DAC_OVERRIDE`, that capability is kept.
 
@@ -28,7 +28,7 @@ pub fn drop_all_but_required(allowed_paths: &AllowedPaths) -> Result<CapabilityS
     let to_message = |error: Errno| format!("cannot drop capabilities: {error}");
     let current = capabilities(None).map_err(to_message)?;
     if current.permitted.is_empty() && current.inheritable.is_empty() {
-        // There is nothing to drop, and no_new_privs keeps executed programs from gaining any.
+        // There are no capabilities to drop, and no_new_privs keeps executed programs from gaining any.
         return Ok(CapabilitySet::empty());
     }
     drop_bounding_set().map_err(to_message)?;
@@ -45,7 +45,7 @@ pub fn drop_all() -> rustix::io::Result<()> {
 }
 
 /// Empties the bounding set, so that executed programs gain no capabilities. Does nothing without `CAP_SETPCAP`,
-/// because the process then has no capability to lose.
+/// because the process then has no capabilities to drop.
 pub fn drop_bounding_set() -> rustix::io::Result<()> {
     if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
         return Ok(());

@@ -1,9 +1,9 @@
-//! File and port restrictions with Landlock: all other accesses fail with EACCES or EPERM, including those made by
-//! io_uring.
+//! File and port restrictions with Landlock: accesses that are not allowed fail with EACCES or EPERM, including
+//! accesses through io_uring.
 //!
-//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one with the
-//! same name, the new one is not accessible. For files that are replaced while the server runs (certificates, logs),
-//! the rule therefore covers the parent directory.
+//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another directory
+//! with the same name, the new directory is not accessible. For files that are replaced while the server is running
+//! (certificates, logs), the rule therefore covers the parent directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
         // A missing or inaccessible path needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        // Files outside any file system, such as a pipe that /dev/stdout refers to, support no rules and are always
+        // Rules cannot cover files outside any file system, such as a pipe that /dev/stdout refers to. These are always
         // accessible.
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
             tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");

@@ -1,5 +1,5 @@
-//! Sandbox of a server: privileges that serving does not need are dropped, so that an attacker with control of the
-//! process does not have them either (fault 40).
+//! Server sandbox: drops privileges that serving does not need, so that an attacker who controls the process does not
+//! have them either (fault 40).
 //!
 //! ```text
 //!   single thread  sockets bound, files and certificates checked
@@ -50,7 +50,7 @@ pub struct Sandbox {
     has_no_new_privileges: bool,
     landlock: Option<Landlock>,
     is_sealed: AtomicBool,
-    /// Set if a worker uses io_uring.
+    /// Whether a worker uses io_uring.
     has_rings: AtomicBool,
     has_socket_files: bool,
 }
@@ -108,7 +108,7 @@ impl Sandbox {
     /// filter is checked only as far as possible without installing it.
     ///
     /// # Errors
-    /// Returns `Unsupported` with the missing part.
+    /// Returns `Unsupported`, naming the missing part.
     pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
         let result =
             thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());
@@ -116,7 +116,7 @@ impl Sandbox {
         seccomp::probe().or_else(|reason| sandbox.report_missing(&reason))
     }
 
-    /// Records the driver of a worker, whose system calls the filter must allow.
+    /// Records a worker's driver, because the filter must allow the driver's system calls.
     pub fn register_driver(&self, driver: &DriverInfo) {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }

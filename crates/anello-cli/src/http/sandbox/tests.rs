@@ -1,4 +1,4 @@
-//! Tests of the sandbox. Each action runs in a child process, which executes this test binary again.
+//! Sandbox tests. Each action runs in a child process, which executes this test binary again.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -70,7 +70,7 @@ fn has(part: &str) -> bool {
     is_active
 }
 
-/// Entry point of the children. Passes as a test if there is no action in the environment.
+/// Entry point of the child processes. If the environment names no action, passes as a test.
 #[test]
 fn inside() {
     let (Ok(action), Some(directory)) = (env::var(ACTION), env::var_os(DIRECTORY)) else { return };
@@ -164,7 +164,7 @@ const ALLOWED: &[Action] = &[
     ("an abort", |_| std::process::abort()),
 ];
 
-/// Fails the child, because the call was expected to kill it.
+/// Fails the child, because the call should have killed it.
 fn assert_returned<T: std::fmt::Debug>(result: T) {
     panic!("call returned: {result:?}");
 }

@@ -1,4 +1,4 @@
-//! Checks of the servers.
+//! Server checks.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub async fn run(server: Server, check: Check) -> Result<Vec<String>, String> {
 }
 
 /// Returns the request path and the expected body of a target. A server that answers the fixed target with a handler
-/// need not support HEAD for it.
+/// does not have to support HEAD for that target.
 fn page(target: Target, served: SupportedTargets) -> Page {
     let answers_head = !(target == Target::Fixed && served.fixed);
     Page { path: target.path(), body: target.body().into(), answers_head }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Timeout for connecting and for writing a command.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Command line to a disk worker, as JSON.
+/// Command line sent to a disk worker, as JSON.
 #[derive(Clone, Copy, Serialize)]
 pub struct DiskCommand {
     pub operation: DiskOperation,
@@ -24,7 +24,7 @@ pub struct DiskCommand {
     pub seed: u64,
 }
 
-/// Reply line of a disk worker, as JSON: the result of a command, or an error.
+/// Reply line from a disk worker, as JSON: the result of a command, or an error.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DiskReply {
@@ -91,7 +91,7 @@ impl LoadSession for DiskSession {
         })
     }
 
-    /// Flushes the data of buffered writes from the page cache to the disk (`fsync(2)`).
+    /// Flushes buffered writes from the page cache to the disk (`fsync(2)`).
     fn settle(&mut self) -> Result<(), String> {
         let writes =
             matches!(self.command.operation, DiskOperation::RandomWrite | DiskOperation::SequentialWrite);

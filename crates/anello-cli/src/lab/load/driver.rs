@@ -7,14 +7,14 @@ use clap::ValueEnum;
 pub enum LoadDriver {
     /// io_uring if available, else epoll.
     Auto,
-    /// Available on all machines, which makes their results comparable.
+    /// Available on all machines, which makes results from different machines comparable.
     Epoll,
     /// Fewer system calls in the load generator; fails if io_uring is unavailable.
     Uring,
 }
 
 impl LoadDriver {
-    /// Returns the driver with a name that `LabLoad::driver_name` returns.
+    /// Returns the driver for a name returned by `LabLoad::driver_name`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "epoll" => Some(Self::Epoll),

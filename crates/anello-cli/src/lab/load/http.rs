@@ -1,5 +1,5 @@
-//! HTTP part of the lab's load generator: requests of the cells, and checks that servers return the bodies of the lab's
-//! site.
+//! HTTP part of the lab's load generator: requests for the cells, and checks that servers return the bodies from the
+//! lab's site.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use anello_load::check::http::Server;
 use anello_load::tls::{HandshakeSummary, Trust};
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
-/// Value of the Host field of requests.
+/// Value of the Host field in requests.
 const HOST: &str = SERVER_NAME;
 
 /// Bytes per second that the load generator receives and verifies even on a slow machine. The stall timeout allows for
@@ -23,9 +23,9 @@ const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Returns the load configuration of a cell, without its request rate.
 ///
-/// The cell requests `target` with `pipelining` requests in flight per connection. With `reconnect`, each request
-/// uses a new connection. `timeout` limits opening all connections. It also limits each request, plus the time to
-/// transfer all pending responses.
+/// The cell requests `target` with `pipelining` requests in flight per connection. With `reconnect`, each request uses
+/// a new connection. `timeout` limits the time to open all connections. The limit for each request is `timeout` plus
+/// the time to transfer all pending responses.
 pub fn load(
     server: Server,
     cell: &Cell,
@@ -63,7 +63,7 @@ pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())
 }
 
-/// Kinds of TLS handshakes of all sessions: protocol version, cipher suite and key exchange. Clones share their
+/// Kinds of TLS handshakes in all sessions: protocol version, cipher suite and key exchange. Clones share their
 /// contents.
 #[derive(Clone, Debug, Default)]
 pub struct HandshakeKinds(Rc<RefCell<BTreeSet<String>>>);

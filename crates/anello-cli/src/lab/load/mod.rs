@@ -2,7 +2,7 @@
 //! workers.
 //!
 //! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load generator must be the
-//! same for each of them.
+//! same for all of them.
 
 mod checks;
 mod disk;
@@ -28,18 +28,17 @@ use self::disk::{DiskCommand, DiskSession};
 pub use self::driver::LoadDriver;
 use self::http::HandshakeKinds;
 
-/// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less
-/// time.
+/// Timeout for opening a contender's connections in a cell, and for a response. A working server needs far less time.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a running check polls the stop flag.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Errors of complete but wrong replies. All other errors also close the connection.
+/// Errors for complete but wrong replies. All other errors also close the connection.
 const WRONG_REPLY_KINDS: [ErrorKind; 3] =
     [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
 
-/// Size of the single message that each idle connection exchanges at the start.
+/// Size of the single message exchanged on each idle connection at the start.
 const IDLE_MESSAGE_BYTES: usize = 128;
 
 /// The lab's load generator.
@@ -51,8 +50,8 @@ pub struct LabLoad {
     certificate: Option<PathBuf>,
     /// Cipher suite of the checks.
     check_cipher: Option<Cipher>,
-    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so a
-    /// server cannot benefit from the sessions of another.
+    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so one
+    /// server cannot benefit from another server's sessions.
     tls: Vec<(Option<Cipher>, Tls)>,
     handshakes: HandshakeKinds,
 }
@@ -232,7 +231,7 @@ impl Drop for NetworkSession {
 /// Idle connections, each of which has exchanged one message.
 struct IdleSession {
     session: NetworkSession,
-    /// Result of the exchange, which each slice reports again.
+    /// Result of the exchange, which every slice reports again.
     exchanged: SliceLoad,
 }
 
@@ -304,7 +303,7 @@ mod tests {
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         settle(DiskOperation::RandomWrite, false, file.path()).unwrap();
-        // Syncing a file that does not exist fails, which shows whether the session tries.
+        // Syncing a nonexistent file fails, which shows whether the session tries to sync.
         let absent = Path::new("/nowhere/at/all");
         let error = settle(DiskOperation::SequentialWrite, false, absent).unwrap_err();
         assert!(error.starts_with("cannot sync /nowhere/at/all: "), "{error}");
@@ -314,7 +313,7 @@ mod tests {
 
     #[test]
     fn stop_flag_interrupts_check() {
-        // No thread accepts, so the check would otherwise wait for its timeout.
+        // No thread accepts connections, so the check would otherwise wait for its timeout.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
         let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();

@@ -1,4 +1,4 @@
-//! Command lines in reports that repeat or resume a run.
+//! Command lines for reports, which repeat or resume a run.
 
 use std::path::Path;
 
@@ -20,7 +20,8 @@ pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// Returns the command line that resumes an interrupted run: its JSON, and the flags that the JSON does not contain.
+/// Returns the command line that resumes an interrupted run: the path of its JSON, and the flags that the JSON does not
+/// contain.
 pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     let mut flags = vec![("--resume", json.to_string_lossy())];
     for Contender { name, program, arguments, .. } in &arguments.contender {

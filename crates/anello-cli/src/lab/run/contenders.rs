@@ -17,7 +17,7 @@ pub fn parse_contender(text: &str) -> Result<Contender, String> {
     Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
 }
 
-/// Adds the contenders of the command line, configured for the protocol of the cells.
+/// Adds the contenders from the command line, configured for the cells' protocol.
 pub fn add_contenders(config: &mut LabConfig, contenders: &[Contender]) -> io::Result<()> {
     config.add_contenders(contenders).map_err(|name| {
         invalid_input(format!(

@@ -11,7 +11,7 @@ use crate::common::output::{print_stderr, progress_bar};
 pub struct Display {
     pub bar: ProgressBar,
     directory: PathBuf,
-    /// Set once a failure to write a checkpoint has been reported.
+    /// Whether a failure to write a checkpoint has been reported.
     save_error_reported: bool,
 }
 
@@ -43,7 +43,7 @@ impl Observer for Display {
     }
 
     fn checkpoint(&mut self, result: &LabResult) {
-        // The run continues after an error, which is reported once, because the final reports can still succeed.
+        // The error is reported once and the run continues, because writing the final reports can still succeed.
         if let Err(error) = checkpoint::save(result, &self.directory)
             && !std::mem::replace(&mut self.save_error_reported, true)
         {

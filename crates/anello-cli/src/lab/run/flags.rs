@@ -64,8 +64,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
 
-    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or that of the scenario, so that
-    /// requests always wait) or whole-core; by default that of the scenario.
+    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or the share in the scenario, so
+    /// that requests are always waiting) or whole-core; by default the scenario's method.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
 
@@ -82,8 +82,8 @@ pub struct RunArguments {
     #[command(flatten)]
     pub peers: PeersFlag,
 
-    /// File of 1 GiB that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file
-    /// that does not exist is created, and removed after the run.
+    /// 1 GiB file that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file that
+    /// does not exist is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
 

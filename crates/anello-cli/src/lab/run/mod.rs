@@ -35,7 +35,8 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
         return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
-    // Registered before the first child is started, so that Ctrl-C at any time ends the run with the results so far.
+    // Registered before the first child is started, so that Ctrl-C at any time ends the run and keeps the results so
+    // far.
     let stop = stop::flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
@@ -69,7 +70,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     report(&result, arguments)
 }
 
-/// Reads instruction counts, and prints the contenders that have none.
+/// Reads instruction counts, and prints the contenders without counts.
 fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     let text = fs::read_to_string(path).context(path.display())?;
     let counts = Instructions::from_json(&text).map_err(invalid_input).context(path.display())?;
@@ -82,8 +83,8 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     Ok(counts)
 }
 
-/// Writes the reports, then prints the result. A closed pipe on standard output does not prevent the reports, and an
-/// error while writing them does not prevent the printed result.
+/// Writes the reports, then prints the result. The reports are written even if standard output is a closed pipe, and
+/// the result is printed even if writing the reports fails.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
     let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
         arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;
@@ -113,7 +114,7 @@ fn announce(config: &LabConfig) {
     config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
-/// Returns the configuration from scenario and flags, or from the resumed run.
+/// Returns the configuration from the scenario and flags, or from the resumed run.
 fn configuration(
     arguments: &RunArguments,
     disk_file: &Path,

@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses the flags of a run.
+    /// Parses run flags.
     fn flags(words: &[&str]) -> RunArguments {
         #[derive(clap::Parser)]
         struct Line {

@@ -7,7 +7,7 @@ use crate::load::values::AllowedErrors;
 /// Merge the latency histograms of several runs, for example of one load test run from several machines.
 ///
 /// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
-/// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the percentiles are those of all
+/// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the resulting percentiles apply to all
 /// requests. Tags are merged separately: lines without a tag contain latencies from the scheduled time (in a closed
 /// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
 /// added as well; they are unknown for logs from other programs and from runs that were killed.
@@ -29,7 +29,8 @@ pub struct MergeArguments {
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
 
-    /// Print seconds and sums as comma-separated values (RFC 4180); errors are printed to standard error.
+    /// Print the per-second values and the sums as comma-separated values (RFC 4180); errors are printed to standard
+    /// error.
     #[arg(long)]
     pub csv: bool,
 

@@ -1,4 +1,4 @@
-//! The sums as a text table, as comma-separated values and as JSON.
+//! Renders the sums as a text table, as comma-separated values and as JSON.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const SCHEMA: &str = "anello-load-merge";
 const SCHEMA_VERSION: u32 = 2;
 
 /// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
-/// only one other tag.
+/// only one such tag.
 pub fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
     let mut all = counted.next()?.total.clone();
@@ -72,7 +72,7 @@ pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Str
     }
 }
 
-/// Renders the errors as text: a line for each kind, and a line for the logs whose errors are not completely known.
+/// Renders the errors as text: a line for each kind, and a line for the logs whose errors are not fully known.
 pub fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     for error in errors.known.iter() {
@@ -135,11 +135,11 @@ pub struct Report {
     schema_version: u32,
     logs: Vec<String>,
     tags: Vec<TagReport>,
-    /// Sum of all tags except `uncorrected`; `None` if there is only one.
+    /// Sum of all tags except `uncorrected`; `None` if there is only one such tag.
     all_tags: Option<Figures>,
     /// Known errors.
     errors: Vec<KindCount>,
-    /// Set if all logs contain the errors of all their runs.
+    /// Whether all logs contain the errors of all their runs.
     errors_are_complete: bool,
     errors_by_log: Vec<LogErrors>,
 }
@@ -149,7 +149,7 @@ struct LogErrors {
     log: String,
     /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
-    /// Set if the log contains the errors of all its runs.
+    /// Whether the log contains the errors of all its runs.
     errors_are_complete: bool,
 }
 

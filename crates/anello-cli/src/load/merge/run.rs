@@ -38,7 +38,7 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
     if !has_responses && is_allowed {
-        // The output contains no other reason for exit code 1.
+        // Nothing else in the output explains exit code 1.
         output::print_stderr("anello: no responses in any of the runs");
     }
     Ok(if has_responses && is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -58,7 +58,7 @@ fn invalid_data(error: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
-/// Returns an error if `path` is one of the logs, because writing the sum would overwrite it.
+/// Returns an error if `path` is one of the logs, because writing the sums would overwrite it.
 fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
     let Ok(target) = path.canonicalize() else { return Ok(()) };
     if logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {

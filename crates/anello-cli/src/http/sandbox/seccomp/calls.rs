@@ -1,5 +1,5 @@
-//! System calls of a serving process and their users, collected from the sources of the runtime, the standard library
-//! and the C libraries (glibc, musl), and from traces.
+//! System calls made by a serving process, and the code that makes them, collected from the sources of the runtime, the
+//! standard library and the C libraries (glibc, musl), and from traces.
 //!
 //! Calls made before the filter is installed are not listed: binding sockets, creating rings, pinning threads,
 //! installing signal handlers.
@@ -11,9 +11,9 @@ use super::options::FilterOptions;
 /// An allowed system call.
 #[derive(Debug)]
 pub enum Call {
-    /// With any arguments.
+    /// Allowed with any arguments.
     Any(c_long),
-    /// If all conditions of at least one alternative hold.
+    /// Allowed if all conditions of at least one alternative hold.
     Only(c_long, &'static [&'static [Condition]]),
 }
 
@@ -57,15 +57,15 @@ const MEMORY: &[Call] = &[
     Any(libc::SYS_madvise),
 ];
 
-/// Options of prctl(2): thread names, the auxiliary vector for the page size (PR_GET_AUXV, Linux 6.4), and names of
-/// memory mappings set by glibc (PR_SET_VMA).
+/// Options of prctl(2): thread names, the auxiliary vector for the page size (PR_GET_AUXV, Linux 6.4), and memory
+/// mapping names, which glibc sets (PR_SET_VMA).
 const THREAD_NAME: u64 = libc::PR_SET_NAME as u64;
 const AUXILIARY_VECTOR: u64 = 0x4155_5856;
 const MEMORY_NAME: u64 = 0x5356_4d41;
 
 /// Starting and stopping threads of the blocking pool, and synchronization.
 const THREADS: &[Call] = &[
-    // Only threads, no processes.
+    // Threads only, no processes.
     Only(libc::SYS_clone, &[&[Has(0, libc::CLONE_THREAD as u64)]]),
     // The other filter returns ENOSYS, which applies only if this filter does not kill the process.
     Any(libc::SYS_clone3),
@@ -112,7 +112,7 @@ const POLLING: &[Call] = &[
     Any(libc::SYS_epoll_ctl),
     Any(libc::SYS_epoll_pwait),
     Any(libc::SYS_epoll_pwait2),
-    // Reserve descriptor, released to reject clients when descriptors are exhausted.
+    // The reserve descriptor, which is released to reject clients when descriptors are exhausted.
     Any(libc::SYS_eventfd2),
     Any(libc::SYS_ppoll),
 ];
@@ -124,7 +124,7 @@ const TCP: u64 = libc::IPPROTO_TCP as u64;
 const FIONBIO: u64 = 0x5421;
 const FIONREAD: u64 = 0x541b;
 
-/// Accepted connections. Connecting and listening are denied.
+/// Using accepted connections. Connecting and listening are denied.
 const SOCKETS: &[Call] = &[
     Any(libc::SYS_accept4),
     Any(libc::SYS_recvfrom),
@@ -162,7 +162,7 @@ const SOCKETS: &[Call] = &[
             &[Is(1, libc::F_GETFL as u64)],
             &[Is(1, libc::F_SETFL as u64)],
             &[Is(1, libc::F_DUPFD_CLOEXEC as u64)],
-            // Check by the standard library before close(2) in debug builds.
+            // The standard library checks the descriptor before close(2) in debug builds.
             &[Is(1, libc::F_GETFD as u64)],
         ],
     ),
@@ -204,7 +204,7 @@ const RINGS: &[Call] = &[
     Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
-/// Removal of Unix socket files at exit.
+/// Removing Unix socket files at exit.
 #[cfg(target_arch = "x86_64")]
 const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat)];
 #[cfg(target_arch = "aarch64")]

@@ -1,8 +1,8 @@
 //! System-call restrictions with seccomp: listed calls are allowed, any other call kills the process.
 //!
-//! There are two filters; the stricter result applies. The first makes clone3(2) fail with ENOSYS, because its flags
-//! are in memory, which a filter cannot read. The C library then falls back to clone(2), for which the second filter
-//! allows only threads.
+//! There are two filters, and the stricter result applies. The first makes clone3(2) fail with ENOSYS, because its
+//! flags are in memory, which a filter cannot read. The C library then falls back to clone(2), for which the second
+//! filter allows only threads.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod calls;
@@ -90,7 +90,7 @@ mod filter {
     /// Converts one alternative of a call: all of its conditions must hold.
     fn rule(conditions: &[Condition]) -> Result<SeccompRule, BackendError> {
         let conditions = conditions.iter().map(|condition| {
-            // The kernel reads these arguments as 32 bits and ignores the upper half. A pointer has 64 bits.
+            // The kernel reads these arguments as 32-bit values and ignores the upper half. Pointers have 64 bits.
             let (argument, length, operator, value) = match *condition {
                 Condition::Is(argument, value) => {
                     (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)

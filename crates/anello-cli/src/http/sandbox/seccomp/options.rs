@@ -3,8 +3,8 @@
 /// Conditions for optional parts of the list.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterOptions {
-    /// Set if a worker uses io_uring.
+    /// Whether a worker uses io_uring.
     pub rings: bool,
-    /// Set if there are Unix socket files.
+    /// Whether there are Unix socket files.
     pub socket_files: bool,
 }
