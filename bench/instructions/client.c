@@ -63,7 +63,7 @@ static uint64_t now_ns(void) {
   return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
 }
 
-// Returns the CPU time of all threads of the process. None of them runs during the call, because there is one CPU.
+// Returns the CPU time of all threads of the process. None of them is running during the call, as there is one CPU.
 static uint64_t cpu_ns(const char *pid) {
   char path[400];
   snprintf(path, sizeof path, "/proc/%s/task", pid);
