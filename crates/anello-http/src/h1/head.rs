@@ -6,7 +6,7 @@ use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 /// A request head whose framing has been checked.
 ///
 /// It owns its bytes and is as cheap to move as a pointer. [`Decoder::recycle`](super::Decoder::recycle) takes it back,
-/// so that the next head needs no allocation. If the next head has the same fields, they are not parsed again.
+/// so the next head needs no allocation. If the next head has the same fields, they are not parsed again.
 #[derive(Debug, Default)]
 pub struct Head(pub(super) Box<Parts>);
 
@@ -15,7 +15,7 @@ pub struct Head(pub(super) Box<Parts>);
 pub(super) struct Parts {
     /// The bytes of the fields, followed by those of the request line; see [`Parts::has_same_fields`].
     pub fields: Fields,
-    /// Length of the field section, with the empty line.
+    /// Length of the field section, including the empty line.
     pub section_bytes: u32,
     pub method: Method,
     pub version: Version,
@@ -114,8 +114,8 @@ impl Head {
         self.0.version
     }
 
-    /// Returns the requested host, with its port if there is one: the host of the target, or else that of the `Host`
-    /// field. It is `None` or empty if the client does not send one.
+    /// Returns the requested host, with its port if there is one: the host in the target, or otherwise the `Host`
+    /// field. The result is `None` or empty if the client sent no host.
     pub fn host(&self) -> Option<&str> {
         if self.0.host_end > 0 {
             return Some(self.text(self.0.host_start, self.0.host_end));

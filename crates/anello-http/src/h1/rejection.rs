@@ -8,7 +8,7 @@ use super::status::reason_phrase;
 pub struct Rejection {
     /// Status of the response. The decoder uses 400, 413, 414, 417, 431, 501 and 505.
     pub status: u16,
-    /// The problem with the request and, where it helps, the remedy.
+    /// What is wrong with the request and, where helpful, how to fix it.
     pub reason: &'static str,
 }
 
@@ -18,7 +18,7 @@ impl Rejection {
         Self { status, reason }
     }
 
-    /// Creates a rejection of a malformed request (400).
+    /// Creates a rejection for a malformed request (400).
     pub(super) const fn bad(reason: &'static str) -> Self {
         Self::new(400, reason)
     }

@@ -32,7 +32,7 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// The length or the trailers that a stream ends with.
+/// How a stream ends: its known length, or its trailers.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),
@@ -122,7 +122,7 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
-    /// Returns `true` if the body is produced while it is being sent.
+    /// Returns `true` if the body is generated while it is being sent.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.0, BodyKind::Stream { .. })
     }
