@@ -39,7 +39,7 @@ fn sum<'a>(blocks: &'a [Arc<Block>], counter: impl Fn(&'a Block) -> &'a counter:
     blocks.iter().fold(0, |sum, block| sum.wrapping_add(counter(block).get()))
 }
 
-/// Appends a family of counters that differ in one label.
+/// Appends a family of counters that differ only in one label.
 fn by_label(
     out: &mut Exposition<'_>,
     (name, help): (&str, &str),
