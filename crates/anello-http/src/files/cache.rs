@@ -167,7 +167,7 @@ impl Entry {
 
 impl Variant {
     /// Returns `true` if the contents still match the response fields. Calls `fstat(2)` on an open file: a write
-    /// changes its timestamps, and and replacing or removing the file changes `st_ctime` because the file loses a link.
+    /// changes its timestamps, and replacing or removing the file changes `st_ctime` because the file loses a link.
     pub fn is_unchanged(&self) -> bool {
         match &self.contents {
             Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),

@@ -248,9 +248,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         true
     }
 
-    /// Awaits a handler that did not complete on its first poll. Meanwhile, flushes earlier responses, and sends `100
-    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; in that
-    /// case, no response is sent.
+    /// Awaits a handler that did not complete on its first poll. Meanwhile, flushes earlier responses, and sends
+    /// `100 Continue` when the handler is waiting for the body. Returns an error if the connection fails or is
+    /// cancelled; in that case, no response is sent.
     async fn await_handler(
         &mut self,
         mut handler_future: Pin<&mut impl Future<Output = Response>>,

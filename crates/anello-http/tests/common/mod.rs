@@ -1,7 +1,7 @@
 //! Helpers shared by the server tests: the drivers to test, and a client that gives access to the raw bytes.
 //!
-//! Test results do not depend on timing. Tests of a deadline check only that it expires, and that other connections are
-//! still served meanwhile.
+//! Test results do not depend on timing. Deadline tests check only that the deadline expires, and that other
+//! connections are still served in the meantime.
 
 #![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
@@ -225,7 +225,7 @@ impl Client {
         }
     }
 
-    /// Removes and returns the received bytes that are not part of a response yet.
+    /// Removes and returns the received bytes that do not belong to a parsed response.
     pub fn take_received(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }

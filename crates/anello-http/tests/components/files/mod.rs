@@ -1,4 +1,4 @@
-//! Tests of file serving without I/O.
+//! Tests for file serving without I/O.
 
 mod cache_control;
 mod conditional;

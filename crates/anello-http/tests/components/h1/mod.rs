@@ -1,4 +1,4 @@
-//! Tests of the protocol without I/O.
+//! Tests for the protocol without I/O.
 
 mod body;
 mod chunked;

@@ -1,4 +1,4 @@
-//! Tests of the rendered metrics, read back by a strict parser of the text format.
+//! Tests for the rendered metrics, read back by a strict parser of the text format.
 
 use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
