@@ -13,19 +13,19 @@ use crate::h1::Limits;
 pub struct ServerOptions {
     /// Limits for the requests of one connection.
     pub limits: Limits,
-    /// Maximum time from the first byte of a head to its end; by default 10 s. For the first head of a connection, the
+    /// Maximum time from the first byte of a head to its end (default: 10 s). For the first head of a connection, the
     /// time starts when the connection is accepted. A client that exceeds it receives 408, or is disconnected without a
     /// response if it has sent nothing.
     pub header_timeout: Duration,
-    /// Maximum idle time of a connection between requests; by default 60 s.
+    /// Maximum idle time of a connection between requests (default: 60 s).
     pub keep_alive_timeout: Duration,
     /// Maximum time to wait for a body, in addition to the time that
-    /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) grants; by default 10 s. Time during which the
+    /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) grants (default: 10 s). Time during which the
     /// handler is not reading the body is not counted. A client that exceeds the limit receives 408.
     pub body_timeout: Duration,
-    /// Minimum average rate of a body, in bytes per second; by default 500.
+    /// Minimum average rate of a body, in bytes per second (default: 500).
     pub min_body_bytes_per_second: u64,
-    /// Maximum time during which the kernel accepts no data for a client; by default 30 s.
+    /// Maximum time during which the kernel accepts no data for a client (default: 30 s).
     ///
     /// The kernel must accept the next 64 KiB of a response, or further file data. It is not enough for the client to
     /// read a single byte: the kernel accepts more data only when about a third of the socket's send buffer is free.
@@ -40,7 +40,7 @@ pub struct ServerOptions {
     /// read. Clients in this state are also reset when [`request_timeout`](Self::request_timeout) expires or the server
     /// shuts down.
     pub send_timeout: Duration,
-    /// Maximum time from the request head to the end of the response; unlimited by default.
+    /// Maximum time from the request head to the end of the response (default: unlimited).
     ///
     /// When the timeout expires, the connection is closed without a further response. A pending handler, or the body
     /// that it streams, is dropped at its current await point ([`Server::serve`](crate::Server::serve)). A handler that
@@ -49,28 +49,28 @@ pub struct ServerOptions {
     /// If a body is delimited only by closing the connection (HTTP/1.0), the connection is reset, as it is whenever a
     /// connection is aborted. Otherwise the truncated body would appear complete.
     pub request_timeout: Option<Duration>,
-    /// Maximum number of open connections of one worker, or of all servers that
-    /// [share a count](crate::ServerBuilder::shared_connection_count); by default 10,000. Further clients receive 503.
+    /// Maximum number of open connections of one worker, or of all servers that [share a
+    /// count](crate::ServerBuilder::shared_connection_count) (default: 10,000). Further clients receive 503.
     pub max_connections: usize,
-    /// Connections that are closed to make room for new ones; by default none.
+    /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
     /// Maximum number of clients rejected because of [`max_connections`](Self::max_connections) whose connections stay
-    /// open until they have read the response; by default 64. When it is exceeded, the oldest of these connections are
+    /// open until they have read the response (default: 64). When it is exceeded, the oldest of these connections are
     /// closed.
     pub refusals: usize,
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
-    /// leaves them unread; by default 64 KiB. If more follow, the connection is closed after the response.
+    /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.
     pub max_discarded_body_bytes: u64,
     /// If the client is still sending when the server shuts down a connection, the maximum time that it stays open, so
-    /// that a reset does not discard the last response; by default 2 s.
+    /// that a reset does not discard the last response (default: 2 s).
     pub linger_timeout: Duration,
-    /// During a drain, connections that have been idle for at least this time are closed immediately; by default 500
-    /// ms. A client that was active more recently can send one more request, and the response announces the close.
+    /// During a drain, connections that have been idle for at least this time are closed immediately (default: 500 ms).
+    /// A client that was active more recently can send one more request, and the response announces the close.
     pub drain_min_idle: Duration,
-    /// During a drain, grace period for in-flight requests; by default 30 s. After that, their connections are closed
+    /// During a drain, grace period for in-flight requests (default: 30 s). After that, their connections are closed
     /// and their handlers dropped, as with [`request_timeout`](Self::request_timeout).
     pub drain_timeout: Duration,
-    /// Interval at which deadlines are checked and the date is updated; by default 250 ms.
+    /// Interval at which deadlines are checked and the date is updated (default: 250 ms).
     pub timer_resolution: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Tests for trailers and of fields to send.
+//! Tests for trailers and for fields to send.
 
 use anello_http::h1::{ChunkedDecoder, ChunkedEvent, FieldBlock, FieldName, InvalidField, Limits, Trailers};
 
