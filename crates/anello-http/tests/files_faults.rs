@@ -326,7 +326,7 @@ fn fault_35_truncated_file_is_never_padded() {
             received.windows(4).position(|window| window == b"\r\n\r\n").expect("complete head") + 4;
         let head = String::from_utf8_lossy(&received[..head_end]);
         assert!(head.contains(&format!("\r\nContent-Length: {announced_bytes}\r\n")), "{head}");
-        // The server closed the connection within the body, and sent nothing but file content.
+        // The server closed the connection in the middle of the body, and had sent nothing but file content.
         assert!(((received.len() - head_end) as u64) < announced_bytes, "{}", received.len());
         assert!(received[head_end..].iter().all(|&byte| byte == 0));
         assert_eq!(Client::connect(address).await.get("/sparse.bin").await.body.len(), 100);

@@ -342,7 +342,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
 
 #[test]
 fn head_completed_at_timeout_gets_one_response() {
-    // With delayed completions, bytes may have arrived without being reported when the timeout expires.
+    // With delayed completions, bytes that have arrived may not have been reported yet when the timeout expires.
     let mut faults = SimFaults::none();
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]

@@ -224,7 +224,7 @@ pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
     out.extend_from_slice(&line[start..]);
 }
 
-/// Appends the line end that follows the chunk data.
+/// Appends the line ending that follows the chunk data.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

@@ -170,7 +170,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the first line of a rejected or incomplete head as received, without its line end. Returns `None` if the
+    /// Returns the first line of a rejected or incomplete head as received, without its line ending. Returns `None` if the
     /// line is incomplete or longer than its limit.
     pub fn first_line(&self) -> Option<&[u8]> {
         let end = line_end(&self.partial)?;

@@ -66,7 +66,7 @@ impl Fields {
         self.ranges.iter().map(|range| (self.name(range), self.value(range)))
     }
 
-    /// Returns `true` if there may be a name with one of these lengths, given as a bit set modulo 64.
+    /// Returns `true` if a name with one of these lengths may be present. The lengths are a bit set, modulo 64.
     #[inline]
     pub fn has_length_of(&self, lengths: u64) -> bool {
         self.lengths & lengths != 0
@@ -87,7 +87,7 @@ impl Fields {
         self.ranges.iter().find(is_named).map(|range| self.value(range))
     }
 
-    /// Returns `true` if there is a name of the same length, modulo 64.
+    /// Returns `true` if a name of the same length, modulo 64, is present.
     #[inline]
     fn has_length(&self, name: &str) -> bool {
         self.lengths >> (name.len() % 64) & 1 == 1
@@ -272,7 +272,7 @@ impl FieldBlock {
         Ok(self)
     }
 
-    /// Returns the encoded lines, each with its line end.
+    /// Returns the encoded lines, each with its line ending.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -135,8 +135,8 @@ impl Head {
         self.0.fields.iter_bytes()
     }
 
-    /// Returns `true` if there may be a name with one of these lengths. Bit n of the set stands for names of n
-    /// bytes and of n + 64 bytes.
+    /// Returns `true` if a name with one of these lengths may be present. Bit n of the set stands for names of n bytes
+    /// and of n + 64 bytes.
     #[inline]
     pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
         self.0.fields.has_length_of(lengths)
@@ -173,7 +173,7 @@ impl Head {
         self.0.may_keep_alive
     }
 
-    /// Returns `true` if there is a body and the client waits for `100 Continue` before sending it.
+    /// Returns `true` if there is a body and the client waits for `100 Continue` before it sends the body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.0.expects_continue

@@ -65,7 +65,7 @@ pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<O
 struct Line {
     method_end: usize,
     target_end: usize,
-    /// Length of the line, including its line end.
+    /// Length of the line, including its line ending.
     bytes: usize,
 }
 
@@ -108,7 +108,7 @@ fn fields(
         let line_start = section.len() - rest.len();
         let (name, tail) = split_name(rest)?;
         let value = match tail {
-            // Nearly all fields have exactly one space.
+            // Nearly all fields have exactly one space after the colon.
             [b':', b' ', value @ ..] => value,
             [b':', value @ ..] => value,
             [b'\r', b'\n', body @ ..] if name.is_empty() => return Some(section.len() - body.len()),

@@ -137,7 +137,7 @@ impl Scanner {
         self.part_bytes = if state == self.state { self.part_bytes + 1 } else { 0 };
         self.state = state;
         self.bytes += 1;
-        // The limit does not include the line end.
+        // The limit does not include the line ending.
         if self.bytes > limits.max_request_line_bytes
             && !matches!(state, ScanState::LineLf | ScanState::Fields)
         {

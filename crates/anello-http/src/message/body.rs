@@ -91,8 +91,8 @@ impl Body {
     }
 
     /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
-    /// clients it is delimited by closing the connection. The stream is polled for the next chunk when the previous one
-    /// has been accepted for sending.
+    /// clients, it is delimited by closing the connection. The stream is polled for the next chunk when the previous
+    /// one has been accepted for sending.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// the close, the connection is reset instead. In both cases the client detects the truncation.

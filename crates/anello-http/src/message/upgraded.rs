@@ -46,7 +46,7 @@ impl Upgraded {
 
     /// Copies as many of `bytes` as fit into the send buffer and returns their number.
     ///
-    /// Under TLS, some of them may be held back until the next call if the client reads slowly: call
+    /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
     /// needed. Cancel-safe: if the future is dropped, no data was accepted.
     ///

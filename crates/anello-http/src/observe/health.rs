@@ -5,7 +5,7 @@
 //!       └──────────────────set_draining()──────────────────▲
 //! ```
 //!
-//! The state never moves backwards: a draining server shuts down.
+//! The state never moves backward: a draining server always shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accepted ──► permit available ──────────────────────────────► serve
-//!       │              ▲ closes the connections that wait longest
+//!       │              ▲ closes the connections that have waited longest
 //!       └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
 //! ```
 

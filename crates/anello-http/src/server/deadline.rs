@@ -189,7 +189,7 @@ impl Deadlines {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
     }
 
-    /// Pauses the body timer, because data has arrived or no task waits for it.
+    /// Pauses the body timer, because data has arrived or no task is waiting for it.
     #[inline]
     pub fn pause_body(&self, now: u64) {
         if self.phase.get() == Phase::Body {

@@ -22,13 +22,13 @@ pub(crate) struct Input<R: Receiver> {
     chunk: Option<R::Chunk>,
     decoded_bytes: usize,
     at_eof: bool,
-    /// `true` if a request has been received.
+    /// `true` once a request has been received.
     has_served_request: bool,
     /// Number of request bodies so far, including finished ones.
     body_number: u64,
     /// `true` if the body of the current request has not been received completely.
     is_in_body: bool,
-    /// `true` if the client is waiting for `100 Continue` before it sends the body.
+    /// `true` while the client is waiting for `100 Continue` before sending the body.
     expects_continue: bool,
     /// `true` if `100 Continue` must be sent.
     continue_requested: bool,
@@ -368,7 +368,7 @@ impl<R: Receiver> BodySource for Input<R> {
         self.body_waker.register(context.waker());
         if std::mem::take(&mut self.expects_continue) {
             self.continue_requested = true;
-            // The connection's task sends `100 Continue`, and may not be the current task.
+            // `100 Continue` is sent by the connection's task, which may not be the current task.
             self.timer.cancellation.wake();
         }
         poll_result

@@ -32,9 +32,9 @@ pub struct ServerOptions {
     /// This buffer grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive
     /// buffer (`net.ipv4.tcp_rmem`: 6 MiB).
     ///
-    /// A client that reads nothing is therefore detected only after both buffers are full. A client that reads slowly
-    /// is disconnected if it frees too little space within the timeout. To be safe, it must read one to two megabytes
-    /// in this time. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
+    /// A client that reads nothing is therefore detected only once both buffers are full. A client that reads slowly is
+    /// disconnected if it frees too little space within the timeout. To be safe, it must read one to two megabytes in
+    /// this time. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
     ///
     /// When the timeout expires, the connection is reset, so that the kernel frees the data that the client has not
     /// read. Clients in this state are also reset when [`request_timeout`](Self::request_timeout) expires or the server
@@ -77,7 +77,7 @@ pub struct ServerOptions {
 /// The connections that a server may close to make room for new ones. The connection that has waited longest is closed
 /// first.
 ///
-/// A connection is never closed while its handler runs and the client waits for the response.
+/// A connection is never closed while its handler is running and the client is waiting for the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// No connections. Clients beyond [`ServerOptions::max_connections`] are rejected.

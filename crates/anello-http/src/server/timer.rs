@@ -1,4 +1,4 @@
-//! Clock and timers of a worker: the link between the clock, the [`Deadlines`] of connections, and their sockets.
+//! A worker's clock and timers: the link between the clock, the [`Deadlines`] of connections, and their sockets.
 //!
 //! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer of its own and no
 //! clock access. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   received ciphertext ──► session ──► plaintext ──► Input
-//!   Output ──► plaintext ──► session ──► ciphertext ──► send queue of the socket
+//!   Output ──► plaintext ──► session ──► ciphertext ──► socket send queue
 //! ```
 //!
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
