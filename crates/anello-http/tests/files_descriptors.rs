@@ -21,7 +21,7 @@ const LIMIT: u64 = 256;
 /// Time after which the cache revalidates every entry.
 const REVALIDATED_AFTER: Duration = Duration::from_millis(1100);
 
-/// Returns the targets of the open descriptors of this process.
+/// Returns the files to which this process's open descriptors refer.
 fn open_files() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").expect("list descriptors");
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());

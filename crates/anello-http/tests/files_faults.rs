@@ -171,7 +171,7 @@ fn fault_34_special_files_are_not_served() {
 fn fault_35_small_changing_file_is_sent_in_one_state() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, directory| {
-        // The file is replaced by renaming: each response contains one of the two states.
+        // The file is replaced by renaming: each response contains either the old or the new state.
         let states = vec![vec![b'a'; 5000], vec![b'b'; 9000]];
         fs::write(directory.join("small"), &states[0]).expect("write file");
         let root = directory.to_owned();

@@ -1,4 +1,4 @@
-//! Rejection of invalid requests: the rows of the fault list that concern the protocol. Each case is decoded both whole
+//! Rejection of invalid requests: the rows in the fault list that cover the protocol. Each case is decoded both whole
 //! and byte by byte, with the same outcome.
 
 #![forbid(unsafe_code)]

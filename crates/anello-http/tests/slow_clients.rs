@@ -113,7 +113,7 @@ fn fault_37_drain_waits_for_slow_download() {
             });
             sleep(SECOND * 5).await;
             assert_eq!(server.drain().await, 0, "{kind}");
-            // All bytes have been sent, except those in the buffers of the kernel and of the client's stream.
+            // All bytes have been sent, except those in the buffers of the kernel and the client's stream.
             assert!(
                 progress.get() > BODY_BYTES - (512 << 10),
                 "{kind}, {secured}, {request:?}: drained at {} bytes",

@@ -183,7 +183,7 @@ pub(super) struct Cache {
     max_bytes: usize,
     interval: Duration,
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
-    /// Keys in the order in which [`evict`](Self::evict) visits them.
+    /// Keys, in the order in which [`evict`](Self::evict) visits them.
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,

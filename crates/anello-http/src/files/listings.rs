@@ -31,8 +31,8 @@ const MAX_CACHED_LISTINGS: usize = 32;
 /// Maximum number of listings that are generated concurrently. Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
-/// Maximum memory of the listings of a worker that are cached or being sent, in bytes. Listings that are being
-/// generated are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
+/// Maximum memory, in bytes, for a worker's listings that are cached or being sent. Listings that are being generated
+/// are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
 const MAX_LISTING_BYTES: usize = 64 << 20;
 
 /// The listings of one worker.
@@ -43,7 +43,7 @@ pub(super) struct Listings {
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
     listings: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Memory of all listings of this worker that are cached or being sent, in bytes.
+    /// Memory, in bytes, of all listings of this worker that are cached or being sent.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }

@@ -41,8 +41,8 @@ pub struct FileOptions {
     /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; the
     /// response is then a line of text.
     pub not_found_file: Option<String>,
-    /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
-    /// paths that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
+    /// Path of a single-page application's page, relative to the document root. It is sent with status 200 for paths
+    /// that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
     /// receive `not_found_file`. Default: none.
     pub spa_fallback_file: Option<String>,
     /// Whether to serve files and directories whose names start with a dot. Default: they are hidden.
@@ -58,8 +58,8 @@ pub struct FileOptions {
     /// from the page cache.
     pub max_cached_file_bytes: usize,
     /// Number of workers in this process that serve files with these options. Their caches share a quarter of the
-    /// descriptor limit of the process, with at most 512 open files per worker. Default: the number of cores on which
-    /// the calling thread may run, which is lower if the thread is pinned.
+    /// process's descriptor limit, with at most 512 open files per worker. Default: the number of cores on which the
+    /// calling thread may run, which is lower if the thread is pinned.
     pub workers: usize,
     /// Time for which a checked file is considered unchanged. Default: 1 second. Changes to a file become visible after
     /// at most this time. For files that are not cached in memory, writes and replacements are detected immediately

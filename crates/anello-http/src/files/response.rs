@@ -92,7 +92,7 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
         parts.push(range_body_part(variant, range));
     }
     parts.push(BodyPart::Bytes(Bytes::copy_from_slice(multipart.end())));
-    // Each part has its own `Content-Type`, so use the fields without the media type of the file.
+    // Each part has its own `Content-Type`, so use the fields without the file's media type.
     Response::new(206)
         .with_shared_fields(Rc::clone(&variant.not_modified_fields))
         .with_valid_field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes())

@@ -82,8 +82,8 @@ const MAX_AGE: FieldName<'static> = FieldName::constant("Access-Control-Max-Age"
 const SECURITY_POLICY: FieldName<'static> = FieldName::constant("Content-Security-Policy");
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// Fields that scripts may read in addition to those that the Fetch standard always exposes (`Content-Type`,
-/// `Content-Length`, `Last-Modified`, `Cache-Control`): those needed to request and combine ranges.
+/// Fields needed to request and combine ranges. Scripts may read them in addition to the fields that the Fetch standard
+/// always exposes (`Content-Type`, `Content-Length`, `Last-Modified`, `Cache-Control`).
 const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Range, ETag";
 
 impl Files {

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Last second of the year 9999, the largest year with four digits.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Minimum age of the last change for timestamps to distinguish later changes. Timestamps have the granularity of the
-/// kernel tick (1 to 10 ms) or of the file system (up to one second; the two-second granularity of FAT does not justify
-/// a longer delay).
+/// Minimum age of the last change at which timestamps can distinguish later changes from it. Timestamps have the
+/// granularity of the kernel tick (1 to 10 ms) or of the file system (up to one second; the two-second granularity of
+/// FAT does not justify a longer delay).
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.

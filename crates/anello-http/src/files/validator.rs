@@ -43,9 +43,9 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Creates the validator of a file. `checked_at` is the time of the `fstat(2)` call according to the clock used for
-    /// file timestamps (`clock_gettime(CLOCK_REALTIME)`), not the time of the response. A precompressed variant has its
-    /// own file and stamp, and its tag also contains the coding.
+    /// Creates the validator for a file. `checked_at` is the time of the `fstat(2)` call according to the clock used
+    /// for file timestamps (`clock_gettime(CLOCK_REALTIME)`), not the time of the response. A precompressed variant has
+    /// its own file and stamp, and its tag also contains the coding.
     ///
     /// ```
     /// use anello_http::files::stamp::{FileStamp, Timestamp};

@@ -93,7 +93,7 @@ impl Decoder {
 
     /// Decodes the next part and removes its bytes from the front of `input`.
     ///
-    /// Returns `None` if more bytes are needed. All of the input has then been consumed, except after the last request,
+    /// Returns `None` if more bytes are needed. The whole input has then been consumed, except after the last request,
     /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`: the end of
     /// a request needs no bytes of its own.
     ///
@@ -170,8 +170,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the first line of a rejected or incomplete head as received, without its line ending. Returns `None` if the
-    /// line is incomplete or longer than its limit.
+    /// Returns the first line of a rejected or incomplete head as received, excluding its line ending. Returns `None`
+    /// if the line is incomplete or longer than its limit.
     pub fn first_line(&self) -> Option<&[u8]> {
         let end = line_end(&self.partial)?;
         let line = &self.partial[..end];

@@ -13,7 +13,8 @@ pub(super) const MAX_METHOD_BYTES: usize = 32;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum length of the request line, excluding its line ending (default: 8 KiB). Longer lines are rejected with 414.
+    /// Maximum length of the request line, excluding its line ending (default: 8 KiB). Longer lines are rejected with
+    /// 414.
     pub max_request_line_bytes: usize,
     /// Maximum length of the head: the request line and the fields, including line endings (default: 32 KiB, at most 1
     /// GiB). Longer heads are rejected with 431.
@@ -25,8 +26,8 @@ pub struct Limits {
     pub max_body_bytes: u64,
     /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Longer ones are rejected with 400.
     pub max_chunk_extension_bytes: usize,
-    /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections are
-    /// rejected with 431.
+    /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections
+    /// are rejected with 431.
     pub max_trailer_bytes: usize,
     /// Maximum number of fields in a trailer section (default: 32). Sections with more fields are rejected with 431.
     pub max_trailer_fields: usize,

@@ -13,7 +13,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Creates a rejection. The server uses its own, such as 408 after a timeout or 503 at the connection limit.
+    /// Creates a rejection. The server creates some itself, such as 408 after a timeout or 503 at the connection limit.
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }

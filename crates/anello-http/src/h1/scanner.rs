@@ -26,9 +26,9 @@ const BARE_LF: Rejection = Rejection::bad("line feed without a carriage return (
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     state: ScanState,
-    /// Number of bytes of the head scanned so far.
+    /// Number of head bytes scanned so far.
     bytes: usize,
-    /// Number of bytes of the current part of the request line scanned so far.
+    /// Number of bytes scanned so far in the current part of the request line.
     part_bytes: usize,
     /// The digit of the major version.
     major: u8,
@@ -50,7 +50,7 @@ enum ScanState {
 }
 
 impl Scanner {
-    /// Returns `true` if the next byte is the first one of a request or of an empty line.
+    /// Returns `true` if the next byte starts a request or an empty line.
     #[inline]
     pub fn is_before_request(&self) -> bool {
         !self.in_empty_line && self.bytes == 0

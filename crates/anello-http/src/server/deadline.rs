@@ -113,7 +113,7 @@ pub(super) struct Deadlines {
     /// during which the handler is not reading is not counted, because the client may be unable to send.
     body_bytes: Cell<u64>,
     body_ticks: Cell<u64>,
-    /// Start of the current request, if it has a timeout.
+    /// Start of the current request, if there is a request timeout.
     request_since: Cell<Option<u64>>,
     /// Start of the wait for space in the send buffer. A body may be in transfer in the other direction at the same
     /// time.
@@ -164,7 +164,7 @@ impl Deadlines {
         }
     }
 
-    /// Starts a request. Its own timer starts if it has a timeout.
+    /// Starts a request. Also starts the request timer if there is a request timeout.
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
@@ -240,7 +240,7 @@ impl Deadlines {
     }
 
     /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
-    /// last tick at which the connection is not yet late.
+    /// last tick that is still in time.
     fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);

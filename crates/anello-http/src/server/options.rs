@@ -19,9 +19,9 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// Maximum idle time of a connection between requests (default: 60 s).
     pub keep_alive_timeout: Duration,
-    /// Maximum time to wait for a body, in addition to the time that
-    /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) grants (default: 10 s). Time during which the
-    /// handler is not reading the body is not counted. A client that exceeds the limit receives 408.
+    /// Maximum time to wait for a body, in addition to the time allowed by
+    /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) (default: 10 s). Time during which the handler is
+    /// not reading the body is not counted. A client that exceeds the limit receives 408.
     pub body_timeout: Duration,
     /// Minimum average rate of a body, in bytes per second (default: 500).
     pub min_body_bytes_per_second: u64,

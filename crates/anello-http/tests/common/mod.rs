@@ -51,7 +51,7 @@ pub fn real_drivers() -> Vec<DriverKind> {
     kinds
 }
 
-/// Runs a test on each of the drivers. Each run has its own thread, which is abandoned if it hangs.
+/// Runs a test on each driver. Each run has its own thread, which is abandoned if the test hangs.
 pub fn for_each_driver<F: Future<Output = ()>>(
     kinds: Vec<DriverKind>,
     test: impl Fn(DriverKind) -> F + Clone + Send + 'static,

@@ -1,8 +1,8 @@
 //! Escaping of peer-controlled values, so that a value cannot terminate a field or a line, or send control sequences to
 //! a terminal.
 //!
-//! The output is printable ASCII. The size limit of a field applies to the escaped text, so the length of a line is
-//! bounded regardless of the input. A truncated field ends in `...`.
+//! The output is printable ASCII. The size limit of a field applies to the escaped text, so line length is bounded
+//! regardless of the input. A truncated field ends in `...`.
 
 /// Maximum number of output bytes per input byte: `\u0000`.
 pub(super) const MAX_ESCAPE_BYTES: usize = 6;

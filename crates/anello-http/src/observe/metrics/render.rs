@@ -83,7 +83,7 @@ fn durations(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     cumulative = cumulative.wrapping_add(*unbounded);
     out.sample(name, &[("le", "+Inf")], Integer(cumulative));
     out.sample("anello_http_request_duration_seconds_sum", &[], Nanoseconds(total.sum_ns));
-    // Equal to the last bucket by construction, although the workers keep counting during the scrape.
+    // Equal to the last bucket by construction, even though the workers keep counting during the scrape.
     out.sample("anello_http_request_duration_seconds_count", &[], Integer(cumulative));
 }
 

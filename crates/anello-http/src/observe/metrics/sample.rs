@@ -1,4 +1,4 @@
-//! Samples that a worker publishes in addition to the metrics of this crate, such as the counters of its driver.
+//! Samples that a worker publishes in addition to this crate's metrics, such as its driver's counters.
 
 use anello::DriverMetrics;
 

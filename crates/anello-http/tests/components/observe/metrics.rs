@@ -83,7 +83,7 @@ fn scrape_sums_counters_of_all_workers() {
     assert_eq!(plain("anello_http_cache_bytes"), 57.0);
 }
 
-/// Inclusive upper bounds of the bounded buckets of the histogram, in nanoseconds.
+/// Inclusive upper bounds of the histogram's bounded buckets, in nanoseconds.
 fn bounds_ns() -> impl Iterator<Item = u64> {
     (10..35).map(|exponent| 1 << exponent)
 }
