@@ -44,7 +44,7 @@ const QUERY: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Policy for files with a name, or a parent directory's name, that starts with a dot.
+/// Policy for hidden files: those whose path has a name that starts with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
     /// Treats them as missing, except files below `.well-known` in the document root (RFC 8615). Dotfiles such as

@@ -34,7 +34,7 @@ const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// After other workers fail to evict a connection, clients are rejected without waiting for this time.
+/// Time after a failed eviction by other workers during which clients are rejected without waiting.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of free permits that allows the driver to accept ahead of the server. It covers a full accept queue:

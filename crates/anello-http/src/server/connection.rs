@@ -235,8 +235,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.timer.deadlines.end_request();
     }
 
-    /// Returns `true` if a streamed response may still read the request body. Sends `100 Continue` to a client that is
-    /// waiting for it, because it is not allowed after the response head.
+    /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` to a client
+    /// that is waiting for it, because it is not allowed after the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
         let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
         if !may_be_read || !self.input.borrow().is_in_body() {

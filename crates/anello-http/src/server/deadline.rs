@@ -115,8 +115,7 @@ pub(super) struct Deadlines {
     body_ticks: Cell<u64>,
     /// Start of the current request, if there is a request timeout.
     request_since: Cell<Option<u64>>,
-    /// Start of the wait for space in the send buffer. A body may be in transfer in the other direction at the same
-    /// time.
+    /// Start of the wait for space in the send buffer. Body data may be received at the same time.
     send_since: Cell<Option<u64>>,
     expired: Cell<Option<Timeout>>,
     body_ends_at_close: Cell<bool>,

@@ -61,8 +61,8 @@ pub struct ServerOptions {
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
     /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.
     pub max_discarded_body_bytes: u64,
-    /// If the client is still sending when the server shuts down a connection, the maximum time that it stays open, so
-    /// that a reset does not discard the last response (default: 2 s).
+    /// Maximum time that a connection stays open after the server has shut it down, if the client is still sending
+    /// (default: 2 s). This avoids a reset, which could discard the last response.
     pub linger_timeout: Duration,
     /// During a drain, connections that have been idle for at least this time are closed immediately (default: 500 ms).
     /// A client that was active more recently can send one more request, and the response announces the close.

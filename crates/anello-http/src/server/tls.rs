@@ -48,8 +48,8 @@ impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or if the key does not match the
-    /// certificate.
+    /// Returns `InvalidData` if a file cannot be read or contains no certificate or key, or if the key does not match
+    /// the certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
         let file_error = |path: &Path, problem: String| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))

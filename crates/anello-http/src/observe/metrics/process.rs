@@ -92,7 +92,7 @@ impl Stat {
     /// Skips everything up to the last `)`, because the command name can contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
-        // Field numbers are 1-based; the first field after the command name is field 3.
+        // Field numbers are 1-based: the first field after the command name is field 3.
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let field = |number: usize| -> Option<u64> { fields.get(number - 3)?.parse().ok() };
         Some(Self {
