@@ -115,8 +115,8 @@ pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }
 
-/// Returns `true` if, for clients, the error means that the file does not exist. Paths that lead outside the document
-/// root and inaccessible files count as missing.
+/// Returns `true` if the error is reported to clients as a missing file. Paths that lead outside the document root and
+/// inaccessible files count as missing.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     use Errno as E;
     let missing =

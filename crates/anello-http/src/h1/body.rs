@@ -46,7 +46,7 @@ impl BodyEncoder {
         self.framing
     }
 
-    /// Returns `true` if the body is sent. Otherwise it does not have to be produced.
+    /// Returns `true` if the body is sent. Otherwise, the body need not be produced.
     #[inline]
     pub fn sends_body(&self) -> bool {
         self.framing != ResponseFraming::None

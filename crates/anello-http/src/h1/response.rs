@@ -198,7 +198,7 @@ impl<'a> ResponseHead<'a> {
     #[cold]
     fn write_connection(&mut self, keeps_alive: bool, framing: ResponseFraming) {
         let option = match (framing, keeps_alive, self.context.version) {
-            // The connection no longer speaks HTTP.
+            // The connection no longer uses HTTP.
             (ResponseFraming::Tunnel, ..) => None,
             (_, false, _) => Some("close"),
             (_, true, Version::Http10) => Some("keep-alive"),

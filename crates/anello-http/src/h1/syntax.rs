@@ -63,7 +63,7 @@ pub(super) const fn is_target_byte(byte: u8) -> bool {
 /// Returns `true` if `name` equals `lower`, ignoring case. `lower` must be in lower case.
 pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
-    // Among token bytes, setting this bit makes only the two cases of a letter equal.
+    // For token bytes, setting this bit maps no two bytes to the same value except the two cases of a letter.
     let mut difference = 0;
     for index in 0..N {
         difference |= (name[index] | 0x20) ^ lower[index];

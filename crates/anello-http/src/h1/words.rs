@@ -1,8 +1,8 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
 //! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
-//! for that byte may be wrong, but only after a byte that matches. Both the test whether any byte matches and the
-//! position of the [`first`] match are therefore always correct.
+//! for that byte may be wrong, but only after a byte that matches. It is therefore always correct whether any byte
+//! matches, and which match is the [`first`].
 
 /// The highest bit of each byte.
 pub(super) const HIGH: u64 = each(0x80);

@@ -48,7 +48,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// # }
 /// ```
 ///
-/// Middleware is plain function composition: an async function that calls another one.
+/// Middleware is plain function composition: one async function calls another.
 ///
 /// ```
 /// use anello_http::h1::FieldName;
