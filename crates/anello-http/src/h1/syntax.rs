@@ -63,7 +63,8 @@ pub(super) const fn is_target_byte(byte: u8) -> bool {
 /// Returns `true` if `name` equals `lower`, ignoring case. `lower` must be in lower case.
 pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
-    // For token bytes, setting this bit maps no two bytes to the same value except the two cases of a letter.
+    // The bit distinguishes the two cases of a letter. Setting it turns no other token byte into a lower-case letter or
+    // `-`.
     let mut difference = 0;
     for index in 0..N {
         difference |= (name[index] | 0x20) ^ lower[index];
