@@ -3,8 +3,9 @@
 //! usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
 //!        `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler
 //!
-//! Times on a shared machine are noisy; instruction counts are not. Each case runs with two numbers of iterations, and
-//! the difference is divided by the additional iterations. Process startup is therefore not counted.
+//! Times on a shared machine are noisy; instruction counts are not. Each case runs twice with different numbers of
+//! iterations, and the difference in instructions is divided by the difference in iterations. Process startup is
+//! therefore not counted.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -30,7 +31,7 @@ const BROWSER: &str = "GET /assets/site.css HTTP/1.1\r\nHost: www.example.com\r\
      Referer: http://www.example.com/\r\nSec-Fetch-Dest: style\r\nSec-Fetch-Mode: no-cors\r\n\
      Sec-Fetch-Site: same-origin\r\nIf-None-Match: \"5f3a-61b2\"\r\nPriority: u=2\r\n\r\n";
 
-/// Iteration counts of the two runs.
+/// Iteration counts for the two runs of a case.
 const ITERATIONS: [u64; 2] = [1_000, 11_000];
 
 fn main() -> ExitCode {
@@ -94,7 +95,7 @@ fn table() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the number of instructions that this program executes for a case.
+/// Returns the number of instructions executed by this program for a case.
 fn count(case: &str, iterations: u64) -> Result<u64, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

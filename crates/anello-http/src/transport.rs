@@ -1,4 +1,4 @@
-//! The transports of connections: TCP and Unix sockets, and TLS over them.
+//! Connection transports: TCP and Unix sockets, with or without TLS.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -36,24 +36,23 @@ impl<R: Receiver> BytesReceiver for R {
 pub(crate) trait PollSender: 'static {
     /// Accepts as many of these bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    /// Does the same as [`poll_write`](Self::poll_write), for use when more bytes or a shutdown follow immediately.
+    /// Like [`poll_write`](Self::poll_write), for use when more bytes or a shutdown will follow immediately.
     fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_write(bytes, context)
     }
     /// Completes when the kernel has accepted all data.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Continues passing accepted data to the socket, if the socket does not do so on its own.
+    /// Keeps passing accepted data to the socket, if this does not happen on its own.
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
-    /// Continues sending while the task waits for another event. An error of the connection is reported by the next
-    /// send.
+    /// Continues sending while the task waits for another event. A connection error is reported by the next send.
     fn poll_progress(&mut self, context: &mut Context<'_>) {
         if let Poll::Ready(Err(error)) = self.poll_drive(context) {
             tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
         }
     }
-    /// Sends the close notification of the transport, if it has one, after the accepted data.
+    /// After the accepted data, sends the transport's close notification, if it has one.
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends the close notification, flushes all data and shuts down the write half.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;

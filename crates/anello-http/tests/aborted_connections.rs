@@ -31,7 +31,7 @@ enum AbortCause {
     ServerShutdown,
 }
 
-/// Returns options in which only the timeout for this cause can expire.
+/// Returns options with which only the timeout for this cause can expire.
 fn options(cause: AbortCause) -> ServerOptions {
     let long = Duration::from_secs(100_000);
     let mut options = ServerOptions::default();
@@ -60,7 +60,7 @@ async fn read_until_closed(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKin
     }
 }
 
-/// Returns the number of unsent bytes in the kernel for connections of this local port, including orphaned connections.
+/// Returns the number of unsent bytes in the kernel for connections on this local port, including orphaned connections.
 fn kernel_send_queue_bytes(port: u16) -> u64 {
     let sockets = fs::read_to_string("/proc/net/tcp").expect("read socket table");
     let queued_bytes = sockets.lines().skip(1).filter_map(|line| {
@@ -94,8 +94,8 @@ impl Stream for StalledStream {
 fn client_detects_truncated_body() {
     for_each_driver(drivers(), async |kind| {
         for cause in [AbortCause::RequestTimeout, AbortCause::DrainTimeout, AbortCause::ServerShutdown] {
-            // The framing of a chunked body shows that it is incomplete. A body that ends at EOF needs a connection
-            // reset.
+            // The framing of a chunked body shows that it is incomplete. For a body that ends at EOF, the connection
+            // must be reset.
             for (version, expected) in [("1.1", None), ("1.0", Some(io::ErrorKind::ConnectionReset))] {
                 let (server, address) = serve(options(cause), async |_: Request| {
                     Response::new(200).with_body(Body::stream(StalledStream { has_started: false }))

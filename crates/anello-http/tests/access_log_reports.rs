@@ -1,5 +1,5 @@
-//! Messages of the access log. This test has its own binary because the global `tracing` subscriber can be set only
-//! once per process.
+//! Messages logged by the access log. This test has its own binary because the global `tracing` subscriber can be set
+//! only once per process.
 
 use std::fs;
 use std::sync::{Arc, Mutex};

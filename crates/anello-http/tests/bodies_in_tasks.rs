@@ -19,10 +19,10 @@ use futures_core::Stream;
 
 use common::{Client, drivers, for_each_driver, serve, wait_until, with_long_timeouts};
 
-/// Progress of a task that reads a body.
+/// Progress of a task that is reading a body.
 #[derive(Default)]
 struct BodyReader {
-    /// Whether the last poll of the body was pending.
+    /// Whether the last poll of the body returned `Pending`.
     is_pending: Cell<bool>,
     result: RefCell<Option<Result<Vec<u8>, RequestBodyError>>>,
 }
@@ -94,7 +94,7 @@ fn response_aborts_body_read_in_task_and_connection_is_reused() {
                 read_in_task(request.into_parts().1, &handler_reader);
                 wait_until(|| handler_reader.is_pending.get()).await;
                 if streams {
-                    // The task continues to read the body while the response is streamed.
+                    // The task continues to read the body while the response is being streamed.
                     let stream =
                         StallingStream { has_started: false, is_released: Rc::clone(&handler_released) };
                     return Response::new(504).with_body(Body::stream(stream));
@@ -107,7 +107,7 @@ fn response_aborts_body_read_in_task_and_connection_is_reused() {
             is_released.set(true);
             assert_eq!(client.response().await.expect("response").status, 504, "{kind}");
             wait_until(|| reader.is_aborted()).await;
-            // The rest of the unread body is discarded before the next request.
+            // The unread rest of the body is discarded before the next request.
             client.send(" doneGET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
             assert_eq!(client.response().await.expect("response").text(), "next", "{kind}");
             assert!(client.is_eof().await, "{kind}");
@@ -143,7 +143,7 @@ fn body_read_in_task_triggers_100_continue() {
             let is_later = head.path() == "/later";
             let reading = spawn(async move {
                 if is_later {
-                    // Delayed until the connection already waits for the task.
+                    // Delayed until the connection is already waiting for the task.
                     sleep(Duration::from_millis(20)).await;
                 }
                 body.collect().await
@@ -252,7 +252,7 @@ fn fault_19_body_timeout_expires_after_response_was_blocked() {
             let Ok(Some(chunk)) = client.stream.recv().await else { break };
             received_bytes += chunk.len();
         }
-        // The client sends nothing more, and the response never completes.
+        // The client sends nothing more and the response never completes.
         wait_until(|| reader.result.borrow().is_some()).await;
         assert!(!matches!(*reader.result.borrow(), Some(Ok(_))), "{kind}");
         drop(client);

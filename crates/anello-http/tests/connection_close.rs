@@ -29,7 +29,7 @@ fn request_limit_does_not_reset_sending_client() {
         assert_eq!(client.get("/").await.field("Connection"), None);
         let last = client.get("/").await;
         assert_eq!(last.field("Connection"), Some("close"));
-        // The client learns about the close only from the response. A request that it sent earlier must not cause a
+        // The client learns about the close only from the response. A request that it sent before that must not cause a
         // reset.
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(matches!(client.stream.recv().await, Ok(None)), "{kind}");
@@ -37,7 +37,7 @@ fn request_limit_does_not_reset_sending_client() {
         assert_eq!(server.connections(), 1, "{kind}: the server waits for the client to close");
         drop(client);
         wait_until(|| server.connections() == 0).await;
-        // The server does not wait for a client that requested the close.
+        // The server does not wait for a client that requested the close itself.
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
         assert_eq!(client.response().await.expect("response").text(), "served");

@@ -1,8 +1,8 @@
-//! Timeouts and limits of the server on every driver: clients that are slow or idle, exceed the connection limit, or
-//! reset the connection.
+//! Server timeouts and limits on every driver: clients that are slow or idle, exceed the connection limit, or reset the
+//! connection.
 //!
 //! The timeouts are short. The tests check that a timeout expires, what the client receives, and that other clients are
-//! served meanwhile. The time of expiry is checked only on simulated kernels, whose clocks are virtual.
+//! served in the meantime. The time of expiry is checked only on simulated kernels, whose clocks are virtual.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn fault_18_slow_heads_time_out_while_others_are_served() {
             .map(|number| {
                 anello::spawn(async move {
                     let mut client = Client::connect(address).await;
-                    // Some of the clients send nothing at all.
+                    // Some clients send nothing at all.
                     for byte in b"GET /slowly HTTP/1.1\r\nHost: somewhere\r\n".iter().take(number % 3 * 10) {
                         if client.stream.write_all(&[*byte]).await.is_err() {
                             break;
@@ -76,7 +76,7 @@ fn fault_18_slow_heads_time_out_while_others_are_served() {
                 })
             })
             .collect();
-        // The first head of this client is subject to the same timeout, so retry if the machine is too slow.
+        // The first head of this client is subject to the same timeout, so try again if the machine is too slow.
         let mut other = loop {
             let mut other = Client::connect(address).await;
             other.stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
@@ -127,8 +127,8 @@ fn fault_19_slow_bodies_time_out() {
                     sleep(Duration::from_millis(3)).await
                 }
             });
-            // The client receives a 408 response that announces the close. The server closes the connection although
-            // the client continues to send.
+            // The client receives a 408 response that announces the close. The server closes the connection even though
+            // the client is still sending.
             let text = receive_all(reader).await;
             assert_timed_out(&kind, monotonic_now() - started, SHORT);
             assert!(
@@ -215,7 +215,7 @@ fn request_timeout_closes_connection() {
         assert_eq!(client.get("/").await.text(), "done", "the timeout starts with the request");
         client.send("GET /never HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(client.is_eof().await);
-        // The connection is closed although the handler is still pending and the client has not closed it.
+        // The connection is closed even though the handler is still pending and the client has not closed it.
         wait_until(|| server.connections() == 0).await;
     });
 }
@@ -248,7 +248,7 @@ impl Drop for AliveGuard {
     }
 }
 
-/// Returns a handler that never completes, in a different way for each path. `alive` counts the pending handlers.
+/// Returns a handler that never completes, for a different reason on each path. `alive` counts the pending handlers.
 fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
     let alive = Rc::clone(alive);
     async move |mut request: Request| {
@@ -469,7 +469,7 @@ fn fault_22_clients_that_reset_do_not_affect_others() {
 fn fault_37_drain_loses_no_received_request() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
-        // Long enough that busy clients are not considered idle when the machine stalls.
+        // Long enough that busy clients are not considered idle if the machine stalls.
         options.drain_min_idle = Duration::from_millis(if is_simulated(&kind) { 100 } else { 3000 });
         let (has_slow_request, drain_started) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
         let (slow_started, is_draining) = (Rc::clone(&has_slow_request), Rc::clone(&drain_started));

@@ -1,4 +1,4 @@
-//! Eviction of connections that wait for their clients.
+//! Eviction of connections that are waiting for their clients.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn options(eviction: Eviction) -> ServerOptions {
 
 #[test]
 fn fault_21_further_client_evicts_longest_idle_connection() {
-    // Idle between two requests, or before the first one.
+    // Clients that are idle between two requests or before the first one.
     for had_request in [true, false] {
         for_each_driver(drivers(), move |kind| check_eviction_by_further_client(kind, had_request));
     }
@@ -65,8 +65,8 @@ async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool) {
     assert_eq!(last.get("/").await.status, 200, "{kind}");
 }
 
-/// More connections than the threshold are handling requests. A new connection only has to wait until the evicted one
-/// has closed.
+/// The number of connections that are handling requests exceeds the threshold. A new connection only has to wait until
+/// the evicted one has closed.
 #[test]
 fn fault_21_new_connections_wait_only_for_evicted_connections() {
     for_each_driver(drivers(), async |kind| {
@@ -97,7 +97,7 @@ fn fault_21_new_connections_wait_only_for_evicted_connections() {
             assert_eq!(client.get("/").await.status, 200, "{kind}");
             idle.push(client);
         }
-        // On real kernels, other processes can delay this test.
+        // On real kernels, other processes may delay this test.
         if matches!(kind, DriverKind::Sim(_)) {
             assert!(
                 monotonic_now() - start < Duration::from_millis(500),

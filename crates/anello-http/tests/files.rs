@@ -1,4 +1,4 @@
-//! File serving on every available driver: contents and fields of the responses.
+//! File serving on every available driver: response contents and fields.
 
 mod common;
 

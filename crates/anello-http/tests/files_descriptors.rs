@@ -1,5 +1,5 @@
-//! File serving with a low limit of open files, on every available driver. This test has its own binary because the
-//! limit applies to the whole process.
+//! File serving with a low open file limit, on every available driver. This test has its own binary because the limit
+//! applies to the whole process.
 
 mod common;
 
@@ -21,7 +21,7 @@ const LIMIT: u64 = 256;
 /// Time after which the cache revalidates every entry.
 const REVALIDATED_AFTER: Duration = Duration::from_millis(1100);
 
-/// Returns the targets of the open descriptors of this process.
+/// Returns the files to which this process's open descriptors refer.
 fn open_files() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").expect("list descriptors");
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -61,8 +61,8 @@ fn cache_releases_descriptors_on_shortage_and_removal() {
             assert_eq!(client.get(target).await.status, 200, "{target}");
         }
 
-        // In the first round the cache closes the descriptors that it has opened since. In the second round it has none
-        // left, and serves the files that it holds in memory.
+        // In the first round, the cache closes the descriptors that it has opened since. In the second round, it has
+        // none left to close and serves the files that it holds in memory.
         for _ in 0..2 {
             while let Ok(file) = File::open("/dev/null") {
                 other_files.push(file);

@@ -19,7 +19,7 @@ use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 use common::Client;
 use common::site::{for_each_driver_with_site, pattern};
 
-/// A thread that applies a cycle of changes until it is stopped.
+/// A thread that applies changes in a cycle until it is stopped.
 struct Changer {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<()>,
@@ -86,7 +86,7 @@ fn fault_32_no_path_escapes_document_root() {
 #[test]
 fn fault_33_swapped_links_never_escape_document_root() {
     for symlinks in [Symlinks::FollowBeneath, Symlinks::Deny] {
-        // Without a cache, so that every request resolves the path.
+        // No cache, so that every request resolves the path.
         let options = FileOptions {
             symlinks,
             revalidate_interval: Duration::ZERO,
@@ -111,7 +111,7 @@ fn fault_33_swapped_links_never_escape_document_root() {
             });
             let (mut client, mut inside, mut missing) = (Client::connect(address).await, 0, 0);
             let follows = symlinks == Symlinks::FollowBeneath;
-            // Until requests have seen the link in both states.
+            // Repeat until requests have seen the link in both states.
             while inside + missing < 3000 || missing == 0 || (follows && inside == 0) {
                 let response = client.get("/swap/file").await;
                 match response.status {
@@ -137,7 +137,7 @@ fn fault_33_swapped_links_never_escape_document_root() {
 
 #[test]
 fn fault_34_special_files_are_not_served() {
-    // A FIFO must not be used as a precompressed variant or an index file either.
+    // Nor may a FIFO be used as a precompressed variant or an index file.
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, directory| {
         for path in ["fifo", "hello.txt.gz", "docs/empty/index.html"] {
@@ -171,7 +171,7 @@ fn fault_34_special_files_are_not_served() {
 fn fault_35_small_changing_file_is_sent_in_one_state() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, directory| {
-        // The file is replaced by renaming: each response contains one of the two states.
+        // The file is replaced by renaming: each response contains either the old or the new state.
         let states = vec![vec![b'a'; 5000], vec![b'b'; 9000]];
         fs::write(directory.join("small"), &states[0]).expect("write file");
         let root = directory.to_owned();
@@ -185,8 +185,8 @@ fn fault_35_small_changing_file_is_sent_in_one_state() {
             assert!(response.status == 200 && states.contains(&response.body), "{}", response.body.len());
         }
         replacer.stop();
-        // The file is overwritten in place. The kernel exposes intermediate states; `read.rs` describes how mixtures
-        // are avoided.
+        // The file is overwritten in place. The kernel exposes intermediate states; `read.rs` describes how mixing them
+        // is avoided.
         let root = directory.to_owned();
         let writer =
             Changer::start(states, move |state| fs::write(root.join("small"), state).expect("write file"));
@@ -239,7 +239,7 @@ fn fault_35_large_file_truncated_while_sent_closes_connection() {
                 .await;
             let (length, received) = only_response(&mut client).await;
             let (body, next) = received.split_at(length.min(received.len()));
-            // A part of the file that was truncated and then extended again reads as zeros.
+            // If the file was truncated and then extended again, the affected part reads as zeros.
             let is_from_file = |(byte, original): (&u8, &u8)| byte == original || *byte == 0;
             assert!(body.iter().zip(&content).all(is_from_file), "{} of {length} bytes", body.len());
             if body.len() == length {
@@ -265,7 +265,7 @@ fn fault_35_changed_large_file_is_never_sent_in_old_state() {
         for (_, path, length) in &files {
             fs::write(path, vec![b'a'; *length]).expect("write file");
         }
-        // Only a file that has not changed for a while has a strong validator, which resuming a download requires.
+        // Resuming a download requires a strong validator, which only a file that has not changed for a while has.
         thread::sleep(Duration::from_millis(1100));
         let mut client = Client::connect(address).await;
         for (accepted, path, length) in files {
@@ -304,7 +304,8 @@ fn fault_35_changed_large_file_is_never_sent_in_old_state() {
     });
 }
 
-/// The file is truncated after the head has been received, while more data is outstanding than socket buffers can hold.
+/// The file is truncated after the head has been received, while more data is outstanding than the socket buffers can
+/// hold.
 #[test]
 fn fault_35_truncated_file_is_never_padded() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
@@ -325,7 +326,7 @@ fn fault_35_truncated_file_is_never_padded() {
             received.windows(4).position(|window| window == b"\r\n\r\n").expect("complete head") + 4;
         let head = String::from_utf8_lossy(&received[..head_end]);
         assert!(head.contains(&format!("\r\nContent-Length: {announced_bytes}\r\n")), "{head}");
-        // The server closed the connection within the body, and sent nothing but file content.
+        // The server closed the connection in the middle of the body, and had sent nothing but file content.
         assert!(((received.len() - head_end) as u64) < announced_bytes, "{}", received.len());
         assert!(received[head_end..].iter().all(|&byte| byte == 0));
         assert_eq!(Client::connect(address).await.get("/sparse.bin").await.body.len(), 100);

@@ -1,5 +1,5 @@
-//! File serving under a seccomp profile that denies unknown system calls, like those of older container runtimes, on
-//! every available driver.
+//! File serving on every available driver under a seccomp profile that denies unknown system calls, like the profiles
+//! of older container runtimes.
 
 mod common;
 

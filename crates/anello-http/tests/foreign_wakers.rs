@@ -1,4 +1,4 @@
-//! Connections polled with custom wakers, which can run arbitrary code when they are woken.
+//! Connections polled with custom wakers, which can run arbitrary code when called.
 
 mod common;
 
@@ -37,7 +37,7 @@ impl Wake for CustomWaker {
     }
 }
 
-/// Polls a connection until it is complete or has been dropped.
+/// Polls a connection until it completes or is dropped.
 async fn drive(connection: impl Future<Output = ()> + 'static) {
     CONNECTION.replace(Some(Box::pin(connection)));
     poll_fn(|context| {

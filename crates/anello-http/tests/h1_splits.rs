@@ -102,7 +102,7 @@ fn damaged_connections() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Generates requests that often have identical fields, like the requests of one client.
+/// Generates requests that often have identical fields, like those from a single client.
 fn requests_of_one_client() -> impl Strategy<Value = Vec<u8>> {
     let line = select(vec![
         "GET / HTTP/1.1\r\n",

@@ -1,4 +1,4 @@
-//! Metrics and access log entries of requests and connections that fail.
+//! Metrics and access log entries for requests and connections that fail.
 
 mod common;
 
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use common::{Client, drivers, for_each_driver, tls, wait_until};
 
-/// More than all buffers between server and client can hold.
+/// More than the buffers between server and client can hold in total.
 const LARGE_BYTES: usize = 64 << 20;
 
 /// Number of bytes that clients receive before the download is aborted.
@@ -117,7 +117,7 @@ impl ObservedServer {
         line.unwrap_or_else(|| panic!("{name}: {text}")).parse().expect("number")
     }
 
-    /// Stops the server and returns the lines of the log, at least `count` of which are expected.
+    /// Stops the server and returns the log lines, of which at least `count` are expected.
     async fn lines(self, count: usize) -> Vec<Value> {
         self.accepting.abort();
         self.accepting.await.ok();
@@ -161,7 +161,7 @@ fn failed_requests_are_counted_and_logged() {
         }
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
-        // The stream that fails, and the two that panic.
+        // The stream that fails, and the two streams that panic.
         assert_eq!(value("anello_http_connections_closed_total{reason=\"handler_error\"}"), 3, "{kind}");
         assert_eq!(value("anello_http_connections_closed_total{reason=\"protocol_error\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 4, "{kind}");
@@ -247,7 +247,7 @@ async fn abort_request(cause: AbortCause, path: &str, is_secured: bool, kind: &D
         wait_until(|| server.connections() == 0).await;
     }
     let sent_bytes = observed.value("anello_http_sent_bytes_total");
-    // The received bytes include the head and the overhead of TLS.
+    // The received bytes include the head and the TLS overhead.
     let expected = RECEIVED_BYTES - RECEIVED_BYTES / 16..LARGE_BYTES;
     assert!(expected.contains(&sent_bytes), "{context}: {sent_bytes} of {expected:?}");
     assert_eq!(observed.value("anello_http_received_bytes_total"), request.len(), "{context}");
@@ -296,7 +296,7 @@ fn download_aborted_by_drain_counts_sent_bytes() {
 
 #[test]
 fn download_aborted_by_send_timeout_counts_sent_bytes() {
-    // Only on simulated kernels, whose clocks are virtual.
+    // Checked only on simulated kernels, whose clocks are virtual.
     AbortCause::Deadline
         .run_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
 }

@@ -1,9 +1,9 @@
-//! Rejection of invalid requests by a complete server: the cases of `h1_support/cases.rs`, as seen by a client. Runs on
+//! Rejection of invalid requests by a complete server: the cases in `h1_support/cases.rs`, as seen by a client. Runs on
 //! every driver and on the simulated kernels, with the bytes split in different ways. `h1_faults.rs` and `h1_splits.rs`
 //! test the decoder alone.
 //!
-//! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). `ANELLO_SEED` runs a single one, with
-//! the seed that a failed test printed.
+//! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). `ANELLO_SEED` runs a single simulated
+//! kernel with the given seed, as printed by a failed test.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ async fn mirror(mut request: Request) -> Response {
     }
 }
 
-/// Action of a client after it has sent its bytes.
+/// What a client does after it has sent its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterSend {
     /// Leaves the connection open, so that the server must close it.
@@ -43,8 +43,8 @@ enum AfterSend {
     HalfClose,
 }
 
-/// Sends the parts and returns everything that the server sends until it closes the connection. There is a delay
-/// between parts, so that the server usually receives them one by one.
+/// Sends the parts and returns everything that the server sends until it closes the connection. Parts are sent with a
+/// delay between them, so that the server usually receives them one by one.
 async fn send_parts(address: SocketAddr, parts: Vec<Vec<u8>>, after_send: AfterSend) -> Vec<u8> {
     let (mut reader, mut writer) = TcpStream::connect(address).await.expect("connect").into_split();
     let sending = spawn(async move {

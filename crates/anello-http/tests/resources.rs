@@ -1,5 +1,5 @@
-//! Resources used by clients that do not read or that disconnect: memory and file descriptors. Both are per process, so
-//! these tests have their own binary and run one at a time.
+//! Resources used by clients that do not read or that disconnect: memory and file descriptors. Both are measured for
+//! the whole process, so these tests have their own binary and run one at a time.
 
 mod common;
 

@@ -333,7 +333,7 @@ fn rejections_of_head_requests_have_no_content() {
             (format!("HEAD / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
             ("HEAD / HTTP/3.0\r\nHost: h\r\n\r\n".to_owned(), 505),
         ] {
-            // Send the request in one part, and with the method in a separate part.
+            // Send the request in one part, then with the method in a separate part.
             for (first, rest) in [("", &*request), request.split_at(3), request.split_at(5)] {
                 let (mut reader, mut writer) = Client::connect(address).await.stream.into_split();
                 let (first, rest) = (first.to_owned(), rest.to_owned());

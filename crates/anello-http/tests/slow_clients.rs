@@ -43,7 +43,7 @@ fn simulated() -> Vec<DriverKind> {
 fn short_timeouts() -> ServerOptions {
     let mut options = ServerOptions::default();
     (options.header_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
-    // The stream of the client receives ahead: it reads a quarter of a megabyte from the socket every four seconds.
+    // The client's stream reads ahead: it reads a quarter of a megabyte from the socket every four seconds.
     (options.keep_alive_timeout, options.send_timeout) = (SECOND * 8, SECOND * 8);
     (options.drain_timeout, options.timer_resolution) = (LONG, SECOND / 20);
     options
@@ -80,7 +80,7 @@ fn slow_client_receives_complete_large_body() {
                     elapsed > 15 * short_timeouts().send_timeout,
                     "{kind}: {elapsed:?} is too short for this test"
                 );
-                // The connection is either closed, or accepts another request.
+                // The connection is either closed or accepts another request.
                 if request.contains("1.0") || request.contains("close") {
                     assert!(stream_client.receive().await.is_empty(), "{kind}: {request}");
                 } else {
@@ -113,7 +113,7 @@ fn fault_37_drain_waits_for_slow_download() {
             });
             sleep(SECOND * 5).await;
             assert_eq!(server.drain().await, 0, "{kind}");
-            // All bytes have been sent, except those in the buffers of the kernel and of the client's stream.
+            // All bytes have been sent, except those in the buffers of the kernel and the client's stream.
             assert!(
                 progress.get() > BODY_BYTES - (512 << 10),
                 "{kind}, {secured}, {request:?}: drained at {} bytes",
@@ -167,7 +167,7 @@ impl Stream for SlowStream {
 fn body_timeout_is_paused_while_handler_does_not_read() {
     for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(short_timeouts(), async |mut request: Request| match request.path() {
-            // The handler is busy before it reads the body, and while it reads it.
+            // The handler is busy before it reads the body and while reading it.
             "/late" => {
                 sleep(SECOND * 5).await;
                 let first = request.body().next().await.expect("body is valid").expect("first part");
@@ -229,7 +229,7 @@ fn body_timeout_stops_when_body_is_no_longer_read() {
     for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(short_timeouts(), async |mut request: Request| {
             match request.path() {
-                // The handler waits for the next part for one second only.
+                // The handler waits only one second for the next part.
                 "/timeout" => {
                     let part = timeout(SECOND, request.body().next()).await;
                     assert!(part.is_err(), "received a part in time");
@@ -323,7 +323,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
             let elapsed = monotonic_now() - started;
             sending.abort();
             assert!(is_eof.unwrap_or(true), "{kind}: response after {before:?}");
-            // If the timeout expires while a head is partially received, the header timeout applies in addition.
+            // If the timeout expires after part of a head has been received, the header timeout applies in addition.
             assert!(
                 elapsed >= limit && elapsed < limit + short_timeouts().header_timeout,
                 "{kind}: after {before:?}: {elapsed:?}"
@@ -342,7 +342,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
 
 #[test]
 fn head_completed_at_timeout_gets_one_response() {
-    // With delayed completions, bytes may have arrived without being reported when the timeout expires.
+    // With delayed completions, bytes that have arrived may not have been reported yet when the timeout expires.
     let mut faults = SimFaults::none();
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]

@@ -74,7 +74,7 @@ fn connect(config: Arc<ClientConfig>, address: SocketAddr) -> Tls {
 fn exchange(mut tls: Tls, requests: &str) -> (Vec<u8>, Option<Vec<u8>>) {
     tls.write_all(requests.as_bytes()).expect("send");
     let mut responses = Vec::new();
-    // Fails if the server closes the connection without close_notify.
+    // Fails if the server closes the connection without sending close_notify.
     tls.read_to_end(&mut responses).expect("close_notify");
     (responses, tls.conn.alpn_protocol().map(<[u8]>::to_vec))
 }

@@ -126,7 +126,7 @@ fn burst_is_sent_completely_while_stream_is_pending() {
                 _ => Body::stream(stream),
             })
         });
-        // The sizes vary how much of the last chunk fits into the socket buffer.
+        // The sizes determine how much of the last chunk fits into the socket buffer.
         for chunk_bytes in [4 << 10, 16 << 10, 32 << 10] {
             for less in [0, 32 << 10, 64 << 10, 96 << 10] {
                 for path in ["/length", "/chunks"] {
@@ -169,7 +169,7 @@ fn response_continues_while_body_is_received_in_task() {
         stream_client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
         let first = stream_client.receive().await;
         let progress = Cell::new(first.iter().filter(|byte| **byte == b'#').count());
-        // The send buffers of the server are full, and it still receives.
+        // The server's send buffers are full, but it is still receiving.
         for (part, expected) in [("one", "one"), ("two", "onetwo")] {
             sleep(SECOND * 5).await;
             stream_client.send(part.as_bytes()).await;

@@ -65,11 +65,11 @@ pub(super) struct Entry {
     pub path: Box<str>,
     pub identity: Variant,
     pub encoded: Vec<(Coding, Variant)>,
-    /// Whether at least one variant is an open file instead of contents in memory.
+    /// Whether at least one variant is an open file rather than contents in memory.
     pub has_open_files: bool,
-    /// Start time of the last check of the path.
+    /// Time at which the last check of the path started.
     checked_at: Cell<Duration>,
-    /// Reference bit of the clock algorithm: set by every lookup, cleared by [`Cache::evict`].
+    /// Reference bit for the clock algorithm: set by every lookup, cleared by [`Cache::evict`].
     is_used: Cell<bool>,
 }
 
@@ -79,14 +79,14 @@ pub(super) struct Variant {
     pub stamp: FileStamp,
     /// Content coding of a precompressed file.
     pub coding: Option<Coding>,
-    /// Whether the timestamps were old enough to reveal every later change; see [`FileStamp::is_settled`].
+    /// Whether the timestamps were old enough that every later change would alter them; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
     pub media_type: Box<str>,
-    /// Fields of a response with the whole file or with a single range.
+    /// Fields for a response with the whole file or a single range.
     pub fields: Rc<FieldBlock>,
-    /// Fields of a 304 response.
+    /// Fields for a 304 response.
     pub not_modified_fields: Rc<FieldBlock>,
 }
 
@@ -183,7 +183,7 @@ pub(super) struct Cache {
     max_bytes: usize,
     interval: Duration,
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
-    /// Keys in the order in which [`evict`](Self::evict) visits them.
+    /// Keys, in the order in which [`evict`](Self::evict) visits them.
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
@@ -197,7 +197,7 @@ pub(super) struct Cache {
 /// Result of a cache lookup.
 pub(super) enum Lookup {
     Fresh(Rc<Entry>),
-    /// The entry must be revalidated.
+    /// The entry must be revalidated before use.
     Stale(Rc<Entry>),
     Miss,
 }
@@ -218,7 +218,7 @@ impl Cache {
         })
     }
 
-    /// Sets the metrics to update. Has no effect if metrics have been set already.
+    /// Sets the metrics to update. Has no effect if they have already been set.
     pub fn set_metrics(&self, metrics: Rc<WorkerMetrics>) {
         self.metrics.get_or_init(|| metrics);
     }
@@ -228,8 +228,8 @@ impl Cache {
         self.bytes.get()
     }
 
-    /// Looks up a path by the request target. If the entry is fresh by age, `is_unchanged` decides whether it is
-    /// returned as fresh.
+    /// Looks up a path by request target. If the entry is fresh by age, `is_unchanged` decides whether it is returned
+    /// as fresh.
     #[inline]
     pub fn get_by_target(&self, target: &[u8], is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         let entries = self.entries.borrow();
@@ -329,7 +329,7 @@ impl Cache {
 
     fn release(&self, entry: Rc<Entry>) {
         self.subtract_size(&entry);
-        // Skip entries that a response is using and entries that were inserted again.
+        // Skip entries that a response is using and entries that have been reinserted.
         if Rc::strong_count(&entry) == 1 {
             let files = entry.files().cloned().collect();
             drop(entry);
@@ -361,7 +361,7 @@ impl Cache {
                         self.release(entry);
                     }
                 }
-                // The entry was removed earlier; only its key was left in the queue.
+                // The entry was removed earlier; only its key is still in the queue.
                 None => {}
             }
         }
@@ -390,8 +390,8 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// Returns the maximum number of open files of one cache: the caches of all workers share a quarter of the
-/// descriptors that the process does not need for itself. The rest is left for connections.
+/// Returns the maximum number of open files of one cache: the caches of all workers share a quarter of the descriptors
+/// that the process does not need for itself. The remaining descriptors are left for connections.
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
@@ -507,10 +507,10 @@ mod tests {
         let bytes = cache.bytes();
         cache.insert("a", false, &old);
         assert!(is_new() && cache.bytes() == bytes);
-        // A lookup that found no file and started earlier than the current entry.
+        // A lookup that found no file, and started before the current entry was checked.
         cache.remove("a", false, earlier);
         assert!(is_new());
-        // Two lookups revalidated the entry; the one that started earlier finishes last.
+        // Two lookups revalidate the entry; the one that started first finishes last.
         new.mark_fresh(earlier);
         cache.insert("a", false, &old);
         assert!(is_new());
@@ -540,7 +540,7 @@ mod tests {
             let first = entry("a", 1000);
             cache.insert("a", false, &first);
             assert!(is_cached(&cache, "a") && is_cached(&cache, "a"));
-            // Revalidated without change; then replaced because the file changed.
+            // First revalidated without a change, then replaced because the file changed.
             cache.insert("a", false, &first);
             cache.insert("a", false, &entry("a", 2000));
             cache.insert("too large", false, &entry("too large", 1 << 20));
@@ -571,7 +571,7 @@ mod tests {
         {
             assert_eq!(cached_path(target).as_deref(), Some(path));
         }
-        // These targets mean another path, or must be resolved first.
+        // These targets refer to a different path or must be resolved first.
         for target in ["/a?b", "/.a", "/a%41", "/ä", "/a b/", "", "//", "/a//", "//a", "/b", "*"] {
             assert_eq!(cached_path(target), None, "{target}");
         }

@@ -1,7 +1,7 @@
 //! Evaluation of preconditions (RFC 9110, section 13) for GET and HEAD requests.
 //!
-//! Preconditions are evaluated only if the response would otherwise be 200 or 206, not for missing files and
-//! redirects. The order follows section 13.2.2:
+//! Preconditions are evaluated only if the response would otherwise be 200 or 206, not for missing files or redirects.
+//! The order follows section 13.2.2:
 //!
 //! ```text
 //!  If-Match ─────────────── none matches ──► 412
@@ -104,8 +104,8 @@ fn any_tag_matches<'a>(
     })
 }
 
-/// Returns `true` if the file was modified after the date. Returns `None` if the date is missing or invalid, or if
-/// the validator has no date.
+/// Returns `true` if the file was modified after the date. Returns `None` if the date is missing or invalid, or the
+/// validator has no date.
 fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
     let date = HttpDate::parse(date?)?;
     Some(validator.last_modified_seconds? > date)

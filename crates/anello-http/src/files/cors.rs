@@ -7,7 +7,7 @@ use super::invalid_option::InvalidOption;
 
 const OPTION: &str = "cors-origin";
 
-/// Set of origins whose scripts may read responses.
+/// The origins whose scripts may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorsOrigins {
     allows_all: bool,

@@ -1,4 +1,4 @@
-//! The document root: opens files by relative path and never leaves the directory.
+//! The document root: opens files by relative path, and never outside the directory.
 //!
 //! The kernel resolves a path in one call: `openat2(2)` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` (Linux
 //! 5.6) follows no `..` and no symbolic link out of the directory, even if files are renamed concurrently. If
@@ -47,7 +47,7 @@ pub(super) enum Opened {
         stamp: FileStamp,
     },
     Directory,
-    /// Neither a regular file nor a directory, for example a FIFO or a device. It is not served.
+    /// Neither a regular file nor a directory, for example a FIFO or a device. Such files are not served.
     Other,
 }
 
@@ -68,7 +68,7 @@ impl DocumentRoot {
     /// Opens a relative path. An empty path stands for the document root itself.
     ///
     /// # Errors
-    /// Returns the error of `openat2(2)`, `openat(2)` or `fstat(2)`: the path does not exist, is not accessible, or
+    /// Returns the error from `openat2(2)`, `openat(2)` or `fstat(2)`: the path does not exist, is not accessible, or
     /// leads outside the document root.
     pub async fn find(&self, path: &str) -> io::Result<Opened> {
         let path = if path.is_empty() { "." } else { path };
@@ -135,8 +135,8 @@ impl DocumentRoot {
 
     /// Opens a path. Can block, so call it on a blocking thread.
     fn open_blocking(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        // The kernel returns `EAGAIN` if a rename or mount anywhere in the system races with the resolution of a
-        // `..` in a link.
+        // The kernel returns `EAGAIN` if a rename or mount anywhere in the system races with resolving a `..` in a
+        // link.
         const MAX_ATTEMPTS: usize = 100;
         for _ in 0..MAX_ATTEMPTS {
             if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
@@ -145,7 +145,7 @@ impl DocumentRoot {
             match openat2(&*self.root, path, flags, Mode::empty(), self.resolve_flags()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
-                // `EPERM` comes from a seccomp filter or from the file. In the second case, opening by component
+                // `EPERM` comes from a seccomp filter or from the file. In the second case, opening by component also
                 // reports it.
                 Err(error @ Errno::PERM) => {
                     if self.is_openat2_filtered() {
@@ -159,8 +159,8 @@ impl DocumentRoot {
         self.open_by_component(path, flags)
     }
 
-    /// Returns `true` if `openat2` fails with `EPERM` for the document root, which is already open. Only a filter
-    /// causes this.
+    /// Returns `true` if `openat2` fails with `EPERM` for the document root, which is already open. Only a seccomp
+    /// filter causes this.
     fn is_openat2_filtered(&self) -> bool {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::files::response::is_missing;
 
-    /// Creates a directory with links and a file outside it, and opens it as document root.
+    /// Creates a directory with links and a file outside it, and opens it as the document root.
     fn site() -> (tempfile::TempDir, DocumentRoot) {
         let parent = tempfile::tempdir().unwrap();
         let at = |path: &str| parent.path().join(path);

@@ -11,9 +11,9 @@
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RequestFields<'a> {
-    /// Lines of `If-Match`.
+    /// `If-Match` lines.
     pub if_match: FieldLines<'a>,
-    /// Lines of `If-None-Match`.
+    /// `If-None-Match` lines.
     pub if_none_match: FieldLines<'a>,
     /// Value of `If-Modified-Since`.
     pub if_modified_since: Option<&'a [u8]>,
@@ -23,9 +23,9 @@ pub struct RequestFields<'a> {
     pub if_range: Option<&'a [u8]>,
     /// Value of `Range`.
     pub range: Option<&'a [u8]>,
-    /// Lines of `Accept-Encoding`.
+    /// `Accept-Encoding` lines.
     pub accept_encoding: FieldLines<'a>,
-    /// Lines of `Accept`.
+    /// `Accept` lines.
     pub accept: FieldLines<'a>,
 }
 
@@ -42,11 +42,12 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// Lengths of the relevant field names, as a bit set. Most requests of non-browser clients have no field with
-    /// such a length.
+    /// Lengths of the relevant field names, as a bit set. Most requests from non-browser clients have no field of any
+    /// of these lengths.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
-    /// Returns `true` if the request has a precondition. `If-Range` is not one: it only affects `Range`.
+    /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects
+    /// `Range`.
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_present()
             || self.if_modified_since.is_some()
@@ -55,8 +56,8 @@ impl<'a> RequestFields<'a> {
     }
 
     /// Stores the value if the field is relevant. The length of the name rules out most other fields with one
-    /// comparison. Most clients use the capitalization of the standard, so an exact comparison is tried before the
-    /// slower case-insensitive one.
+    /// comparison. Most clients capitalize names as in the standard, so an exact comparison is tried before the slower
+    /// case-insensitive one.
     #[inline]
     fn store(&mut self, name: &[u8], value: &'a [u8]) {
         let is =
@@ -79,7 +80,7 @@ fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
     *field = Some(if field.is_some() { b"" } else { value });
 }
 
-/// The lines of a list field, which can be split over several lines (RFC 9110, section 5.3).
+/// The lines of a list field, which can be split across several lines (RFC 9110, section 5.3).
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,

@@ -1,11 +1,10 @@
 //! Directory listings of one worker, shared between requests.
 //!
-//! Generating a long listing takes milliseconds, and the result can be several megabytes. A blocking thread
-//! generates it, with at most one job per directory and format. A separate task waits for the job, so the job
-//! continues if the client that triggered it disconnects. Requests that arrive while the job runs, or within the
-//! revalidation interval after its start, receive the same bytes. If a new listing equals the previous one, the
-//! previous bytes are reused. The memory of listings that slow clients have not received yet is bounded by
-//! [`MAX_LISTING_BYTES`].
+//! Generating a long listing takes milliseconds, and the result can be several megabytes. A blocking thread generates
+//! it, with at most one job per directory and format. A separate task waits for the job, so the job continues if the
+//! client that triggered it disconnects. Requests that arrive while the job is running, or within the revalidation
+//! interval after its start, receive the same bytes. If a new listing equals the previous one, the previous bytes are
+//! reused. The memory of listings that slow clients have not received yet is bounded by [`MAX_LISTING_BYTES`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,11 +31,11 @@ const MAX_CACHED_LISTINGS: usize = 32;
 /// Maximum number of listings that are generated concurrently. Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
-/// Maximum memory of the listings of a worker that are cached or being sent, in bytes. Listings that are being
-/// generated are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
+/// Maximum memory, in bytes, for a worker's listings that are cached or being sent. Listings that are being generated
+/// are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
 const MAX_LISTING_BYTES: usize = 64 << 20;
 
-/// Listings of one worker.
+/// The listings of one worker.
 #[derive(Debug)]
 pub(super) struct Listings {
     interval: Duration,
@@ -44,7 +43,7 @@ pub(super) struct Listings {
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
     listings: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Memory of all listings of this worker that are cached or being sent, in bytes.
+    /// Memory, in bytes, of all listings of this worker that are cached or being sent.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
@@ -62,7 +61,7 @@ struct CachedListing {
     format: Format,
     /// Start time of the directory read. Later changes to the directory may be missing from the listing.
     started_at: Instant,
-    /// The result, for any number of requests.
+    /// The result, shared by any number of requests.
     job: Shared<LocalBoxFuture<'static, Result<Page, Rc<io::Error>>>>,
 }
 
@@ -87,7 +86,7 @@ impl Listings {
     /// Returns the listing of a directory.
     ///
     /// # Errors
-    /// Returns the error of reading the directory, or `ENOMEM` if the listings of this worker use too much memory.
+    /// Returns the error from reading the directory, or `ENOMEM` if this worker's listings use too much memory.
     pub async fn list(&self, root: &DocumentRoot, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
         let requested_at = Instant::now();
         loop {
@@ -114,8 +113,8 @@ impl Listings {
         }
     }
 
-    /// Returns the cached or pending listing, unless it failed. A failure is reported only to the requests that
-    /// waited for it; the next request tries again because the cause may be gone.
+    /// Returns the cached or pending listing, unless it failed. A failure is reported only to the requests that were
+    /// waiting for the listing; the next request tries again because the cause may be gone.
     fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
         let listings = self.listings.borrow();
         listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
@@ -147,7 +146,7 @@ impl Listings {
             listings.remove(oldest);
         }
         if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
-            // Evict cached listings first; some of them may not be in use.
+            // Evict cached listings first, because some of them may not be in use.
             listings.retain(|listing| !listing.is_complete());
             if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
                 return Err(Rc::new(Errno::NOMEM.into()));

@@ -4,10 +4,10 @@
 //! obsolete name or a meaning that is uncommon on the web. Types set by the operator take precedence over both.
 //!
 //! `charset=utf-8` is added to types whose files do not declare their encoding and are nearly always UTF-8: text,
-//! JavaScript (RFC 9239), JSON (always UTF-8; the parameter helps tools that display it as text) and YAML. It is
-//! not added to XML, and so not to SVG: an XML document declares its encoding or is UTF-8 (RFC 7303), and the
-//! parameter would override the declaration. The operator of a site with another encoding sets the types
-//! explicitly, for example `html = "text/html; charset=windows-1252"`.
+//! JavaScript (RFC 9239), JSON (always UTF-8; the parameter helps tools that display it as text) and YAML. It is not
+//! added to XML, and therefore not to SVG: an XML document declares its encoding or is UTF-8 (RFC 7303), and the
+//! parameter would override the declaration. The operator of a site with another encoding sets the types explicitly,
+//! for example `html = "text/html; charset=windows-1252"`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use mime_guess::mime::Mime;
 
 use super::invalid_option::InvalidOption;
 
-/// Types that replace those of `mime_guess`.
+/// Types that override those in `mime_guess`.
 const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     // RFC 9239 registers `text/javascript` as the only current type for JavaScript.
     ("cjs", "text/javascript"),
@@ -38,7 +38,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     ("zst", "application/zstd"),
     // One JSON object per line. The type is not registered, but is in common use.
     ("ndjson", "application/x-ndjson"),
-    // 3D model in STL format (`mime_guess` has the certificate trust list of Microsoft).
+    // 3D model in STL format (in `mime_guess`, Microsoft's certificate trust list).
     ("stl", "model/stl"),
 ];
 
@@ -51,8 +51,8 @@ pub struct MediaTypes {
 }
 
 impl MediaTypes {
-    /// Creates a mapping from extensions (case-insensitive, with or without a leading dot) to media types, which
-    /// are sent unchanged. `default` is the type of files without a known extension.
+    /// Creates a mapping from extensions (case-insensitive, with or without a leading dot) to media types, which are
+    /// sent unchanged. `default` is the type for files without a known extension.
     ///
     /// # Errors
     /// Returns an error if a media type is malformed, or if an extension is empty or contains a dot or a slash.
@@ -98,8 +98,8 @@ impl MediaTypes {
     }
 }
 
-/// Returns the part after the last dot of the file name. Names that only start with a dot (`.profile`) have no
-/// extension.
+/// Returns the part after the last dot of the file name. Names whose only dot is the first character (`.profile`) have
+/// no extension.
 fn extension(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     let (stem, extension) = name.rsplit_once('.')?;

@@ -1,6 +1,6 @@
 //! Static file serving: request evaluation and response construction.
 //!
-//! The decision modules are pure functions of strings, bytes and numbers. They do no I/O and read no clock. A
+//! The decision modules consist of pure functions of strings, bytes and numbers. They do no I/O and read no clock. A
 //! request passes through them in this order:
 //!
 //! ```text
@@ -11,10 +11,10 @@
 //!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412 or proceed)
 //! ```
 //!
-//! Properties shared by all responses for a file are computed once, when the file enters the cache: [`media_type`]
-//! and [`cache_control`]. [`listing`] renders directories, [`cors`] decides which other origins may read a
-//! response, and [`options`] holds the configuration. A request for a plain path without conditions and ranges
-//! allocates nothing in these modules.
+//! Properties shared by all responses for a file are computed once, when the file enters the cache: [`media_type`] and
+//! [`cache_control`]. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and
+//! [`options`] holds the configuration. A request for a plain path without preconditions or ranges allocates nothing in
+//! these modules.
 
 mod cache;
 pub mod cache_control;

@@ -55,7 +55,7 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// Creates the framing for ranges of a file with this size and media type.
+    /// Creates the framing for these ranges of a file with this size and media type.
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
         let mut multipart = Self {
             boundary,

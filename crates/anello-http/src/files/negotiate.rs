@@ -1,7 +1,7 @@
 //! Content negotiation for precompressed variants (RFC 9110, section 12.5.3).
 //!
 //! A variant is a file in the same directory: `app.js.br`, `app.js.zst` and `app.js.gz` are variants of `app.js`.
-//! Codings with equal weight are preferred in this order, usually from the smallest to the largest result; the
+//! Codings with equal weight are preferred in this order, usually from the smallest result to the largest; the
 //! uncompressed file comes last.
 
 use super::fields::FieldLines;
@@ -22,7 +22,7 @@ impl Coding {
     /// All codings, in order of preference.
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
-    /// Returns the value of `Content-Encoding`.
+    /// Returns the `Content-Encoding` value.
     pub fn token(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -89,12 +89,12 @@ pub enum Choice {
     Identity,
     /// The variant with this coding.
     Encoded(Coding),
-    /// No representation is acceptable: respond with 406. Requires that the client excludes the uncompressed file
-    /// explicitly (`identity;q=0` or `*;q=0`).
+    /// No representation is acceptable: respond with 406. Happens only if the client explicitly excludes the
+    /// uncompressed file (`identity;q=0` or `*;q=0`).
     NotAcceptable,
 }
 
-/// Selects a representation of a file for a request with these lines of `Accept-Encoding`. Without the field, the
+/// Selects a representation of a file for a request with these `Accept-Encoding` lines. Without the field, the
 /// uncompressed file is selected. A file without variants is not negotiated: the uncompressed file is selected
 /// regardless of the field.
 ///
@@ -130,7 +130,7 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     }
 }
 
-/// Weights in `Accept-Encoding`; `None` for codings that are not listed. If a coding is listed more than once, the
+/// Weights from `Accept-Encoding`; `None` for codings that are not listed. If a coding is listed more than once, the
 /// last weight applies.
 #[derive(Default)]
 struct AcceptedCodings {
@@ -163,8 +163,8 @@ impl AcceptedCodings {
         self.codings[coding as usize].or(self.wildcard).unwrap_or(0)
     }
 
-    /// Returns the weight of the uncompressed file. `None` means acceptable without a weight: every acceptable
-    /// coding is then preferred.
+    /// Returns the weight of the uncompressed file. `None` means that it is acceptable but has no weight: every
+    /// acceptable coding is then preferred.
     fn identity_quality(&self) -> Option<Quality> {
         self.identity.or(self.wildcard)
     }

@@ -1,4 +1,4 @@
-//! Options of the file server.
+//! File server options.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -13,18 +13,18 @@ use super::media_type::MediaTypes;
 use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
-/// Options of the file server. [`FileOptions::default`] returns the defaults, and every field can be changed.
+/// File server options. [`FileOptions::default`] returns the defaults, and every field can be changed.
 /// [`validate`](Self::validate) checks the values and their combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Names of the index files of a directory, in order of preference. Default: `index.html`. May be empty.
+    /// Index file names for directories, in order of preference. Default: `index.html`. May be empty.
     pub index_files: Vec<String>,
     /// Whether a directory without an index file is shown as a listing. Otherwise the response is 404. Default:
     /// `false`, because not every file in a directory is meant to be discovered.
     pub listing: bool,
     /// Maximum number of entries in a listing. Default: 10,000. If a directory has more, the listing is marked as
-    /// incomplete. Each entry costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes of the page, or more for
-    /// a long name.
+    /// incomplete. Each entry costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes in the page, or more for a
+    /// long name.
     pub max_listing_entries: usize,
     /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to
     /// clients that accept them. Default: none. The operator must regenerate the variants whenever the file
@@ -37,34 +37,34 @@ pub struct FileOptions {
     /// Media type of files without a known extension. Default: `application/octet-stream`, which browsers save to
     /// disk.
     pub default_media_type: String,
-    /// Path of the error page for 404 responses, relative to the document root. The response has neither the
-    /// validators nor the `Cache-Control` of the page, because it does not represent the requested file. Default:
-    /// none, which sends a line of text.
+    /// Path of the error page for 404 responses, relative to the document root. The response has neither the validators
+    /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; the
+    /// response is then a line of text.
     pub not_found_file: Option<String>,
-    /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
-    /// paths that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
-    /// get `not_found_file`. Default: none.
+    /// Path of a single-page application's page, relative to the document root. It is sent with status 200 for paths
+    /// that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
+    /// receive `not_found_file`. Default: none.
     pub spa_fallback_file: Option<String>,
-    /// Whether files and directories whose names start with a dot are served. Default: hidden.
+    /// Whether to serve files and directories whose names start with a dot. Default: they are hidden.
     pub dotfiles: Dotfiles,
     /// Origins whose scripts may read responses, for example `https://example.org`, or `*` for all. Default: none.
     pub cors_origins: Vec<String>,
     /// Policy for symbolic links. Default: follow links that stay in the document root.
     pub symlinks: Symlinks,
-    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables the cache
-    /// of contents.
+    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables caching of
+    /// contents.
     pub max_cache_bytes: usize,
     /// Maximum size of a file whose contents are cached in memory, in bytes. Default: 64 KiB. Larger files are sent
     /// from the page cache.
     pub max_cached_file_bytes: usize,
     /// Number of workers in this process that serve files with these options. Their caches share a quarter of the
-    /// descriptor limit of the process, with at most 512 open files per worker. Default: number of cores that the
-    /// calling thread may use, which is lower if the thread is pinned.
+    /// process's descriptor limit, with at most 512 open files per worker. Default: the number of cores on which the
+    /// calling thread may run, which is lower if the thread is pinned.
     pub workers: usize,
-    /// Time for which a checked file is considered unchanged. Default: 1 second. The new state of a changed file is
-    /// sent after at most this time. For files that are not cached in memory, writes and replacements are detected
-    /// immediately (`fstat(2)` per response). Zero checks files on every request (`openat2(2)`, `fstat(2)`). A
-    /// directory listing is shared between requests for the same time.
+    /// Time for which a checked file is considered unchanged. Default: 1 second. Changes to a file become visible after
+    /// at most this time. For files that are not cached in memory, writes and replacements are detected immediately
+    /// (`fstat(2)` per response). Zero checks files on every request (`openat2(2)`, `fstat(2)`). A directory listing is
+    /// shared between requests for the same length of time.
     pub revalidate_interval: Duration,
 }
 
@@ -76,7 +76,7 @@ pub enum Symlinks {
     /// the document root.
     #[default]
     FollowBeneath,
-    /// Follows no link: a path with a link leads to a 404 response (`RESOLVE_NO_SYMLINKS`).
+    /// Follows no links: a path that contains a link results in a 404 response (`RESOLVE_NO_SYMLINKS`).
     Deny,
 }
 
@@ -118,7 +118,7 @@ impl FileOptions {
     /// ```
     ///
     /// # Errors
-    /// Returns the first error that [`validation_errors`](Self::validation_errors) reports.
+    /// Returns the first error reported by [`validation_errors`](Self::validation_errors).
     pub fn validate(&self) -> Result<(), InvalidOption> {
         self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }

@@ -18,16 +18,16 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the terminating NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
 
-/// Directory that RFC 8615 reserves for well-known URIs. It is served although its name starts with a dot.
+/// Directory that RFC 8615 reserves for well-known URIs. It is served even though its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
 
-/// Characters of a name that are percent-encoded in a link: all except the unreserved characters of RFC 3986.
+/// Characters that are percent-encoded in a name in a link: all except the unreserved characters of RFC 3986.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Characters of a path that are percent-encoded: the same as for a name, except slashes.
+/// Characters that are percent-encoded in a path: the same as for a name, except slashes.
 const PATH: &AsciiSet = &NAME.remove(b'/');
 
-/// Characters of a query that are percent-encoded in a redirect: those that RFC 3986, section 3.4 does not allow.
+/// Characters that are percent-encoded in the query of a redirect: those that RFC 3986, section 3.4, does not allow.
 /// Percent signs are handled separately, because the client has already encoded the query.
 const QUERY: &AsciiSet = &CONTROLS
     .add(b' ')
@@ -44,7 +44,7 @@ const QUERY: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Policy for files whose name, or the name of a parent directory, starts with a dot.
+/// Policy for hidden files: those whose path has a name that starts with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
     /// Treats them as missing, except files below `.well-known` in the document root (RFC 8615). Dotfiles such as
@@ -64,8 +64,8 @@ pub struct TargetPath<'a> {
 }
 
 impl<'a> TargetPath<'a> {
-    /// Returns the path relative to the document root: names separated by single slashes, without leading or
-    /// trailing slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
+    /// Returns the path relative to the document root: names separated by single slashes, without a leading or trailing
+    /// slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
     pub fn relative(&self) -> &str {
         &self.relative
     }
@@ -81,8 +81,8 @@ impl<'a> TargetPath<'a> {
     }
 
     /// Returns `true` if the last path segment has no extension, as is usual for routes of a single-page application.
-    /// The application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
-    /// error.
+    /// The application page is sent only for such targets: as the response to a request for a missing asset (`app.js`),
+    /// it would hide the error.
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
@@ -122,8 +122,8 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
     utf8_percent_encode(path, PATH)
 }
 
-/// Reason why a target does not resolve to a file. Errors with status 400 are not caused by ordinary clients.
-/// Errors with status 404 get the same response as a missing file.
+/// Reason why a target does not resolve to a file. Ordinary clients do not cause errors with status 400. Errors with
+/// status 404 get the same response as a missing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
@@ -169,8 +169,8 @@ impl PathError {
     }
 }
 
-/// Resolves the target of a request line: a path (`/a/b?query`) or a URL (`http://host/a/b`). The caller must check
-/// the host of a URL.
+/// Resolves the target in a request line: a path (`/a/b?query`) or a URL (`http://host/a/b`). The caller must check the
+/// host of a URL.
 ///
 /// ```
 /// use anello_http::files::path::{Dotfiles, PathError, resolve};
@@ -253,8 +253,8 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
 /// [`TargetPath::has_no_extension`]). Names need not be valid file names.
 ///
 /// An application may percent-encode arbitrary text as a name, for example `AC/DC`. A name can therefore contain a
-/// slash or a backslash, or be too long for a file. All other errors still apply, also if an encoded slash or
-/// backslash is treated as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
+/// slash or a backslash, or be too long for a file. All other errors still apply, even if an encoded slash or backslash
+/// is treated as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
 pub(super) fn may_be_spa_route(target: &str, dotfiles: Dotfiles) -> bool {
     let Ok((encoded, _)) = split_query(target) else { return false };
     if escape_digits(encoded).any(|digits| digits.is_err()) {

@@ -1,8 +1,8 @@
 //! Range requests (RFC 9110, section 14).
 //!
 //! A server may always ignore `Range` and send the whole file. This module does so if the value is malformed, uses a
-//! unit other than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, and so are ranges
-//! with a gap that is smaller than the overhead of another part. Both work and response size are therefore bounded: a
+//! unit other than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, as are ranges
+//! separated by a gap smaller than the overhead of another part. Both work and response size are therefore bounded: a
 //! response has at most [`MAX_RANGES`] parts, and their total length does not exceed the file size, not counting the
 //! part headers.
 
@@ -13,7 +13,7 @@ use crate::h1::trim;
 /// Maximum number of ranges in a request. If there are more, the whole file is sent.
 pub const MAX_RANGES: usize = 32;
 
-/// Maximum gap between two ranges that are coalesced, in bytes: about the size of the header of a multipart part.
+/// Maximum gap between two ranges that are coalesced, in bytes: about the size of a part header.
 pub const COALESCE_GAP_BYTES: u64 = 128;
 
 /// Range of bytes in a file, both ends inclusive.
@@ -26,7 +26,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Returns the number of bytes, which is at least one.
+    /// Returns the number of bytes, which is at least 1.
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
     }
@@ -56,9 +56,8 @@ pub enum Selection {
     Unsatisfiable,
 }
 
-/// Selects the ranges for a GET request with this value of `Range`, for a file of `size_bytes` bytes. For an empty
-/// file, no range is satisfiable; it is sent as a whole because a client that requests a prefix should not get an
-/// error.
+/// Selects the ranges for a GET request with this `Range` value, for a file of `size_bytes` bytes. No range of an empty
+/// file is satisfiable; the file is sent as a whole because a client that requests a prefix should not get an error.
 ///
 /// ```
 /// use anello_http::files::range::{ByteRange, Selection, select};
@@ -126,8 +125,9 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Adds a range to ranges in the order of the request. Coalesces it with all ranges that are near it, at the position of
-/// the first of them. The result cannot be near another range, because that range would have been near one of the parts.
+/// Adds a range to a list in the order of the request. Coalesces it with all ranges near it, at the position of the
+/// first of these. The result cannot be near another range, because that range would have been near one of the
+/// coalesced ranges.
 fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     let (mut union, mut slot, mut kept) = (range, None, 0);
     ranges.retain(|other| {

@@ -14,7 +14,7 @@ use super::stamp::FileStamp;
 /// the open file.
 const MAX_READ_ATTEMPTS: usize = 3;
 
-/// Reads a file with this stamp. Returns the contents and the stamp that was current both before and after the
+/// Reads a file that has this stamp. Returns the contents and the stamp that was current both before and after the
 /// read. If the file keeps changing, returns the open file and its latest stamp instead.
 pub(super) async fn read_whole(file: File, previous: FileStamp) -> io::Result<(Contents, FileStamp)> {
     let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::files::stamp::Timestamp;
 
-    /// File that is overwritten during the read, each time with the next letter.
+    /// A file that is overwritten while it is being read, each time with the next letter.
     struct ChangingFile {
         state: u8,
         length: usize,

@@ -1,4 +1,4 @@
-//! Construction of responses for files and errors.
+//! Response construction for files and errors.
 
 use std::cell::Cell;
 use std::io;
@@ -36,7 +36,7 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
                 .with_valid_field(FieldName::CONTENT_RANGE, content_range.as_bytes())
                 .with_body(Body::parts(vec![range_body_part(variant, range)]))
         }
-        // A multipart response cannot have a content coding for the parts, so send the whole variant.
+        // The parts of a multipart response cannot have a content coding, so send the whole variant.
         Selection::Several(_) if variant.coding.is_some() => full_response(variant),
         Selection::Several(ranges) => multipart_response(variant, &ranges),
         Selection::Unsatisfiable => {
@@ -81,7 +81,7 @@ pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let mut random = [0; 16];
     if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
-        // Without random data there is no unpredictable boundary, so send the whole file.
+        // Without random data, the boundary would be predictable, so send the whole file.
         return full_response(variant);
     }
     let boundary = Boundary::from_random(u128::from_ne_bytes(random));
@@ -92,7 +92,7 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
         parts.push(range_body_part(variant, range));
     }
     parts.push(BodyPart::Bytes(Bytes::copy_from_slice(multipart.end())));
-    // Each part has its own `Content-Type`, so use the fields without the media type of the file.
+    // Each part has its own `Content-Type`, so use the fields without the file's media type.
     Response::new(206)
         .with_shared_fields(Rc::clone(&variant.not_modified_fields))
         .with_valid_field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes())
@@ -115,8 +115,8 @@ pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }
 
-/// Returns `true` if the error means that the file does not exist for clients. Paths that lead outside the document
-/// root and inaccessible files count as missing.
+/// Returns `true` if the error is reported to clients as a missing file. Paths that lead outside the document root and
+/// inaccessible files count as missing.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     use Errno as E;
     let missing =

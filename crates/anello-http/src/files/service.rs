@@ -82,12 +82,12 @@ const MAX_AGE: FieldName<'static> = FieldName::constant("Access-Control-Max-Age"
 const SECURITY_POLICY: FieldName<'static> = FieldName::constant("Content-Security-Policy");
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// Fields that scripts may read in addition to those that the Fetch standard always exposes (`Content-Type`,
-/// `Content-Length`, `Last-Modified`, `Cache-Control`): those needed to request ranges and to combine them.
+/// Fields needed to request and combine ranges. Scripts may read them in addition to the fields that the Fetch standard
+/// always exposes (`Content-Type`, `Content-Length`, `Last-Modified`, `Cache-Control`).
 const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Range, ETag";
 
 impl Files {
-    /// Opens a directory as document root.
+    /// Opens a directory as the document root.
     ///
     /// # Errors
     /// Returns [`FilesError::Option`] if an option is invalid, and [`FilesError::Folder`] if the directory cannot
@@ -124,11 +124,9 @@ impl Files {
         self.cache.bytes()
     }
 
-    /// Returns an error for each file named in the options
-    /// ([`not_found_file`](FileOptions::not_found_file),
-    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are
-    /// opened as for a request (`openat2(2)`). A server can start without them and then sends a line of text
-    /// instead.
+    /// Returns an error for each file named in the options ([`not_found_file`](FileOptions::not_found_file),
+    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are opened as for a
+    /// request (`openat2(2)`). A server can start without these files; it then sends a line of text instead.
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let option_files = [
             ("not-found-file", &self.options.not_found_file),
@@ -144,8 +142,8 @@ impl Files {
         invalid
     }
 
-    /// Handles a request. Responds with 405 to methods other than GET, HEAD and OPTIONS, and with 501 to methods
-    /// that [`Method`] does not know.
+    /// Handles a request. Responds with 501 to methods that [`Method`] does not know, and with 405 to all others except
+    /// GET, HEAD and OPTIONS.
     pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();
         let response = match head.method() {
@@ -322,7 +320,7 @@ impl Files {
         FileLookup::Response(response)
     }
 
-    /// Opens a path. If the process is out of descriptors, closes the files in the cache and tries again.
+    /// Opens a path. If the process is out of file descriptors, closes the files in the cache and tries again.
     async fn find_file(&self, relative: &str) -> io::Result<Opened> {
         match self.root.find(relative).await {
             Err(error) if is_out_of_descriptors(&error) && self.cache.close_files().await => {
@@ -332,8 +330,8 @@ impl Files {
         }
     }
 
-    /// Returns the entry of a file with this stamp: the cached entry if file and variants are unchanged, otherwise
-    /// a new one.
+    /// Returns the entry for a file with this stamp: the cached entry if the file and its variants are unchanged,
+    /// otherwise a new one.
     async fn entry(
         &self,
         path: &str,
@@ -417,7 +415,7 @@ impl Files {
         })
     }
 
-    /// Returns the fields of a 304 response: validators, `Cache-Control` and `Vary`.
+    /// Returns the fields for a 304 response: validators, `Cache-Control` and `Vary`.
     fn fields(&self, path: &str, validator: &Validator, varies: bool) -> Result<FieldBlock, InvalidField> {
         let mut fields = FieldBlock::default();
         fields.push(FieldName::ETAG, validator.tag.as_str().as_bytes())?;
@@ -437,7 +435,7 @@ impl Files {
 
     #[inline]
     fn respond(&self, entry: &Entry, head: &Head) -> Response {
-        // The request has no field that affects the response.
+        // The request has no fields that affect the response.
         if !head.has_length_of(RequestFields::LENGTHS) {
             return full_response(&entry.identity);
         }
@@ -488,7 +486,7 @@ impl Files {
         }
     }
 
-    /// Returns the entry of a file that is named in the options.
+    /// Returns the entry for a file that is named in the options.
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(path));
         let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Last second of the year 9999, the largest year with four digits.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Minimum age of the last change for timestamps to distinguish later changes. Timestamps have the granularity of
-/// the kernel tick (1 to 10 ms) or of the file system (up to one second; the two seconds of FAT are not worth a
-/// longer delay).
+/// Minimum age of the last change at which timestamps can distinguish later changes from it. Timestamps have the
+/// granularity of the kernel tick (1 to 10 ms) or of the file system (up to one second; the two-second granularity of
+/// FAT does not justify a longer delay).
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
@@ -15,13 +15,13 @@ const SETTLE_SECONDS: i64 = 1;
 pub struct Timestamp {
     /// Whole seconds since 1970-01-01 00:00 UTC; negative for earlier times.
     pub seconds: i64,
-    /// Nanoseconds after `seconds`, 0 to 999,999,999, also if `seconds` is negative.
+    /// Nanoseconds after `seconds`, 0 to 999,999,999, even if `seconds` is negative.
     pub nanoseconds: u32,
 }
 
 impl Timestamp {
     /// Converts the timestamp to a `SystemTime`, truncated to whole seconds. Times outside the years 1970 to 9999,
-    /// which the formats of HTTP cannot represent, are clamped to this range.
+    /// which HTTP date formats cannot represent, are clamped to this range.
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
     }

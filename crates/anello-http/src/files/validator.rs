@@ -2,12 +2,12 @@
 //!
 //! # Contents of the entity tag
 //!
-//! The tag consists of the file size and the modification time in nanoseconds. It does not contain the inode
-//! number: copies of a site on several machines must have the same tags, or caches and resumed downloads fail when
-//! the next request reaches another machine. Inode numbers would also disclose internals of the file system
-//! (CVE-2003-1418). If the modification time is a constant that a tool sets on every file ([Nix and
-//! others](FileStamp)), a file replaced by one of the same size would keep its tag. In this case, the tag contains
-//! the change time, which differs between machines, and there is no `Last-Modified`.
+//! The tag consists of the file size and the modification time in nanoseconds. It does not contain the inode number:
+//! copies of a site on several machines must have the same tags, or caching and resumed downloads fail when the next
+//! request reaches another machine. Inode numbers would also disclose file system internals (CVE-2003-1418). If the
+//! modification time is a constant that a tool sets on every file ([Nix and others](FileStamp)), a file replaced by one
+//! of the same size would keep its tag. In this case, the tag contains the change time, which differs between machines,
+//! and there is no `Last-Modified`.
 //!
 //! In all other cases, the change time is omitted because it differs between machines. A file therefore keeps its
 //! tag if it is replaced by a file of the same size and exactly the same modification time. This requires a tool
@@ -16,11 +16,10 @@
 //!
 //! # Strong and weak validators
 //!
-//! A strong tag guarantees that equal tags mean equal bytes. File timestamps cannot distinguish two changes within
-//! one tick of the kernel clock. The tag is therefore weak while the last change is less than one second old, and
-//! `Last-Modified`, which has a resolution of one second, is not sent at all. Consequently, every date that a
-//! client sends back was a strong validator as defined in RFC 9110, section 8.8.2.2, no matter when the client
-//! received it.
+//! A strong tag guarantees that equal tags mean equal bytes. File timestamps cannot distinguish two changes within one
+//! tick of the kernel clock. The tag is therefore weak while the last change is less than one second old, and
+//! `Last-Modified`, which has a resolution of one second, is not sent at all. Consequently, every date that a client
+//! sends back is a strong validator as defined in RFC 9110, section 8.8.2.2, no matter when the client received it.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -44,9 +43,9 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Creates the validator of a file. `checked_at` is the time of the `fstat(2)` call by the clock of file
-    /// timestamps (`clock_gettime(CLOCK_REALTIME)`), not the time of the response. A precompressed variant has its
-    /// own file and stamp, and its tag also contains the coding.
+    /// Creates the validator for a file. `checked_at` is the time of the `fstat(2)` call according to the clock used
+    /// for file timestamps (`clock_gettime(CLOCK_REALTIME)`), not the time of the response. A precompressed variant has
+    /// its own file and stamp, and its tag also contains the coding.
     ///
     /// ```
     /// use anello_http::files::stamp::{FileStamp, Timestamp};
@@ -103,7 +102,7 @@ impl EntityTag {
         Self { text, length }
     }
 
-    /// Returns the value of `ETag`.
+    /// Returns the `ETag` value.
     pub fn as_str(&self) -> &str {
         // The text is ASCII.
         std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
@@ -127,7 +126,7 @@ impl fmt::Debug for EntityTag {
     }
 }
 
-/// Entity tag from a request header field.
+/// An entity tag from a request header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTag<'a> {
     is_weak: bool,

@@ -3,7 +3,7 @@
 use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
-/// The way the body of a response is delimited.
+/// How a response body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// No body is sent: responses to `HEAD`, and the statuses 204, 205 and 304.
@@ -46,7 +46,7 @@ impl BodyEncoder {
         self.framing
     }
 
-    /// Returns `true` if the body is sent. Otherwise it does not have to be produced.
+    /// Returns `true` if the body is sent. Otherwise, the body need not be produced.
     #[inline]
     pub fn sends_body(&self) -> bool {
         self.framing != ResponseFraming::None
@@ -113,7 +113,7 @@ impl BodyEncoder {
     /// Appends the end of the body, with trailers if the body is chunked.
     ///
     /// # Errors
-    /// Returns the error of [`finish`](Self::finish).
+    /// Returns the same error as [`finish`](Self::finish).
     #[inline]
     pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {

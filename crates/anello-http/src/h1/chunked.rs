@@ -12,7 +12,7 @@ use super::rejection::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
 
-/// Maximum number of digits of a chunk size, including leading zeros: 64 bits.
+/// Maximum number of digits in a chunk size, including leading zeros: 64 bits.
 const MAX_SIZE_DIGITS: u32 = 16;
 
 /// Decodes one chunked body. [`Decoder`](super::Decoder) uses it; it is public for tests and fuzzing.
@@ -86,8 +86,8 @@ impl ChunkedDecoder {
     /// and after the end of the body.
     ///
     /// # Errors
-    /// Rejects a malformed body (400), a body that is too long (413) and trailers that are too many or too long (431).
-    /// The result of further calls is unspecified.
+    /// Rejects a malformed body (400), a body that is too long (413), and a trailer section with too many fields or
+    /// bytes (431). The result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.state {
@@ -154,7 +154,7 @@ impl ChunkedDecoder {
         Ok(state)
     }
 
-    /// Handles the end of a line with a chunk size.
+    /// Handles the end of a chunk-size line.
     fn size(&mut self) -> Result<ScanState, Rejection> {
         self.digits = 0;
         if self.left == 0 {
@@ -224,7 +224,7 @@ pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
     out.extend_from_slice(&line[start..]);
 }
 
-/// Appends the line end that follows the chunk data.
+/// Appends the line ending that follows the chunk data.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

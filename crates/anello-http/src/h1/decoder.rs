@@ -19,8 +19,7 @@ use super::rejection::Rejection;
 use super::scanner::Scanner;
 use super::types::{Method, RequestFraming};
 
-/// Maximum memory of a recycled head, so that one long head does not hold its memory for the lifetime of the
-/// connection.
+/// Maximum memory of a recycled head, so that one long head does not tie up memory for the lifetime of the connection.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Decodes the requests of one connection; see [`decode`](Self::decode).
@@ -43,7 +42,7 @@ const MAX_RETAINED_BYTES: usize = 4 * 1024;
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Number of further requests that are accepted.
+    /// Number of requests that will still be accepted.
     requests_left: u64,
     /// The part of an incomplete head received so far.
     partial: Vec<u8>,
@@ -56,7 +55,7 @@ pub struct Decoder {
 enum State {
     /// Between requests, or in a head.
     Head,
-    /// In a body with this many bytes missing, at least one.
+    /// In a body; this many bytes, never 0, have yet to arrive.
     Length(u64),
     /// Boxed: few requests are chunked, and there are many connections.
     Chunked(Box<ChunkedDecoder>),
@@ -94,7 +93,7 @@ impl Decoder {
 
     /// Decodes the next part and removes its bytes from the front of `input`.
     ///
-    /// Returns `None` if more bytes are needed. All of the input has then been consumed, except after the last request,
+    /// Returns `None` if more bytes are needed. The whole input has then been consumed, except after the last request,
     /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`: the end of
     /// a request needs no bytes of its own.
     ///
@@ -125,14 +124,15 @@ impl Decoder {
         }
     }
 
-    /// Takes back a head, so that the next request needs no allocation. The head may come from another decoder.
+    /// Takes back a head for reuse, so that the next request needs no allocation. The head may come from another
+    /// decoder.
     pub fn recycle(&mut self, head: Head) {
         if head.0.fields.capacity_bytes() <= MAX_RETAINED_BYTES {
             self.spare = Some(head);
         }
     }
 
-    /// Returns `true` if no request is partially received, so that closing the connection aborts none.
+    /// Returns `true` if no request has been partially received, so closing the connection aborts none.
     pub fn is_idle(&self) -> bool {
         match &self.state {
             State::Head => self.partial.is_empty() && self.scanner.is_before_request(),
@@ -152,7 +152,7 @@ impl Decoder {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
-    /// Returns the number of bytes missing from the body of the current request, or `None` if the body is chunked.
+    /// Returns the number of bytes still missing from the current request body, or `None` if the body is chunked.
     pub fn body_bytes_left(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
@@ -161,7 +161,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of bytes buffered until more arrive. The limits for heads and trailers apply to it.
+    /// Returns the number of bytes buffered until more arrive. The limits for heads and trailers apply to this number.
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
@@ -170,8 +170,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the first line of a rejected or incomplete head as received, without its line end. Returns `None` if the
-    /// line is incomplete or longer than its limit.
+    /// Returns the first line of a rejected or incomplete head as received, excluding its line ending. Returns `None`
+    /// if the line is incomplete or longer than its limit.
     pub fn first_line(&self) -> Option<&[u8]> {
         let end = line_end(&self.partial)?;
         let line = &self.partial[..end];
@@ -188,7 +188,7 @@ impl Decoder {
     /// Reports EOF from the peer.
     ///
     /// # Errors
-    /// Rejects a request that is partially received. The client may be unable to receive the response.
+    /// Rejects a partially received request. The client may no longer be able to receive the response.
     pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {
             State::Rejected(rejection) => Err(*rejection),
@@ -201,8 +201,7 @@ impl Decoder {
     }
 
     /// Stops decoding requests: the following bytes belong to another protocol, after an accepted `Upgrade` or a
-    /// `CONNECT`. Returns the bytes already consumed, of which there are none unless `decode` was called again after
-    /// the end of that request.
+    /// `CONNECT`. Returns the bytes already consumed, if `decode` was called again after the end of that request.
     pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
         let mut consumed = std::mem::take(&mut self.scanner).empty_lines();

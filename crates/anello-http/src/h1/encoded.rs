@@ -62,7 +62,7 @@ impl EncodedResponse {
     /// Appends the complete response if it needs no `Connection` field. Returns the number of body bytes appended
     /// (0 for `HEAD`).
     ///
-    /// Returns `None`, without appending anything, for all other requests. Their responses need a head of their own.
+    /// Returns `None`, without appending anything, for all other requests. Their responses need a separate head.
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
         if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {

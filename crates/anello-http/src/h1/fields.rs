@@ -66,7 +66,7 @@ impl Fields {
         self.ranges.iter().map(|range| (self.name(range), self.value(range)))
     }
 
-    /// Returns `true` if there may be a name with one of these lengths, given as a bit set modulo 64.
+    /// Returns `true` if a name with one of these lengths may be present. The lengths are a bit set, modulo 64.
     #[inline]
     pub fn has_length_of(&self, lengths: u64) -> bool {
         self.lengths & lengths != 0
@@ -87,7 +87,7 @@ impl Fields {
         self.ranges.iter().find(is_named).map(|range| self.value(range))
     }
 
-    /// Returns `true` if there is a name of the same length, modulo 64.
+    /// Returns `true` if a name of the same length, modulo 64, is present.
     #[inline]
     fn has_length(&self, name: &str) -> bool {
         self.lengths >> (name.len() % 64) & 1 == 1
@@ -102,14 +102,14 @@ impl Fields {
 
 /// The trailer fields of a chunked body.
 ///
-/// Fields that concern framing, routing or the interpretation of the message are omitted, because they are not allowed
+/// Fields that affect framing, routing or the interpretation of the message are omitted, because they are not allowed
 /// in trailers. An application can therefore merge trailers safely into the fields of the head (RFC 9110, section
 /// 6.5.1).
 #[derive(Debug, Default, PartialEq)]
 pub struct Trailers(Fields);
 
 impl Trailers {
-    /// Parses a section that the scanner has accepted: lines of a name, a colon and a value.
+    /// Parses a section that the scanner has accepted: each line has a name, a colon and a value.
     pub(super) fn read(section: &[u8]) -> Self {
         let mut fields = Fields { bytes: section.to_vec(), ..Fields::default() };
         let (mut lines, mut start) = (section.split(|&byte| byte == b'\n'), 0);
@@ -272,13 +272,13 @@ impl FieldBlock {
         Ok(self)
     }
 
-    /// Returns the encoded lines, each with its line end.
+    /// Returns the encoded lines, each with its line ending.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Appends the line of a field. Appends nothing if the value is invalid.
+/// Appends a field line. Appends nothing if the value is invalid.
 #[inline]
 pub(super) fn write_field(out: &mut Vec<u8>, name: FieldName<'_>, value: &[u8]) -> Result<(), InvalidField> {
     if !syntax::is_value(value) {
@@ -288,7 +288,7 @@ pub(super) fn write_field(out: &mut Vec<u8>, name: FieldName<'_>, value: &[u8]) 
     Ok(())
 }
 
-/// Appends the line of a field that has been checked.
+/// Appends the line for a field that has been checked.
 #[inline]
 pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());

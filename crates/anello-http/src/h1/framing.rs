@@ -1,11 +1,11 @@
-//! Framing of requests: the effect of the header fields on the body and the connection (RFC 9112, sections 6.3 and
-//! 9.3). Messages that two implementations could interpret differently are rejected.
+//! Request framing: the effect of the header fields on the body and the connection (RFC 9112, sections 6.3 and 9.3).
+//! Messages that two implementations could interpret differently are rejected.
 
 use super::rejection::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
 use super::types::{RequestFraming, Version};
 
-/// Framing information collected from the fields. The decision is made when all fields are known, so that it does not
+/// Framing information collected from the fields. The framing is decided once all fields are known, so it does not
 /// depend on their order.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields {
@@ -27,7 +27,7 @@ enum Length {
     Invalid(&'static str),
 }
 
-/// The list of codings in all `Transfer-Encoding` fields so far.
+/// The codings listed in all `Transfer-Encoding` fields so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Coding {
     #[default]

@@ -6,7 +6,7 @@ use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 /// A request head whose framing has been checked.
 ///
 /// It owns its bytes and is as cheap to move as a pointer. [`Decoder::recycle`](super::Decoder::recycle) takes it back,
-/// so that the next head needs no allocation. If the next head has the same fields, they are not parsed again.
+/// so the next head needs no allocation. If the next head has the same fields, they are not parsed again.
 #[derive(Debug, Default)]
 pub struct Head(pub(super) Box<Parts>);
 
@@ -15,7 +15,7 @@ pub struct Head(pub(super) Box<Parts>);
 pub(super) struct Parts {
     /// The bytes of the fields, followed by those of the request line; see [`Parts::has_same_fields`].
     pub fields: Fields,
-    /// Length of the field section, with the empty line.
+    /// Length of the field section, including the empty line.
     pub section_bytes: u32,
     pub method: Method,
     pub version: Version,
@@ -114,8 +114,8 @@ impl Head {
         self.0.version
     }
 
-    /// Returns the requested host, with its port if there is one: the host of the target, or else that of the `Host`
-    /// field. It is `None` or empty if the client does not send one.
+    /// Returns the requested host, with its port if there is one: the host in the target, or otherwise the `Host`
+    /// field. The result is `None` or empty if the client sent no host.
     pub fn host(&self) -> Option<&str> {
         if self.0.host_end > 0 {
             return Some(self.text(self.0.host_start, self.0.host_end));
@@ -135,8 +135,8 @@ impl Head {
         self.0.fields.iter_bytes()
     }
 
-    /// Returns `true` if there may be a name with one of these lengths. Bit n of the set stands for names of n
-    /// bytes and of n + 64 bytes.
+    /// Returns `true` if a name with one of these lengths may be present. Bit n of the set stands for names of n bytes
+    /// and of n + 64 bytes.
     #[inline]
     pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
         self.0.fields.has_length_of(lengths)
@@ -173,7 +173,7 @@ impl Head {
         self.0.may_keep_alive
     }
 
-    /// Returns `true` if there is a body and the client waits for `100 Continue` before sending it.
+    /// Returns `true` if there is a body and the client waits for `100 Continue` before it sends the body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.0.expects_continue

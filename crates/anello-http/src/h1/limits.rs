@@ -13,24 +13,25 @@ pub(super) const MAX_METHOD_BYTES: usize = 32;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum length of the request line, without its line end; by default 8 KiB. Longer lines are rejected with 414.
+    /// Maximum length of the request line, excluding its line ending (default: 8 KiB). Longer lines are rejected with
+    /// 414.
     pub max_request_line_bytes: usize,
-    /// Maximum length of the head, which is the request line and the fields with all line ends; by default 32 KiB, at
-    /// most 1 GiB. Longer heads are rejected with 431.
+    /// Maximum length of the head: the request line and the fields, including line endings (default: 32 KiB, at most 1
+    /// GiB). Longer heads are rejected with 431.
     pub max_head_bytes: usize,
-    /// Maximum number of fields in a head; by default 100. Heads with more fields are rejected with 431.
+    /// Maximum number of fields in a head (default: 100). Heads with more fields are rejected with 431.
     pub max_fields: usize,
-    /// Maximum length of the body, without the framing of chunks; by default 16 MiB. Longer bodies are rejected with
-    /// 413: after the head if it states the length, otherwise at the chunk that exceeds the limit.
+    /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413:
+    /// right after the head if it states the length, otherwise at the chunk that exceeds the limit.
     pub max_body_bytes: u64,
-    /// Maximum total length of the chunk extensions of a body; by default 4 KiB. Longer ones are rejected with 400.
+    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Longer ones are rejected with 400.
     pub max_chunk_extension_bytes: usize,
-    /// Maximum length of the trailer section, with all line ends; by default 8 KiB, at most 1 GiB. Longer sections are
-    /// rejected with 431.
+    /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections
+    /// are rejected with 431.
     pub max_trailer_bytes: usize,
-    /// Maximum number of fields in a trailer section; by default 32. Sections with more fields are rejected with 431.
+    /// Maximum number of fields in a trailer section (default: 32). Sections with more fields are rejected with 431.
     pub max_trailer_fields: usize,
-    /// Maximum number of requests per connection, at least 1; by default 1,000,000. The server closes the connection
+    /// Maximum number of requests per connection, at least 1 (default: 1,000,000). The server closes the connection
     /// after the last one.
     pub max_requests_per_connection: u64,
 }

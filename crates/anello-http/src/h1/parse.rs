@@ -4,8 +4,9 @@
 //! and the [`Scanner`](super::scanner::Scanner) checks the same bytes one by one to determine the rejection. The parser
 //! must therefore accept nothing that the scanner rejects; tests compare the two.
 //!
-//! httparse uses the same technique but accepts more input, such as bare line feeds, which required a second check.
-//! With httparse, a request with four fields took 50 % more instructions. The tests use it as an independent parser.
+//! httparse uses the same technique but accepts more input, such as bare line feeds, so its result would need a second
+//! check. With httparse, decoding a request with four fields took 50 % more instructions. The tests use it as an
+//! independent parser.
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;
@@ -21,10 +22,10 @@ use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
 const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();
 
 /// Parses the head at the start of `input` into `head` and returns its length. Returns `None` if the head is incomplete
-/// or not certainly valid; the contents of `head` are then unspecified.
+/// or not known to be valid; the contents of `head` are then unspecified.
 ///
-/// Clients often send the same fields again. `head` still contains those of the previous request. If the new ones are
-/// equal byte by byte, only the request line is parsed.
+/// Clients often send the same fields again, and `head` still contains the fields of the previous request. If the new
+/// fields are identical byte for byte, only the request line is parsed.
 pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<Option<usize>, Rejection> {
     let input = &input[..input.len().min(limits.max_head_bytes)];
     let Some((line, version)) = request_line(input) else { return Ok(None) };
@@ -64,7 +65,7 @@ pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<O
 struct Line {
     method_end: usize,
     target_end: usize,
-    /// Length of the line, with its line end.
+    /// Length of the line, including its line ending.
     bytes: usize,
 }
 
@@ -107,7 +108,7 @@ fn fields(
         let line_start = section.len() - rest.len();
         let (name, tail) = split_name(rest)?;
         let value = match tail {
-            // Nearly all fields have exactly one space.
+            // Nearly all fields have exactly one space after the colon.
             [b':', b' ', value @ ..] => value,
             [b':', value @ ..] => value,
             [b'\r', b'\n', body @ ..] if name.is_empty() => return Some(section.len() - body.len()),
@@ -143,7 +144,7 @@ fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..length], tail))
 }
 
-/// Does the same as [`split_name`] byte by byte, for names with digits, dots and other characters.
+/// Like [`split_name`], but byte by byte, for names with digits, dots and other characters.
 #[cold]
 fn split_uncommon_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     text.split_at_checked(text.iter().position(|&byte| !is_token_byte(byte))?)
@@ -161,7 +162,7 @@ fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Does the same as [`split_line`] byte by byte, for values with tabs.
+/// Like [`split_line`], but byte by byte, for values with tabs.
 #[cold]
 fn split_uncommon_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (value, tail) = text.split_at_checked(text.iter().position(|&byte| !is_value_byte(byte))?)?;
@@ -169,7 +170,7 @@ fn split_uncommon_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((trim(value), next))
 }
 
-/// Decides the framing when all fields are known, so that a rejection does not depend on their order.
+/// Decides the framing once all fields are known, so that a rejection does not depend on their order.
 fn decide_framing(
     framing_fields: &FramingFields,
     limits: &Limits,

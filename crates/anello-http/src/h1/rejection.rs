@@ -8,17 +8,17 @@ use super::status::reason_phrase;
 pub struct Rejection {
     /// Status of the response. The decoder uses 400, 413, 414, 417, 431, 501 and 505.
     pub status: u16,
-    /// The problem with the request and, where it helps, the remedy.
+    /// What is wrong with the request and, where helpful, how to fix it.
     pub reason: &'static str,
 }
 
 impl Rejection {
-    /// Creates a rejection. The server uses its own, such as 408 after a timeout or 503 at the connection limit.
+    /// Creates a rejection. The server creates some itself, such as 408 after a timeout or 503 at the connection limit.
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }
 
-    /// Creates a rejection of a malformed request (400).
+    /// Creates a rejection for a malformed request (400).
     pub(super) const fn bad(reason: &'static str) -> Self {
         Self::new(400, reason)
     }

@@ -14,7 +14,7 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Capacity reserved for a head, in bytes.
 const TYPICAL_HEAD_BYTES: usize = 256;
 
-/// The length of a response body, as far as it is known when the head is sent.
+/// What is known about the length of a response body when the head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// The length in bytes. For `HEAD`, the length that the response to `GET` would have.
@@ -60,7 +60,7 @@ impl<'a> ResponseHead<'a> {
     /// Appends the status line of the response to a request.
     ///
     /// # Errors
-    /// Returns [`InvalidStatus`] unless the status is 101 or from 200 to 999.
+    /// Returns [`InvalidStatus`] unless the status is 101 or in the range 200 to 999.
     #[inline]
     pub fn begin(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
         if !is_final(status) && status != 101 {
@@ -126,7 +126,8 @@ impl<'a> ResponseHead<'a> {
         out.extend_from_slice(&start);
     }
 
-    /// Appends `Upgrade` and lists it in `Connection`. With 101 it names the new protocol, with 426 the required one.
+    /// Appends `Upgrade` and lists it in `Connection`. In a 101 response, the field names the new protocol; in a 426
+    /// response, the required one.
     ///
     /// # Errors
     /// Returns [`InvalidField::Value`], without appending anything, if the protocol contains a control byte.
@@ -144,8 +145,8 @@ impl<'a> ResponseHead<'a> {
         self
     }
 
-    /// Appends the fields that depend on the length of the body, and the end of the head. Returns the encoder of the
-    /// body. Its [`keeps_alive`](BodyEncoder::keeps_alive) returns `true` if another response can follow.
+    /// Appends the fields that depend on the length of the body, and the end of the head. Returns the body encoder. Its
+    /// [`keeps_alive`](BodyEncoder::keeps_alive) returns `true` if another response can follow.
     #[inline]
     pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
         self.unfinished = None;
@@ -185,9 +186,9 @@ impl<'a> ResponseHead<'a> {
     #[inline]
     fn length_without_body(&self, body: BodyLength) -> Option<u64> {
         match (self.status, body) {
-            // A 304 may state the length of the 200, but no client needs it.
+            // A 304 may state the length of the 200 response, but no client needs it.
             (204 | 304, _) => None,
-            // For 205, clients do not infer from the status that there is no content.
+            // Clients do not infer from the status 205 that there is no content.
             (205, _) => Some(0),
             (_, BodyLength::Known(bytes)) => Some(bytes),
             (_, BodyLength::Unknown) => None,
@@ -197,7 +198,7 @@ impl<'a> ResponseHead<'a> {
     #[cold]
     fn write_connection(&mut self, keeps_alive: bool, framing: ResponseFraming) {
         let option = match (framing, keeps_alive, self.context.version) {
-            // The connection no longer speaks HTTP.
+            // The connection no longer uses HTTP.
             (ResponseFraming::Tunnel, ..) => None,
             (_, false, _) => Some("close"),
             (_, true, Version::Http10) => Some("keep-alive"),
@@ -261,7 +262,7 @@ pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// The error for a status that no response can have.
+/// The error for an invalid response status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid response status {0} (expected 101 or 200 to 999)")]
 pub struct InvalidStatus(pub u16);

@@ -1,4 +1,4 @@
-//! Bytewise scanner for heads: for heads split across inputs, and to find the reason for a rejection.
+//! Bytewise scanner for heads. It handles heads that are split across inputs, and finds the reason for a rejection.
 //!
 //! ```text
 //!  Method ─SP─► Target ─SP─► Version ──► LineCr ─CR─► LineLf ─LF─► FieldScanner
@@ -7,7 +7,7 @@
 //!                  └─CR─► EndLf ─LF─► the head is complete
 //! ```
 //!
-//! A step depends on one byte and on the previous ones, never on later ones. The first invalid byte is therefore
+//! A step depends on one byte and the bytes before it, never on later bytes. The first invalid byte is therefore
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
 //! a complete one.
 
@@ -26,9 +26,9 @@ const BARE_LF: Rejection = Rejection::bad("line feed without a carriage return (
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     state: ScanState,
-    /// Number of bytes of the head scanned so far.
+    /// Number of head bytes scanned so far.
     bytes: usize,
-    /// Number of bytes of the current part of the request line scanned so far.
+    /// Number of bytes scanned so far in the current part of the request line.
     part_bytes: usize,
     /// The digit of the major version.
     major: u8,
@@ -50,7 +50,7 @@ enum ScanState {
 }
 
 impl Scanner {
-    /// Returns `true` if the next byte is the first one of a request or of an empty line.
+    /// Returns `true` if the next byte starts a request or an empty line.
     #[inline]
     pub fn is_before_request(&self) -> bool {
         !self.in_empty_line && self.bytes == 0
@@ -83,7 +83,7 @@ impl Scanner {
         self.empty_lines = 0;
     }
 
-    /// Returns the empty lines that were consumed since the last request.
+    /// Returns the empty lines consumed since the last request.
     pub fn empty_lines(&self) -> Vec<u8> {
         let mut lines = b"\r\n".repeat(self.empty_lines as usize);
         if self.in_empty_line {
@@ -92,7 +92,7 @@ impl Scanner {
         lines
     }
 
-    /// Scans more of the head. If it is complete, returns the number of bytes of the input that belong to it.
+    /// Scans more of the head. If the head is complete, returns the number of input bytes that belong to it.
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(remaining)];
@@ -137,7 +137,7 @@ impl Scanner {
         self.part_bytes = if state == self.state { self.part_bytes + 1 } else { 0 };
         self.state = state;
         self.bytes += 1;
-        // The limit does not include the line end.
+        // The limit does not include the line ending.
         if self.bytes > limits.max_request_line_bytes
             && !matches!(state, ScanState::LineLf | ScanState::Fields)
         {
@@ -195,7 +195,7 @@ impl Scanner {
     }
 }
 
-/// Scans field lines, in heads and in trailer sections.
+/// Scans field lines in heads and in trailer sections.
 #[derive(Debug, Default)]
 pub(super) struct FieldScanner {
     state: FieldState,
@@ -213,8 +213,8 @@ enum FieldState {
 }
 
 impl FieldScanner {
-    /// Scans more of the section. If it is complete, returns the number of bytes of the text that belong to it.
-    /// `max_fields` is the maximum number of fields.
+    /// Scans more of the section. If the section is complete, returns the number of bytes of the text that belong to
+    /// it. `max_fields` is the maximum number of fields.
     pub fn scan(&mut self, text: &[u8], max_fields: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {
@@ -232,7 +232,7 @@ impl FieldScanner {
         }
     }
 
-    /// Scans one byte. Returns `true` if it ends the section.
+    /// Scans one byte. Returns `true` if the byte ends the section.
     #[inline]
     fn step(&mut self, byte: u8, max_fields: usize) -> Result<bool, Rejection> {
         self.state = match (self.state, byte) {

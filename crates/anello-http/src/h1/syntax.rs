@@ -1,10 +1,10 @@
-//! Character classes and lists of HTTP messages (RFC 9110, section 5; RFC 9112, section 3).
+//! Character classes and lists in HTTP messages (RFC 9110, section 5; RFC 9112, section 3).
 //!
-//! Whole texts are checked eight bytes at a time where that is usually sufficient.
+//! Where possible, text is checked eight bytes at a time.
 
 use super::words::{self, below, equal};
 
-/// Token bytes, which methods and field names consist of.
+/// Token bytes, as used in methods and field names.
 const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
 /// Returns the lookup table of a character class.
@@ -63,7 +63,8 @@ pub(super) const fn is_target_byte(byte: u8) -> bool {
 /// Returns `true` if `name` equals `lower`, ignoring case. `lower` must be in lower case.
 pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
-    // For token bytes, setting this bit makes only the two cases of a letter equal.
+    // The bit distinguishes the two cases of a letter. Setting it turns no other token byte into a lower-case letter or
+    // `-`.
     let mut difference = 0;
     for index in 0..N {
         difference |= (name[index] | 0x20) ^ lower[index];
@@ -71,7 +72,7 @@ pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// Does the same as [`is_name`] for constants and any length, but slower.
+/// Like [`is_name`], but usable in constants and for any length; slower.
 pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
     let mut index = 0;
     while index < name.len() && index < lower.len() {

@@ -59,7 +59,7 @@ fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
     Ok(Form { form: TargetForm::Absolute, host_start, host_end })
 }
 
-/// Returns `true` if this is a valid value of `Host`: empty, or a host with an optional port.
+/// Returns `true` if this is a valid `Host` value: empty, or a host with an optional port.
 #[inline]
 pub(super) fn is_host(value: &[u8]) -> bool {
     let Some(host_bytes) = first_hit(value, not_host) else { return true };
@@ -74,7 +74,7 @@ fn is_uncommon_host(value: &[u8]) -> bool {
     split_port(value).is_some_and(|(host, _)| is_host_name(host))
 }
 
-/// Splits a host from the port after it, if there is a colon. Returns `None` if the port is invalid.
+/// Splits off the port after a host, if there is one. Returns `None` if the port is invalid.
 fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     // Skip the colons of an IPv6 address in brackets.
     let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |index| index + 1);

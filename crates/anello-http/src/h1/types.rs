@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// The HTTP version that a request is processed as. Requests with another major version are rejected.
+/// The HTTP version under which a request is processed. Requests with another major version are rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
     /// HTTP/1.0.
@@ -87,7 +87,7 @@ impl RequestContext {
     }
 }
 
-/// The way the body of a request is delimited.
+/// How a request body is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// There is no body.

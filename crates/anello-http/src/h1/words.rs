@@ -1,8 +1,8 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
 //! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
-//! for that byte may be wrong, but only after a byte that matches. Whether any byte matches is therefore always
-//! correct, and so is the [`first`] match.
+//! for that byte may be wrong, but only after a byte that matches. It is therefore always correct whether any byte
+//! matches, and which match is the [`first`].
 
 /// The highest bit of each byte.
 pub(super) const HIGH: u64 = each(0x80);
@@ -56,7 +56,7 @@ pub(super) const fn not_host(word: u64) -> u64 {
     let from_dash = low.wrapping_add(each(0x80 - b'-'));
     let above_9 = low.wrapping_add(each(0x7f - b'9'));
     let not_slash = (low ^ each(b'/')).wrapping_add(each(0x7f));
-    // Allowed are letters and the range from `-` to `9`, except the slash.
+    // Letters and the range from `-` to `9` are allowed, except for the slash.
     (word & HIGH) | not_letter_or_dash(word) & !(from_dash & !above_9 & not_slash)
 }
 
@@ -84,7 +84,7 @@ fn last_word(text: &[u8], last: &[u8]) -> u64 {
     }
 }
 
-/// Returns `true` if `hit` is not zero for any word of these bytes. The last word is padded with `A`.
+/// Returns `true` if `hit` is nonzero for at least one word of these bytes. The last word is padded with `A`.
 #[inline(always)]
 pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -93,7 +93,7 @@ pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
         hits |= hit(u64::from_le_bytes(*word));
     }
     if !rest.is_empty() {
-        // The last eight bytes, some of which are checked twice.
+        // The last eight bytes; some of them are checked twice.
         hits |= match bytes.last_chunk() {
             Some(last) => hit(u64::from_le_bytes(*last)),
             None => hit(short_word(rest)),
@@ -112,7 +112,7 @@ fn short_word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Checks every byte at every position, among bytes that do not match and before one that does.
+    /// Checks every byte at every position, among bytes that do not match and before a byte that does.
     fn check(hit: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) {
         for index in 0..8 {
             for byte in 0..=255 {

@@ -32,7 +32,7 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// The length or the trailers that a stream ends with.
+/// How a stream ends: its known length, or its trailers.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),
@@ -91,8 +91,8 @@ impl Body {
     }
 
     /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
-    /// clients it is delimited by closing the connection. The stream is polled for the next chunk when the previous one
-    /// has been accepted for sending.
+    /// clients, it is delimited by closing the connection. The stream is polled for the next chunk when the previous
+    /// one has been accepted for sending.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// the close, the connection is reset instead. In both cases the client detects the truncation.
@@ -122,7 +122,7 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
-    /// Returns `true` if the body is produced while it is being sent.
+    /// Returns `true` if the body is generated while it is being sent.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.0, BodyKind::Stream { .. })
     }

@@ -93,17 +93,17 @@ pub(crate) fn spare_head() -> Option<Head> {
 }
 
 pub(crate) trait BodySource {
-    /// Returns the number of the request whose body the source currently reads.
+    /// Returns the number of the request whose body the source is currently reading.
     fn body_number(&self) -> u64;
     /// Polls for the next chunk. Returns `None` at the end of the body.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
-    /// Pauses the body timeout, because no task waits for a chunk.
+    /// Pauses the body timeout, because no task is waiting for a chunk.
     fn pause(&self);
     /// Takes the trailers that followed the body.
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
 
-/// The body of a request. The handler reads it, or the stream that the handler returns as its response body.
+/// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body.
 ///
 /// In the second case the request body and the response body are in flight at the same time. If the stream does
 /// not read the request body for a long time, it should drop it: some clients send the complete body before they read
@@ -116,7 +116,7 @@ pub(crate) trait BodySource {
 /// closes the connection after the response.
 #[derive(Default)]
 pub struct RequestBody {
-    /// A weak reference, so that a body that is kept does not keep the connection open.
+    /// A weak reference, so that a retained body does not keep the connection open.
     source: Option<Weak<RefCell<dyn BodySource>>>,
     body_number: u64,
 }
@@ -129,8 +129,8 @@ impl RequestBody {
 
     /// Waits for the next chunk. Returns `None` at the end of the body.
     ///
-    /// The first call sends `100 Continue` to a client that waits for it (`Expect: 100-continue`).
-    /// Cancel-safe: no data is lost.
+    /// The first call sends `100 Continue` to a client that is waiting for it (`Expect: 100-continue`). Cancel-safe: no
+    /// data is lost.
     ///
     /// # Errors
     /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
@@ -144,24 +144,24 @@ impl RequestBody {
     /// until it returns `Ready` or the body is dropped.
     ///
     /// # Errors
-    /// Returns the errors of [`next`](Self::next).
+    /// Returns the same errors as [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
         }
-        // The body has outlived its response or its connection: the connection serves a later request, or is closed.
+        // The body has outlived its response or its connection: the connection is serving a later request or is closed.
         let kept = || Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())));
         self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(kept)
     }
 
-    /// Calls `action` if the connection still receives this body.
+    /// Calls `action` if the connection is still receiving this body.
     fn with_source<T>(&self, action: impl FnOnce(&mut dyn BodySource) -> T) -> Option<T> {
         let source = self.source.as_ref()?.upgrade()?;
         let mut source = source.try_borrow_mut().ok()?;
         (source.body_number() == self.body_number).then(|| action(&mut *source))
     }
 
-    /// Pauses the body timeout: the time in which the handler does other work does not count against the client.
+    /// Pauses the body timeout: time that the handler spends on other work does not count against the client.
     fn pause(&self) {
         self.with_source(|source| source.pause());
     }
@@ -170,7 +170,7 @@ impl RequestBody {
     /// Not cancel-safe: the data read so far is lost.
     ///
     /// # Errors
-    /// Returns the errors of [`next`](Self::next).
+    /// Returns the same errors as [`next`](Self::next).
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.next().await? {
@@ -211,7 +211,7 @@ impl fmt::Debug for RequestBody {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestBodyError {
-    /// The body is malformed, too large or too slow. The server would send this rejection.
+    /// The body is malformed, too large or too slow. The server would send the contained rejection.
     #[error("{0}")]
     Rejected(Rejection),
     /// The connection failed or was closed before the end of the body.

@@ -45,7 +45,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Returns `true` if the requested list contains every protocol of this one. Both are comma-separated; case is
+    /// Returns `true` if the requested list contains every protocol in this list. Both are comma-separated; case is
     /// ignored.
     pub fn is_among(&self, requested: &[u8]) -> bool {
         let is_requested = |name: &str| {
@@ -86,7 +86,7 @@ impl Response {
         }
     }
 
-    /// Returns the encoded response if nothing has been added or changed since.
+    /// Returns the encoded response if nothing has been added or changed since it was created.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
         let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
@@ -95,8 +95,8 @@ impl Response {
     }
 
     /// Creates a `101 Switching Protocols` response to a client that requested another protocol
-    /// ([`Head::upgrade`](crate::h1::Head::upgrade)). `handler` then serves the connection. The first bytes it receives
-    /// are those the client sent after its request.
+    /// ([`Head::upgrade`](crate::h1::Head::upgrade)). `handler` then serves the connection. The first bytes that the
+    /// handler receives are those that the client sent after its request.
     ///
     /// Another response is sent instead in these cases:
     /// - [`upgrade_required`](Self::upgrade_required), if the client did not request this protocol
@@ -105,7 +105,8 @@ impl Response {
     ///   [`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes) or its length is unknown
     ///
     /// If the server shuts down first, the handler's future is dropped at its current await point. The server's
-    /// timeouts do not apply to it, and it notices a disconnected client only when it receives or sends.
+    /// timeouts do not apply to the handler, and the handler notices a disconnected client only when it receives or
+    /// sends.
     ///
     /// ```
     /// use anello_http::{Request, Response};

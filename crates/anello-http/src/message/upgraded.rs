@@ -28,7 +28,7 @@ impl Upgraded {
     /// Cancel-safe: no data is lost.
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
     }
@@ -36,7 +36,7 @@ impl Upgraded {
     /// Polls for data, like [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
@@ -46,22 +46,21 @@ impl Upgraded {
 
     /// Copies as many of `bytes` as fit into the send buffer and returns their number.
     ///
-    /// Under TLS, some of them may be held back until the next call if the client reads slowly: call
+    /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
-    /// needed.
-    /// Cancel-safe: if it is cancelled, no data was accepted.
+    /// needed. Cancel-safe: if the future is dropped, no data was accepted.
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
 
-    /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
-    /// Not cancel-safe: it is unknown how many bytes were accepted.
+    /// Copies all of `bytes` into the send buffer, waiting for space as needed. Not cancel-safe: it is unknown how many
+    /// bytes were accepted.
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let count = self.write(bytes).await?;
@@ -75,7 +74,7 @@ impl Upgraded {
     /// Cancel-safe.
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_flush(context)).await
     }
@@ -84,7 +83,7 @@ impl Upgraded {
     /// Cancel-safe.
     ///
     /// # Errors
-    /// Returns the error of the connection.
+    /// Returns an error if the connection fails.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_shutdown(context)).await
     }

@@ -5,7 +5,7 @@
 //!       └──────────────────set_draining()──────────────────▲
 //! ```
 //!
-//! The state never moves backwards: a draining server shuts down.
+//! The state never moves backward: a draining server always shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,11 +19,11 @@ pub struct Health {
 /// The lifecycle state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthState {
-    /// Not all workers are listening yet.
+    /// Some workers are not listening yet.
     Starting,
-    /// All workers serve requests.
+    /// All workers are serving requests.
     Ready,
-    /// The server finishes requests in flight and accepts no new ones.
+    /// The server is finishing in-flight requests and accepts no new ones.
     Draining,
 }
 
@@ -62,12 +62,12 @@ impl Health {
         HealthState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Marks the server as ready. Returns `false`, without a change, if it already was ready or is draining.
+    /// Marks the server as ready. Returns `false` and changes nothing if the server is already ready or draining.
     pub fn set_ready(&self) -> bool {
         self.advance(HealthState::Ready)
     }
 
-    /// Marks the server as draining. Returns `false` if it already was.
+    /// Marks the server as draining. Returns `false` if it already is.
     pub fn set_draining(&self) -> bool {
         self.advance(HealthState::Draining)
     }

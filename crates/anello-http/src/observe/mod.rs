@@ -1,11 +1,11 @@
-//! Observability of a server: access log, metrics and health.
+//! Server observability: access log, metrics and health.
 //!
 //! These modules do not use sockets. Log lines go to a file or to standard output. Metrics and health responses are
 //! rendered to bytes, which the server sends. None of them blocks a worker.
 //!
 //! - [`access_log`]: one line per request, written by a dedicated thread.
 //! - [`metrics`]: per-worker counters, summed and rendered in the Prometheus text format on each scrape.
-//! - [`health`]: whether load balancers should send requests to the server.
+//! - [`health`]: tells load balancers whether to send requests to the server.
 //!
 //! ```
 //! use anello_http::h1::Method;

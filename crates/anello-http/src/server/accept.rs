@@ -13,11 +13,12 @@ pub trait Accept: 'static {
     /// cancel-safe.
     ///
     /// # Errors
-    /// Returns the error of the accept operation.
+    /// Returns an error if accepting a connection fails.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
     /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a
-    /// file descriptor, so a server that is close to its limits forbids it. The default implementation does nothing.
+    /// file descriptor, so a server that is close to its limits forbids accepting ahead. The default implementation
+    /// does nothing.
     fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }
 

@@ -1,8 +1,8 @@
-//! Admission control: connection permits, eviction of connections that wait for their clients, and rejection.
+//! Admission control: connection permits, eviction of connections that are waiting for their clients, and rejection.
 //!
 //! ```text
 //!   accepted ──► permit available ──────────────────────────────► serve
-//!       │              ▲ closes the connections that wait longest
+//!       │              ▲ closes the connections that have waited longest
 //!       └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
 //! ```
 
@@ -26,15 +26,15 @@ use super::worker::Worker;
 use crate::h1::{HttpDate, Method, Rejection};
 use crate::transport::{Receiver, Sender};
 
-/// Maximum time for a rejected client to read the response and to close its side.
+/// Maximum time for a rejected client to read the response and close its side.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Interval at which a permit is requested after an eviction.
+/// Interval between attempts to acquire a permit after an eviction.
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Time for which clients are rejected without waiting after other workers failed to evict a connection.
+/// Time after a failed eviction by other workers during which clients are rejected without waiting.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of free permits that allows the driver to accept ahead of the server. It covers a full accept queue:
@@ -88,7 +88,7 @@ impl Admission {
             .threshold()
             .map_or(options.max_connections, |threshold| threshold.min(options.max_connections));
         let free = limit.saturating_sub(self.worker.total_connections());
-        // Hysteresis: each change costs a cancellation.
+        // Hysteresis, because each change costs a cancellation.
         let needed = match self.accepts_ahead.get() {
             Some(true) => MIN_FREE_FOR_ACCEPT_AHEAD,
             _ => 2 * MIN_FREE_FOR_ACCEPT_AHEAD,
@@ -114,7 +114,7 @@ impl Admission {
         threshold.is_some_and(|threshold| self.worker.total_connections() >= threshold)
     }
 
-    /// Closes connections that wait for their clients, and acquires a permit when they have closed.
+    /// Closes connections that are waiting for their clients, and acquires a permit once these have closed.
     #[cold]
     #[inline(never)]
     async fn evict_for_permit(&self) -> Option<ConnectionPermit> {
@@ -134,12 +134,12 @@ impl Admission {
             if evicted == 0 {
                 break;
             }
-            // Other workers have taken the permits.
+            // Other workers took the permits.
             if monotonic_now() >= deadline {
                 return None;
             }
         }
-        // Other workers evict at their next tick. If waiting for that failed recently, do not wait again.
+        // Other workers evict at their next tick. If such a wait failed recently, do not wait again.
         let last_failed_wait = &self.last_failed_wait;
         if self.worker.shared_count.is_none()
             || last_failed_wait
@@ -162,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// Rejects a connection because of the connection limit. The response is sent immediately. The client can keep its
+    /// Rejects a connection because of the connection limit. The response is sent immediately. The client may keep its
     /// side open until [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
     pub async fn reject(&self, stream: impl Stream) {
         self.worker.observer.connection_rejected();

@@ -1,5 +1,5 @@
-//! Cancellation of a connection whose task does not wait for its socket, but for a handler, for the next chunk of a
-//! streamed response, or for the handler of an upgraded connection. In these states, closing the socket wakes no task.
+//! Cancellation of a connection whose task is not waiting for its socket, but for a handler, the next chunk of a
+//! streamed response, or the handler of an upgraded connection. In these states, closing the socket wakes no task.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -22,7 +22,7 @@ pub(crate) enum CancelReason {
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     reason: Cell<Option<CancelReason>>,
-    /// Set while the task waits for a handler or a response body. Most requests complete without waiting.
+    /// Set while the task is waiting for a handler or a response body. Most requests complete without waiting.
     waker: RefCell<Option<Waker>>,
     /// `true` if a client reset cancels the wait. An upgraded connection detects the reset itself.
     cancel_on_client_reset: Cell<bool>,
@@ -45,13 +45,13 @@ impl Cancellation {
         self.reason.get()
     }
 
-    /// Returns `true` if the task waits for a handler or a response body, which is useless once the client has
-    /// disconnected.
+    /// Returns `true` if the task is waiting for a handler or a response body that is no longer needed once the client
+    /// has disconnected.
     pub fn has_pending_handler(&self) -> bool {
         self.cancel_on_client_reset.get() && self.waker.borrow().is_some()
     }
 
-    /// Wakes the waiting task, so that it checks for other work.
+    /// Wakes the waiting task so that it checks for other work.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
         if let Some(waker) = waker {

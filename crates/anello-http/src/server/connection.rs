@@ -33,8 +33,7 @@ pub(crate) struct Connection<R: Receiver, W> {
 
 /// Status that is counted and logged if the server cancels a handler before it has sent a response.
 const STATUS_ABORTED: u16 = 503;
-/// Status that is counted and logged if the client disconnects before the response (the status that nginx uses for
-/// this).
+/// Status that is counted and logged if the client disconnects before the response; nginx uses the same status.
 const STATUS_CLIENT_CLOSED: u16 = 499;
 
 enum NextStep {
@@ -76,7 +75,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 NextStep::Request(head) => head,
                 NextStep::Close(None) => {
                     self.output.flush().await?;
-                    // The client has closed the connection, so an error while shutting down is irrelevant.
+                    // The client has closed the connection, so an error during shutdown does not matter.
                     self.output.shutdown().await.ok();
                     return Ok(CloseReason::Peer);
                 }
@@ -88,7 +87,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             };
             match self.serve_request(head, handler).await? {
                 AfterResponse::KeepAlive => {}
-                // The client has announced its last request, and has sent nothing after it.
+                // The client announced that this was its last request, and has sent nothing after it.
                 AfterResponse::Close => {
                     self.output.finish().await?;
                     return Ok(CloseReason::Complete);
@@ -209,7 +208,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides how the rest of the request body is handled. Returns whether the response body still reads it, and
+    /// Decides how to handle the rest of the request body. Returns whether the response body is still reading it, and
     /// whether the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
@@ -236,8 +235,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.timer.deadlines.end_request();
     }
 
-    /// Returns `true` if a streamed response may still read the request body. Sends `100 Continue` to a client that
-    /// waits for it, because that is not allowed after the response head.
+    /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` to a client
+    /// that is waiting for it, because it is not allowed after the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
         let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
         if !may_be_read || !self.input.borrow().is_in_body() {
@@ -249,9 +248,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         true
     }
 
-    /// Awaits a handler that did not complete at its first poll. Flushes earlier responses meanwhile, and sends `100
-    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; in that
-    /// case, no response is sent.
+    /// Awaits a handler that did not complete on its first poll. Meanwhile, flushes earlier responses, and sends
+    /// `100 Continue` when the handler is waiting for the body. Returns an error if the connection fails or is
+    /// cancelled; in that case, no response is sent.
     async fn await_handler(
         &mut self,
         mut handler_future: Pin<&mut impl Future<Output = Response>>,
@@ -321,7 +320,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if !self.input.borrow().is_in_body() {
             return Ok(true);
         }
-        // The response must not wait for the data that is discarded.
+        // The response must not wait for the data to be discarded.
         self.output.flush().await?;
         let is_complete = self.input.borrow_mut().discard_body(max_bytes).await;
         Ok(is_complete)
@@ -332,7 +331,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.output.flush_to_socket().await?;
         self.timer.deadlines.disable();
         let Some(input) = Rc::into_inner(self.input) else {
-            // A retained request body holds a strong reference only while it is polled.
+            // A retained request body holds a strong reference only while it is being polled.
             return Err(io::Error::other("cannot upgrade: the request body is still being read"));
         };
         let (receiver, buffered) = input.into_inner().into_receiver();

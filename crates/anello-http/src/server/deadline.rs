@@ -5,8 +5,8 @@
 //!
 //! # Phases
 //!
-//! A connection is in one [`Phase`], whose deadline is measured from the start of the phase. "kept" means that the
-//! phase continues with the start of the previous one, so that a client cannot extend its time with split empty lines.
+//! A connection is in one [`Phase`], whose deadline is measured from the start of the phase. "kept" means that the new
+//! phase keeps the start of the previous one, so that a client cannot gain time by sending empty lines in pieces.
 //!
 //! | event | from | to | start |
 //! |---|---|---|---|
@@ -33,19 +33,19 @@
 //! | `Send`, `Linger` | aborts | aborts |
 //! | `Request` | aborts | nothing |
 //!
-//! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
-//! for the client, because the kernel would otherwise retain megabytes for a client that does not read, and while it is
-//! sending a body that an orderly close would mark as complete.
+//! An abort closes the connection in an orderly way, with two exceptions in which it resets the connection: while data
+//! is queued for the client, because the kernel would otherwise retain megabytes for a client that does not read, and
+//! while a body is being sent that an orderly close would mark as complete.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use super::options::ServerOptions;
 
-/// The event that a connection waits for.
+/// The event that a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// None: the handler is running.
+    /// No event: the handler is running.
     Handling,
     /// The first byte of the first request.
     FirstHead,
@@ -86,11 +86,11 @@ pub(super) struct TickLength(Duration);
 
 impl TickLength {
     pub fn new(resolution: Duration) -> Self {
-        // With a shorter resolution, checking timeouts would dominate the thread's CPU time.
+        // With a finer resolution, timeout checks would dominate the thread's CPU time.
         Self(resolution.max(Duration::from_millis(1)))
     }
 
-    /// Returns the number of whole ticks in this time.
+    /// Returns the number of whole ticks in this duration.
     pub fn ticks_in(self, time: Duration) -> u64 {
         u64::try_from(time.as_nanos() / self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -109,13 +109,13 @@ pub(super) struct Deadlines {
     since: Cell<u64>,
     /// Start of the idle phase, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. The
-    /// time in which the handler does not read does not count, because the client may be unable to send.
+    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. Time
+    /// during which the handler is not reading is not counted, because the client may be unable to send.
     body_bytes: Cell<u64>,
     body_ticks: Cell<u64>,
-    /// Start of the current request, if it has a timeout.
+    /// Start of the current request, if there is a request timeout.
     request_since: Cell<Option<u64>>,
-    /// Start of the wait for space in the send buffer. A body may be received at the same time.
+    /// Start of the wait for space in the send buffer. Body data may be received at the same time.
     send_since: Cell<Option<u64>>,
     expired: Cell<Option<Timeout>>,
     body_ends_at_close: Cell<bool>,
@@ -123,7 +123,7 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Creates the state of a connection that was accepted just now.
+    /// Creates the state of a connection that has just been accepted.
     pub fn new(now: u64) -> Self {
         Self {
             phase: Cell::new(Phase::FirstHead),
@@ -150,7 +150,7 @@ impl Deadlines {
         }
     }
 
-    /// Handles the start of a head, or input that turned out to be an empty line.
+    /// Handles the start of a head, or of input that turned out to be an empty line.
     #[cold]
     fn enter_or_leave_head(&self, previous: Phase, phase: Phase, since: u64) {
         match (previous, phase) {
@@ -163,7 +163,7 @@ impl Deadlines {
         }
     }
 
-    /// Starts a request. Its own timer starts if it has a timeout.
+    /// Starts a request. Also starts the request timer if there is a request timeout.
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
@@ -188,7 +188,7 @@ impl Deadlines {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
     }
 
-    /// Pauses the body timer, because data has arrived or no task waits for it.
+    /// Pauses the body timer, because data has arrived or no task is waiting for it.
     #[inline]
     pub fn pause_body(&self, now: u64) {
         if self.phase.get() == Phase::Body {
@@ -197,7 +197,7 @@ impl Deadlines {
         }
     }
 
-    /// Starts the send timer, unless it is running.
+    /// Starts the send timer unless it is already running.
     #[inline]
     pub fn start_send(&self, now: u64) {
         if self.send_since.get().is_none() {
@@ -211,7 +211,7 @@ impl Deadlines {
         self.send_since.set(None);
     }
 
-    /// Ends the deadlines of the phase for an upgraded connection.
+    /// Ends the phase deadlines for an upgraded connection.
     pub fn disable(&self) {
         self.phase.set(Phase::Handling);
     }
@@ -239,7 +239,7 @@ impl Deadlines {
     }
 
     /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
-    /// last tick at which the connection is not yet late.
+    /// last tick that is still in time.
     fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
@@ -265,7 +265,7 @@ impl Deadlines {
         ]
     }
 
-    /// Expires the connection if it is late.
+    /// Expires the connection if a deadline has passed.
     pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<Action> {
         if self.expired.get() == Some(Timeout::Request) {
             return None;
@@ -277,7 +277,7 @@ impl Deadlines {
 
     fn expire(&self, timeout: Timeout, now: u64) -> Action {
         if self.expired.replace(Some(timeout)) == Some(timeout) {
-            // The connection has not been closed since.
+            // The connection has not been closed since then.
             return self.abort();
         }
         match timeout {
@@ -301,8 +301,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns the tick since which the connection waits for its client, if it can be evicted: while it is idle or,
-    /// with `include_stalled`, in any waiting phase.
+    /// Returns the tick since which the connection has been waiting for its client, if it can be evicted: while it is
+    /// idle or, with `include_stalled`, in any waiting phase.
     pub fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
         // An expired connection closes on its own, unless its response does not fit into the send buffer.
         let is_closing =
@@ -319,11 +319,11 @@ impl Deadlines {
         }
     }
 
-    /// Closes the connection to make room for another.
+    /// Closes the connection to make room for another one.
     pub fn evict(&self, now: u64) -> Action {
         self.is_evicted.set(true);
         match (self.send_since.get(), self.phase.get()) {
-            // A request that is being received is still answered, as the last one.
+            // A request that is being received is still answered; it is the last one.
             (None, phase @ (Phase::FirstHead | Phase::Idle)) => self.expire(Timeout::Phase(phase), now),
             _ => self.abort(),
         }
@@ -503,7 +503,7 @@ mod tests {
                 Some(Timeout::Send),
             ),
             (&[(105, BeginRequest), (1107, Check)], &[Shutdown], Some(Timeout::Request)),
-            // The request timer takes precedence over the others, and nothing follows it.
+            // The request timer takes precedence over the others, and no action follows its expiry.
             (
                 &[(105, BeginRequest), (110, StartSend), (1107, Check), (2000, Check)],
                 &[Reset],

@@ -22,13 +22,13 @@ pub(crate) struct Input<R: Receiver> {
     chunk: Option<R::Chunk>,
     decoded_bytes: usize,
     at_eof: bool,
-    /// `true` if a request has been received.
+    /// `true` once a request has been received.
     has_served_request: bool,
     /// Number of request bodies so far, including finished ones.
     body_number: u64,
     /// `true` if the body of the current request has not been received completely.
     is_in_body: bool,
-    /// `true` if the client waits for `100 Continue` before it sends the body.
+    /// `true` while the client is waiting for `100 Continue` before sending the body.
     expects_continue: bool,
     /// `true` if `100 Continue` must be sent.
     continue_requested: bool,
@@ -39,15 +39,15 @@ pub(crate) struct Input<R: Receiver> {
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
-/// Waker of the task that reads the body of the current request: the connection's task, or a task to which the handler
-/// has moved the body. The socket stores only the last waker and calls none when it is closed. This waker is therefore
-/// called when no more body data will arrive, and when the connection is closed.
+/// Waker for the task that is reading the current request body: the connection's task, or a task to which the handler
+/// has moved the body. The socket stores only the last waker and does not call it when closed. This waker is therefore
+/// called when no more body data will arrive and when the connection is closed.
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 
 /// The next decoded event.
 enum InputEvent {
-    /// Never returned within a body.
+    /// Never returned while a body is being read.
     Head,
     Data(Bytes),
     End(Option<Trailers>),
@@ -107,7 +107,7 @@ impl<R: Receiver> Input<R> {
         let event = self.decoder.decode(&mut remaining)?;
         self.decoded_bytes = chunk.len() - remaining.len();
         let Some(Event::Head(head)) = event else {
-            // All of it was consumed.
+            // All of the input was consumed.
             self.chunk = None;
             return Ok(None);
         };
@@ -140,8 +140,7 @@ impl<R: Receiver> Input<R> {
                 return Ok(None);
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
-                // A head that was completed at the last moment has been answered, and this is the EOF after its
-                // response.
+                // A head completed at the last moment has been answered; this is the EOF after its response.
                 if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Head))
                     && !self.decoder.is_idle()
                 {
@@ -211,7 +210,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Returns the method of a rejected head, as far as it is known.
+    /// Returns the method of a rejected head, if known.
     pub fn rejected_method(&self) -> Method {
         self.decoder.rejected_method()
     }
@@ -240,8 +239,8 @@ impl<R: Receiver> Input<R> {
         std::mem::take(&mut self.continue_requested)
     }
 
-    /// Returns `true` if the client waits for `100 Continue`, even if no task reads the body yet, and resets that
-    /// state.
+    /// Returns `true` if the client is waiting for `100 Continue`, even if no task is reading the body yet, and resets
+    /// this state.
     pub fn take_continue_pending(&mut self) -> bool {
         let was_requested = self.take_continue_requested();
         std::mem::take(&mut self.expects_continue) || was_requested
@@ -251,8 +250,8 @@ impl<R: Receiver> Input<R> {
     /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
         self.body_number += 1;
-        // The task then finds a different body number. If it is being polled at this moment, `try_borrow_mut` fails,
-        // which has the same result.
+        // The task that reads the body then finds a different body number. If the source is being polled at this
+        // moment, `try_borrow_mut` fails, which has the same effect.
         self.body_waker.wake();
         // The handler may have stopped while it was waiting for data.
         self.timer.deadlines.pause_body(self.timer.now());
@@ -304,8 +303,8 @@ impl<R: Receiver> Input<R> {
         (self.receiver, buffered)
     }
 
-    /// Receives and discards data until EOF or an error. Closing a socket with unread data would reset the connection,
-    /// and the client could lose the last response.
+    /// Receives and discards data until EOF or an error. Otherwise, closing the socket with unread data would reset the
+    /// connection, and the client could lose the last response.
     pub async fn linger(&mut self) {
         self.chunk = None;
         while !self.at_eof {
@@ -369,7 +368,7 @@ impl<R: Receiver> BodySource for Input<R> {
         self.body_waker.register(context.waker());
         if std::mem::take(&mut self.expects_continue) {
             self.continue_requested = true;
-            // The connection's task sends `100 Continue`, and may not be the current task.
+            // `100 Continue` is sent by the connection's task, which may not be the current task.
             self.timer.cancellation.wake();
         }
         poll_result

@@ -33,7 +33,7 @@ pub(crate) struct ConnectionGuard<'a> {
     reason: CloseReason,
 }
 
-/// The record of a request in progress. It is reused for the next request of the connection.
+/// The record of a request in progress. Reused for the next request on the connection.
 #[derive(Debug)]
 pub(crate) struct RequestRecord {
     started_at: Instant,
@@ -85,7 +85,7 @@ impl Observer {
         }
     }
 
-    /// Publishes the driver metrics and flushes old log lines. Called at every tick of the worker.
+    /// Publishes the driver metrics and flushes old log lines. Called on every tick of the worker.
     pub fn tick(&self) {
         if let Some(metrics) = &self.metrics
             && let Some(driver) = current_metrics()
@@ -128,7 +128,7 @@ impl ConnectionGuard<'_> {
 impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = &self.observer.metrics {
-            // A panic comes from the handler of an upgraded connection.
+            // Only the handler of an upgraded connection can cause a panic here.
             let reason = if thread::panicking() { CloseReason::HandlerError } else { self.reason };
             metrics.connection_closed(reason);
         }
@@ -185,7 +185,7 @@ impl RequestRecord {
         }
     }
 
-    /// Records a rejected request with its first line, if that was received.
+    /// Records a rejected request, with its first line if that was received.
     pub fn record_rejection(
         &self,
         observer: &Observer,

@@ -22,7 +22,7 @@ use crate::message::{
 };
 use crate::transport::Sender;
 
-/// The output buffer is flushed when it has reached this length.
+/// The output buffer is flushed once it reaches this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
 /// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
@@ -45,13 +45,13 @@ pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
     timer: Rc<ConnectionTimer>,
-    /// `true` if body data was sent without the buffer and may not have reached the kernel yet.
+    /// `true` if body data that bypassed the buffer may not have reached the kernel yet.
     has_unflushed: bool,
     /// Number of body bytes of the current response that were passed to the sender.
     pub body_bytes: u64,
 }
 
-/// The state of the connection after a response.
+/// What happens to the connection after a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Another response can follow.
@@ -72,7 +72,7 @@ pub(crate) fn is_handler_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
-/// Returns the status to send for a status that a handler returned.
+/// Returns the status to send in place of the status that a handler returned.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
 }
@@ -104,7 +104,7 @@ impl<W: Sender> Output<W> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Appends the response to a rejected request with this method.
+    /// Appends the response to a rejected request that has this method.
     pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
         rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
@@ -143,8 +143,8 @@ impl<W: Sender> Output<W> {
         }
     }
 
-    /// Sends the buffered data, and waits until the kernel has accepted the rest of a large body. After that,
-    /// the server waits only for the client.
+    /// Sends the buffered data, and waits until the kernel has accepted the rest of a large body. After that, the
+    /// server only has to wait for the client.
     #[inline]
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
@@ -178,8 +178,8 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends everything; no more data follows. Waits for the rest of a large body, because after the stream is dropped,
-    /// a fixed deadline would apply regardless of the client's progress.
+    /// Sends everything; no more data follows. Waits for the rest of a large body, because a fixed deadline applies
+    /// once the stream is dropped, regardless of the client's progress.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;
@@ -235,7 +235,7 @@ impl<W: Sender> Output<W> {
             invalid_response_fallback()
         };
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
-        // Reset before anything can fail, because the value belongs to the previous response.
+        // Reset before anything can fail, because the value still describes the previous response.
         self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
         head.date(&self.timer.date());
@@ -277,7 +277,7 @@ impl<W: Sender> Output<W> {
         Ok(outcome)
     }
 
-    /// Sends a body that is not buffered. Returns its trailers.
+    /// Sends a body without buffering it. Returns its trailers.
     #[inline(never)]
     async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<FieldBlock> {
         match body.0 {
@@ -335,11 +335,11 @@ impl<W: Sender> Output<W> {
         if !encoder.begin_chunk(&mut self.buffer, file_bytes).map_err(handler_error)? {
             return Ok(());
         }
-        // The kernel can send the head together with the start of the file.
+        // Allows the kernel to send the head together with the start of the file.
         self.flush_more().await?;
         self.has_unflushed = true;
         let (timer, body_bytes) = (&self.timer, &mut self.body_bytes);
-        // Counted during the transfer, so that the count is correct if the connection fails.
+        // Counted during the transfer, so that the count is correct even if the connection fails.
         let on_progress = |bytes: u64| {
             *body_bytes += bytes;
             timer.deadlines.note_send_progress();

@@ -18,7 +18,7 @@ pub(crate) async fn catch_handler_panic(
     mut handler_future: Pin<&mut impl Future<Output = Response>>,
 ) -> Response {
     let completion = poll_fn(|context| {
-        // As with a task that panics, the handler's own state may be inconsistent.
+        // As after a panic in a task, the handler's own state may be inconsistent.
         match catch_unwind(AssertUnwindSafe(|| handler_future.as_mut().poll(context))) {
             Ok(poll_result) => poll_result.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),

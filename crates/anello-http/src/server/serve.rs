@@ -48,7 +48,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// # }
 /// ```
 ///
-/// Middleware is plain composition: an async function that calls another one.
+/// Middleware is plain function composition: one async function calls another.
 ///
 /// ```
 /// use anello_http::h1::FieldName;
@@ -148,14 +148,13 @@ impl Server {
     /// - the client resets the connection
     ///
     /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
-    /// must run to completion belongs in a task of its own ([`anello::spawn`]), whose handle the handler awaits.
+    /// must run to completion belongs in a separate task ([`anello::spawn`]), whose handle the handler awaits.
     ///
     /// A client that has only shut down its write half may still read the response, so its handler continues. The
-    /// server cannot distinguish it from a client that has disconnected in the same way.
+    /// server cannot tell it apart from a client that has closed the connection completely.
     ///
-    /// When the task is aborted, connections in the accept queue are reset. A
-    /// [`GroupMember`](anello::net::GroupMember) that is closed
-    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
+    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`](anello::net::GroupMember)
+    /// that is closed ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts these connections first.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -182,7 +181,7 @@ impl Server {
         })
     }
 
-    /// Serves a connection in a task of its own.
+    /// Serves a connection in a separate task.
     fn spawn_connection<H>(&self, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
     where
         H: AsyncFn(Request) -> Response + 'static,
@@ -202,7 +201,7 @@ impl Server {
     /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
     /// # Errors
-    /// Returns the error of the connection. It is usually caused by the client and needs no handling.
+    /// Returns an error if the connection fails. The error is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where
         S: Stream,
@@ -234,8 +233,8 @@ impl Server {
     /// the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their number.
     /// It waits up to a second for aborted connections to close.
     ///
-    /// The caller must stop accepting. If the future is dropped, the remaining requests are answered without a
-    /// deadline.
+    /// The caller must stop accepting connections first. If the future is dropped, the remaining requests are answered
+    /// without a deadline.
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
         if self.wait_until_closed(self.worker.options.drain_timeout, || {}).await {
@@ -244,8 +243,8 @@ impl Server {
         self.abort_and_wait().await
     }
 
-    /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second until they
-    /// are closed. Returns their number. Only handlers that do not react to the cancellation take that long.
+    /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second for them to
+    /// close. Returns their number. The wait takes that long only if a handler does not react to the cancellation.
     ///
     /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {

@@ -1,10 +1,11 @@
-//! Clock and timers of a worker: the glue between the [`Deadlines`] of connections, the time, and the sockets.
+//! A worker's clock and timers: the link between the clock, the [`Deadlines`] of connections, and their sockets.
 //!
 //! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer of its own and no
-//! clock access. At each tick, a task of the worker checks all connections and expires the late ones.
+//! clock access. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
 //!
 //! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
-//! still respond, or the whole connection is closed. A task that waits for a handler is woken by its [`Cancellation`].
+//! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
+//! [`Cancellation`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -97,7 +98,7 @@ impl ConnectionTimer {
         self.shutdown_handle.peer_addr().ok()
     }
 
-    /// Expires the connection if it is late.
+    /// Expires the connection if a deadline has passed.
     fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some(action) => self.perform(action, CancelReason::Deadline),
@@ -132,7 +133,7 @@ impl ConnectionTimer {
         }
     }
 
-    /// Closes the connection to make room for another.
+    /// Closes the connection to make room for another one.
     fn evict(&self) {
         self.perform(self.deadlines.evict(self.now()), CancelReason::ServerShutdown);
     }
@@ -186,8 +187,8 @@ impl TimerRegistry {
         self.for_each(|timer| timer.close_if_idle(idle));
     }
 
-    /// Evicts up to `count` connections, longest waiting time first, and returns their number. Among equal waiting
-    /// times, idle connections come first, then connections accepted earlier.
+    /// Evicts up to `count` connections, longest waiting time first, and returns their number. For equal waiting times,
+    /// idle connections come first, followed by connections accepted earlier.
     #[cold]
     pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
         let candidate = |timer: &Rc<ConnectionTimer>| {

@@ -1,8 +1,8 @@
-//! TLS with rustls, over the same sockets.
+//! TLS with rustls over the same sockets.
 //!
 //! ```text
 //!   received ciphertext ──► session ──► plaintext ──► Input
-//!   Output ──► plaintext ──► session ──► ciphertext ──► send queue of the socket
+//!   Output ──► plaintext ──► session ──► ciphertext ──► socket send queue
 //! ```
 //!
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
@@ -27,9 +27,9 @@ use rustls::{ServerConfig, ServerConnection};
 
 use crate::transport::{PollSender, Receiver, Sender};
 
-/// Amount of plaintext that is encrypted, or read from a file, at a time. It yields several records, which are sent
-/// together. No more is encrypted until the kernel has accepted them, so that a client that does not read occupies
-/// little memory.
+/// Amount of plaintext that is encrypted, or read from a file, at a time. A chunk of this size yields several records,
+/// which are sent together. No more is encrypted until the kernel has accepted them, so that a client that does not
+/// read occupies little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
 thread_local! {
@@ -37,7 +37,7 @@ thread_local! {
     static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`.
+/// Server certificate and key for TLS 1.2 and 1.3, with ALPN `http/1.1`.
 ///
 /// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
 /// them.
@@ -48,8 +48,8 @@ impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or the key does not match the
-    /// certificate.
+    /// Returns `InvalidData` if a file cannot be read or contains no certificate or key, or if the key does not match
+    /// the certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
         let file_error = |path: &Path, problem: String| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))
@@ -75,7 +75,7 @@ impl TlsConfig {
     /// Creates a configuration from a rustls `ServerConfig`. ALPN is set to `http/1.1` and `http/1.0`, the supported
     /// protocols.
     pub fn new(mut config: ServerConfig) -> Self {
-        // Some HTTP/1.0 clients offer nothing else, and would be rejected.
+        // Some HTTP/1.0 clients offer only `http/1.0` and would otherwise be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         Self(Arc::new(RwLock::new(Arc::new(config))))
     }
@@ -102,7 +102,7 @@ impl fmt::Debug for TlsConfig {
 struct Session<S: Stream> {
     tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
-    /// Waker of the sending task, while it waits for buffer space or for a flush.
+    /// Waker for the sending task while it waits for buffer space or a flush.
     send_waker: Option<Waker>,
 }
 
@@ -126,8 +126,8 @@ impl<S: Stream> Session<S> {
         self.tls.poll_flush(|slices| pin!(writer.write_vectored(slices)).poll(context))
     }
 
-    /// Does the same as [`poll_flush`](Self::poll_flush) for the receive side, which may belong to another task. The
-    /// socket stores only one waker for sending, so a waiting sender must be woken as well.
+    /// Like [`poll_flush`](Self::poll_flush), but for the receive side, which may belong to another task. The socket
+    /// stores only one waker for sending, so a waiting sender must be woken as well.
     fn poll_flush_for_receiver(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.tls.wants_write() {
             return Poll::Ready(Ok(()));
@@ -146,13 +146,13 @@ impl<S: Stream> Session<S> {
         flush_result
     }
 
-    /// Does the same as [`poll_flush`](Self::poll_flush) for the send side.
+    /// Like [`poll_flush`](Self::poll_flush), but for the send side.
     fn poll_flush_for_sender(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flush_result = self.poll_flush(context);
         self.update_send_waker(flush_result, context)
     }
 
-    /// Records whether the send side waits.
+    /// Records whether the send side is waiting.
     fn update_send_waker<T>(&mut self, poll_result: Poll<T>, context: &Context<'_>) -> Poll<T> {
         match &self.send_waker {
             _ if poll_result.is_ready() => self.send_waker = None,
@@ -199,8 +199,8 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
             let Some(chunk) = &mut self.ciphertext else {
                 self.ciphertext = ready!(pin!(self.reader.recv()).poll(context))?;
                 if self.ciphertext.is_none() {
-                    // Without close_notify, EOF may have been forged by an attacker, but a truncated request is
-                    // detected by its framing.
+                    // Without close_notify, the EOF may have been forged by an attacker, but a truncated request is
+                    // detected from its framing.
                     return Poll::Ready(Ok(None));
                 }
                 continue;

@@ -23,7 +23,7 @@ pub(crate) struct Worker {
     /// Connection count shared with other servers, if any.
     pub shared_count: Option<Arc<AtomicUsize>>,
     timers: Rc<TimerRegistry>,
-    /// Connections whose task has not started yet. They count towards the limit.
+    /// Connections whose task has not started yet. They count toward the limit.
     unstarted_tasks: Cell<usize>,
     is_draining: Cell<bool>,
     /// `true` while the clock task is running, that is, while there are connections.
@@ -64,7 +64,7 @@ impl Worker {
         (Rc::clone(&timer), self.timers.add(timer))
     }
 
-    /// Counts a connection whose task was spawned.
+    /// Counts a connection whose task has been spawned.
     pub fn task_spawned(&self) {
         self.unstarted_tasks.set(self.unstarted_tasks.get() + 1);
     }
@@ -99,14 +99,13 @@ impl Worker {
         self.timers.count() + self.unstarted_tasks.get()
     }
 
-    /// Returns the number of open connections of all servers that share the count.
+    /// Returns the number of open connections across all servers that share the count.
     pub fn total_connections(&self) -> usize {
         self.shared_count.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
     }
 
     /// Evicts the connections that have waited longest for their clients and returns their number. With many
-    /// connections it evicts several at once, so that a scan of all connections makes room for more than one new
-    /// connection.
+    /// connections, evicts several at once, so that one scan over all connections makes room for several new ones.
     pub fn evict_batch(&self) -> usize {
         let include_stalled = matches!(self.options.eviction, Eviction::Stalled { .. });
         self.timers.evict(self.connections().div_ceil(64), include_stalled)

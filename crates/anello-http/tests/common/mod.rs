@@ -1,7 +1,7 @@
 //! Helpers shared by the server tests: the drivers to test, and a client that gives access to the raw bytes.
 //!
-//! Test results do not depend on timing. Tests of a deadline check only that it expires, and that other connections are
-//! still served meanwhile.
+//! Test results do not depend on timing. Deadline tests check only that the deadline expires, and that other
+//! connections are still served in the meantime.
 
 #![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
@@ -51,7 +51,7 @@ pub fn real_drivers() -> Vec<DriverKind> {
     kinds
 }
 
-/// Runs a test on each of the drivers. Each run has its own thread, which is abandoned if it hangs.
+/// Runs a test on each driver. Each run has its own thread, which is abandoned if the test hangs.
 pub fn for_each_driver<F: Future<Output = ()>>(
     kinds: Vec<DriverKind>,
     test: impl Fn(DriverKind) -> F + Clone + Send + 'static,
@@ -225,7 +225,7 @@ impl Client {
         }
     }
 
-    /// Removes and returns the received bytes that are not part of a response yet.
+    /// Removes and returns the received bytes that do not belong to a parsed response.
     pub fn take_received(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }

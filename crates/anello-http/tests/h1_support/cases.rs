@@ -1,5 +1,5 @@
-//! Test inputs for the decoder and the server: invalid requests for each row of the fault list, and the bytes of valid
-//! and invalid connections.
+//! Test inputs for the decoder and the server: invalid requests for each row of the fault list, and the bytes sent on
+//! valid and invalid connections.
 
 use anello_http::h1::Limits;
 
@@ -234,7 +234,7 @@ pub fn bad_fields() -> Vec<RejectedCase> {
     after_host.into_iter().chain(before_host).chain(texts.map(|text| rejected_case(text, 400))).collect()
 }
 
-/// The bytes of valid and invalid connections of many kinds.
+/// The bytes sent on many kinds of valid and invalid connections.
 pub const CONNECTIONS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\nUser-Agent: curl/8.5.0\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Records the output of a request decoder in a comparable form.
+//! Records the output of a request decoder in a form that can be compared.
 
 #![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
@@ -149,7 +149,7 @@ pub fn field_text((name, value): (&str, &[u8])) -> String {
     format!("{name}={}", value.escape_ascii())
 }
 
-/// Feeds the whole text at once to a decoder with default limits.
+/// Feeds the whole text to a decoder with default limits at once.
 pub fn feed_whole(text: impl AsRef<[u8]>) -> Outcome {
     feed([text.as_ref()], Limits::default())
 }

@@ -67,7 +67,7 @@ fn percent_encode(byte: u8) -> String {
     }
 }
 
-/// Checks that a redirect stays on this server, is a valid field value, and leads to the directory with the same path.
+/// Checks that a redirect stays on this server, is a valid field value, and leads to the same path as a directory.
 fn assert_redirects_to_directory(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let location = path.redirect_location();
     assert!(location.starts_with('/') && !location.starts_with("//"), "{location:?}");

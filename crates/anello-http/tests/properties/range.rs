@@ -1,4 +1,4 @@
-//! Properties of range selection: the selected ranges lie within the file, are not longer than the file in total, and
+//! Properties of range selection: the selected ranges lie within the file, are together not longer than the file, and
 //! cover the requested bytes.
 
 use anello_http::files::multipart::{Boundary, Multipart};
@@ -124,7 +124,7 @@ fn coalesced(requested: &[ByteRange]) -> Vec<ByteRange> {
     }
 }
 
-/// Returns for each byte of the file whether a range contains it.
+/// For each byte of the file, returns whether a range contains it.
 fn to_byte_map(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
     (0..size_bytes)
         .map(|byte| ranges.iter().any(|range| (range.first..=range.last).contains(&byte)))

@@ -1,5 +1,5 @@
 //! Properties of request decoding: the outcome does not depend on how the input is split, two other parsers agree with
-//! accepted requests, re-encoded requests are decoded to the same result, and plainly valid requests are accepted.
+//! accepted requests, re-encoded requests are decoded to the same result, and clearly valid requests are accepted.
 
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming, Version, write_chunk_end, write_chunk_start};
 
@@ -19,7 +19,7 @@ pub const TIGHT: Limits = Limits {
     max_requests_per_connection: 3,
 };
 
-/// Maximum number of bytes of empty lines that are accepted before a request.
+/// Maximum total size in bytes of the empty lines accepted before a request.
 const MAX_EMPTY_LINES_BYTES: usize = 4 * 2;
 
 /// Checks the properties for the bytes received on one connection.
@@ -106,8 +106,8 @@ fn skip_body<'a>(request: &RecordedRequest, text: &'a [u8], limits: &Limits) -> 
     Some(rest)
 }
 
-/// Checks that `httparse` parses an accepted head in the same way. It rejects minor versions above 1, so these are
-/// replaced.
+/// Checks that `httparse` parses an accepted head in the same way. `httparse` rejects minor versions above 1, so these
+/// are replaced.
 fn compare_with_httparse(head: &[u8], recorded: &RecordedRequest) {
     let mut head = head.to_vec();
     let line_end = head.windows(2).position(|window| window == b"\r\n").expect("request line");
@@ -199,8 +199,8 @@ impl Model {
         has_option("close") || self.is_10 && !has_option("keep-alive")
     }
 
-    /// Returns whether no part of the head gives a server a reason to reject it. (This is a subset of the heads that
-    /// must be accepted.)
+    /// Returns `true` if a server has no reason to reject the head. (Not all heads that must be accepted satisfy this
+    /// condition.)
     fn is_plain(&self, limits: Limits) -> bool {
         let is_plain_host = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
         let is_plain_body = match self.framing() {

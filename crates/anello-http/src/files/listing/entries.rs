@@ -51,7 +51,7 @@ pub(super) struct Entry {
 
 impl Listing {
     /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
-    /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). At most `max_entries` entries are kept.
+    /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). It keeps at most `max_entries` entries.
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }
@@ -67,9 +67,9 @@ impl Listing {
         Some(name)
     }
 
-    /// Adds an entry, unless its name is not [listed](Self::includes). Returns `false` if the listing is full: stop
-    /// reading the directory then. The listing is marked as incomplete, and which entries it contains depends on
-    /// the order of the calls.
+    /// Adds an entry, unless its name is not [listed](Self::includes). Returns `false` if the listing is full; the
+    /// caller should then stop reading the directory. The listing is marked as incomplete, and which entries it
+    /// contains depends on the order of the calls.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
         let Some(name) = self.listable_name(name) else { return true };
@@ -89,7 +89,7 @@ impl Listing {
         entries
     }
 
-    /// Returns the path with leading and trailing slash.
+    /// Returns the path with a leading and a trailing slash.
     pub(super) fn full_path(&self) -> String {
         if self.path.is_empty() { "/".to_owned() } else { format!("/{}/", self.path) }
     }

@@ -1,4 +1,4 @@
-//! Selection of the output format.
+//! Output format selection.
 
 use super::super::fields::FieldLines;
 use super::super::quality::{Quality, weighted};
@@ -14,8 +14,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Selects the format from the query (`?format=json`, `?format=html`) or else from the weights in `Accept`. The
-    /// default is HTML. The response needs `Vary: Accept`.
+    /// Selects the format from the query (`?format=json`, `?format=html`) or otherwise from the weights in `Accept`.
+    /// The default is HTML. The response needs `Vary: Accept`.
     pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
         let parameters = query.into_iter().flat_map(|query| query.split('&'));
         for parameter in parameters {

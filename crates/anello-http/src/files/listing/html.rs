@@ -18,7 +18,7 @@ const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
     </symbol><symbol id=\"file\" viewBox=\"0 0 16 16\"><path d=\"M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3\"/></symbol>\
     <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
 
-/// `Content-Security-Policy` of the page: allows only the inline style sheet.
+/// `Content-Security-Policy` for the page: allows only the inline style sheet.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
@@ -146,7 +146,7 @@ fn human_size(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // Values from 1023.5 would be rounded to 1024.
+    // Values of 1023.5 and above would be rounded to 1024.
     while value >= 1023.5 && unit < UNITS.len() - 1 {
         value /= 1024.0;
         unit += 1;

@@ -33,9 +33,9 @@ impl<'a> From<&'a Entry> for EntryObject<'a> {
 }
 
 impl Listing {
-    /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with
-    /// leading and trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry
-    /// has `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
+    /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with a leading
+    /// and a trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry has
+    /// `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
     pub fn json(&self) -> String {
         let entries = self.sorted_entries().into_iter().map(EntryObject::from).collect();
         let object = ListingObject { path: self.full_path(), entries, complete: !self.is_truncated };

@@ -1,8 +1,8 @@
 //! Escaping of peer-controlled values, so that a value cannot terminate a field or a line, or send control sequences to
 //! a terminal.
 //!
-//! The output is printable ASCII. The size limit of a field applies to the escaped text, so the length of a line is
-//! bounded regardless of the input. A truncated field ends in `...`.
+//! The output is printable ASCII. The size limit of a field applies to the escaped text, so line length is bounded
+//! regardless of the input. A truncated field ends in `...`.
 
 /// Maximum number of output bytes per input byte: `\u0000`.
 pub(super) const MAX_ESCAPE_BYTES: usize = 6;
@@ -12,8 +12,8 @@ pub(super) const TRUNCATION_MARK: &[u8] = b"...";
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends a value inside the quotes of the common and combined formats. Escapes control bytes, quotes, backslashes and
-/// non-ASCII bytes as `\xHH`, like nginx, so that log parsers find the closing quote.
+/// Appends a value to be enclosed in quotes in the common and combined formats. Escapes control bytes, quotes,
+/// backslashes and non-ASCII bytes as `\xHH`, like nginx, so that log parsers find the closing quote.
 pub(super) fn push_hex_escaped(value: &[u8], max_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
@@ -33,8 +33,8 @@ pub(super) fn push_hex_escaped(value: &[u8], max_bytes: usize, line: &mut Vec<u8
     }
 }
 
-/// Appends a value inside the quotes of a JSON string (RFC 8259, section 7). Escapes control and non-ASCII characters
-/// as `\uHHHH`, and replaces invalid UTF-8 with U+FFFD.
+/// Appends a value to be enclosed in quotes as a JSON string (RFC 8259, section 7). Escapes control and non-ASCII
+/// characters as `\uHHHH`, and replaces invalid UTF-8 with U+FFFD.
 pub(super) fn push_json(value: &[u8], max_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
@@ -75,9 +75,10 @@ fn truncate_beyond(end: usize, start: usize, line: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Returns whether a value needs no escapes, which is the common case.
+/// Returns `true` if a value needs no escapes, which is the common case.
 ///
-/// Checks eight bytes at a time. The last eight bytes can overlap the previous group, so no remainder is left to check.
+/// Checks eight bytes at a time. The last group of eight bytes may overlap the previous one, so no remainder is left to
+/// check.
 fn is_plain(value: &[u8]) -> bool {
     let Some(last) = value.last_chunk() else {
         return !value.iter().any(|&byte| needs_escape(byte));
@@ -99,7 +100,7 @@ const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
 fn escape_mask(word: &[u8; 8]) -> u64 {
     let word = u64::from_ne_bytes(*word);
     let delete = word.wrapping_add(EVERY_BYTE);
-    // The exclusive or swaps 0x20 and 0x22, which is the quote: afterwards all bytes to detect are below 0x21.
+    // XOR swaps 0x20 and 0x22 (the quote). All bytes to detect are then below 0x21.
     let control_or_quote = (word ^ (EVERY_BYTE * 0x02)).wrapping_sub(EVERY_BYTE * 0x21);
     let backslash = (word ^ (EVERY_BYTE * u64::from(b'\\'))).wrapping_sub(EVERY_BYTE);
     word | delete | control_or_quote | backslash
@@ -122,7 +123,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             for length in 1..20 {
                 for position in 0..length {
-                    // Plain neighbors at the limits of their ranges, which a carry would affect.
+                    // Plain neighboring bytes at the limits of their ranges, which a carry would affect.
                     for neighbor in [b' ', b'!', b'#', b'[', b']', b'~'] {
                         let mut value = vec![neighbor; length];
                         value[position] = byte;

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
 use super::time_text::TimeText;
 
-/// Upper bound for a line without its four peer-controlled fields: names and punctuation of JSON (157 bytes), time
-/// (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
+/// Upper bound for the length of a line without its four peer-controlled fields: JSON names and punctuation (157
+/// bytes), time (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
 const FIXED_BYTES: usize = 384;
 
 /// Number of peer-controlled fields: method, target, referer and user agent.
@@ -48,7 +48,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The logged data of one request.
+/// The data logged for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a> {
     /// Time at which the response had been queued for sending, in nanoseconds since the Unix epoch.
@@ -102,7 +102,7 @@ impl<'a> RequestLine<'a> {
 pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
     text: String,
-    /// The IP address in the text, without brackets and port.
+    /// The IP address within the text, without brackets or port.
     ip: Range<usize>,
 }
 
@@ -117,7 +117,7 @@ impl FormattedPeer {
         Self { ip: brackets..port_start - brackets, text }
     }
 
-    /// Returns the text for a peer that is connected through a Unix socket and has no address.
+    /// Returns the text for a peer connected through a Unix socket, which has no address.
     pub fn unix() -> Self {
         let text = "unix:".to_owned();
         Self { ip: 0..text.len(), text }
@@ -128,7 +128,7 @@ impl FormattedPeer {
         self.text.as_bytes()
     }
 
-    /// Returns the IP address without port and brackets.
+    /// Returns the IP address without brackets or port.
     pub fn ip(&self) -> &[u8] {
         &self.text.as_bytes()[self.ip.clone()]
     }
@@ -171,13 +171,13 @@ impl LineWriter {
         Self { format, max_field_bytes, time: TimeText::new(), json_suffix }
     }
 
-    /// Returns the maximum length of a line with fields of at most `max_field_bytes`.
+    /// Returns the maximum length of a line whose fields have at most `max_field_bytes` each.
     pub(super) fn max_line_bytes(max_field_bytes: usize) -> usize {
         FIXED_BYTES.saturating_add(PEER_FIELDS.saturating_mul(max_field_bytes))
     }
 
-    /// Returns an upper bound for the line of an entry. It assumes that every byte needs an escape, so most lines are
-    /// much shorter.
+    /// Returns an upper bound for the length of an entry's line. It assumes that every byte needs an escape, so most
+    /// lines are much shorter.
     pub(super) fn max_entry_bytes(&self, entry: &LogEntry<'_>) -> usize {
         let bound = |length: usize| length.saturating_mul(MAX_ESCAPE_BYTES).min(self.max_field_bytes);
         let optional = |value: Option<&[u8]>| value.map_or(0, |value| bound(value.len()));
@@ -186,7 +186,7 @@ impl LineWriter {
         FIXED_BYTES + request + optional(entry.referer) + optional(entry.user_agent)
     }
 
-    /// Appends the line of an entry to a buffer.
+    /// Appends an entry to a buffer, as one line.
     pub(super) fn push(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         let start = line.len();
         match self.format {
@@ -289,7 +289,7 @@ mod tests {
         let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
         let hostile = [1u8; 10_000];
         for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
-            // Multiples of the escape length fill a field completely.
+            // Sizes that are multiples of the escape length let escapes fill a field completely.
             for max_field_bytes in [0, 1, 6, 600, 4096, 100_000] {
                 let long = std::str::from_utf8(&hostile).unwrap();
                 let entry = LogEntry {

@@ -1,4 +1,4 @@
-//! The access log: one line per request, written by a dedicated thread, so that workers never wait for a disk.
+//! The access log: one line per request, written by a dedicated thread, so workers never wait for a disk.
 //!
 //! ```text
 //!   worker 0: WorkerLog ── full or old buffers ──▶ ┐
@@ -12,7 +12,7 @@
 //! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). If all of them are waiting to be written, new
 //!   lines are dropped and counted in [`LogStats::dropped_lines`].
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
-//!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only when the
+//!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only if the
 //!   log is closed while the error persists.
 //! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). Formatting takes
 //!   about 650 instructions in the common format, 1000 in the combined format and 1100 as JSON, with the fields of a
@@ -44,7 +44,7 @@ use writer::Writer;
 
 /// A running access log.
 ///
-/// Dropping it has the effect of [`close`](Self::close); an error is reported through `tracing`.
+/// Dropping the log has the same effect as [`close`](Self::close), except that errors are reported through `tracing`.
 #[derive(Debug)]
 pub struct AccessLog {
     handle: AccessLogHandle,
@@ -67,8 +67,8 @@ impl AccessLog {
     /// The writer thread inherits the CPU affinity of the caller, so start the log before pinning threads to cores.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error of the system call if the
-    /// target cannot be opened or the thread cannot be spawned. A FIFO without a reader is not an error: lines are
+    /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error from the system call if
+    /// the target cannot be opened or the thread cannot be spawned. A FIFO without a reader is not an error: lines are
     /// buffered until it has one.
     pub fn start(options: AccessLogOptions) -> io::Result<Self> {
         options.validate()?;
@@ -102,7 +102,7 @@ impl AccessLog {
     /// Writes all flushed lines and stops the writer thread. Blocks for at most
     /// [`close_timeout`](AccessLogOptions::close_timeout).
     ///
-    /// Drop every [`WorkerLog`] first, which flushes its buffer. Lines recorded afterwards are dropped and counted.
+    /// Drop every [`WorkerLog`] first, to flush its buffer. Lines recorded afterwards are dropped and counted.
     ///
     /// # Errors
     /// Returns an error if lines could not be written in time, because writes fail or the reader of a pipe is stalled.
@@ -145,8 +145,8 @@ impl Drop for AccessLog {
 impl AccessLogHandle {
     /// Creates the log of one worker. JSON lines contain the index of the worker.
     ///
-    /// Each worker needs its own log, which has its own buffers. Once the access log is closed, all lines are dropped
-    /// and counted.
+    /// Each worker needs its own log, with its own buffers. Once the access log is closed, all lines are dropped and
+    /// counted.
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
@@ -162,7 +162,7 @@ impl AccessLogHandle {
         self.wake_writer();
     }
 
-    /// Wakes the writer thread, whether it waits for a message or for the next attempt to write.
+    /// Wakes the writer thread, whether it is waiting for a message or for the next write attempt.
     fn wake_writer(&self) {
         // Fails only if the thread has exited.
         self.messages.send(Message::Wake).ok();
@@ -228,7 +228,7 @@ mod tests {
         }
         drop(worker);
         assert!(log.close().unwrap_err().to_string().contains("the writer is blocked"));
-        // Once the pipe is read, the writer thread continues and exits.
+        // Once the pipe has been read, the writer thread continues and exits.
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         while handle.stats().written_lines + handle.stats().dropped_lines < recorded {
@@ -249,7 +249,7 @@ mod tests {
         for number in 0..100 {
             record(&mut log.worker(0), number);
         }
-        // The writer thread releases the buffers of workers whose log has been dropped.
+        // The writer thread frees the buffers of workers whose log has been dropped.
         while handle.stats().written_lines < 100 || Arc::strong_count(&handle.shared) > references {
             thread::yield_now();
         }

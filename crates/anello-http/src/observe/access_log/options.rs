@@ -1,4 +1,4 @@
-//! Options of an access log.
+//! Access log options.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::line::{LineWriter, LogFormat};
 
-/// Options of an access log: target, line format and memory limits.
+/// Access log options: target, line format and memory limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AccessLogOptions {
@@ -14,7 +14,7 @@ pub struct AccessLogOptions {
     pub target: LogTarget,
     /// Format of the lines.
     pub format: LogFormat,
-    /// Size of one buffer. Default: 32 KiB. Must be able to hold the longest possible line, which has 384 bytes plus
+    /// Size of one buffer. Default: 32 KiB. Must be able to hold the longest possible line, which is 384 bytes plus
     /// four times [`max_field_bytes`](Self::max_field_bytes).
     pub buffer_bytes: usize,
     /// Maximum number of buffers per worker. Default: 128, which is 4 MiB with the default buffer size. Buffers are

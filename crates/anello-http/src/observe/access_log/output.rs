@@ -67,7 +67,7 @@ impl Output {
     /// Reopens the file by its name. Returns `true` if the name now refers to a different file.
     ///
     /// # Errors
-    /// Returns the error of `open(2)`; the old file stays open.
+    /// Returns the error from `open(2)`; the old file stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Target::Path(path) = &self.target else { return Ok(false) };
         let file = open_to_append(path).map_err(|error| with_path(path, &error))?;
@@ -79,8 +79,8 @@ impl Output {
     /// Writes at least one byte with a single `write(2)` and returns the number of bytes written.
     ///
     /// # Errors
-    /// Returns the error of `write(2)` or `open(2)`: `WouldBlock` if a FIFO is full. Returns `WriteZero` if nothing was
-    /// written.
+    /// Returns the error from `write(2)` or `open(2)`, for example `WouldBlock` if a FIFO is full. Returns `WriteZero`
+    /// if nothing was written.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.reopen()?;
@@ -112,15 +112,15 @@ impl fmt::Display for Output {
     }
 }
 
-/// Opens a file for appending in non-blocking mode: neither opening a FIFO without a reader nor writing to a full one
-/// blocks.
+/// Opens a file for appending in non-blocking mode, so that opening a FIFO without a reader and writing to a full one
+/// do not block.
 fn open_to_append(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags as i32).open(path)
 }
 
-/// Returns whether `error` means that the path is a FIFO without a reader. Opening a socket fails with the same error,
-/// so the file type is checked as well.
+/// Returns `true` if `error` means that the path is a FIFO without a reader. Opening a socket fails with the same
+/// error, so the file type is checked as well.
 fn has_no_reader(path: &Path, error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NXIO)
         && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())

@@ -24,7 +24,7 @@ pub struct LogStats {
     pub dropped_lines: u64,
     /// Failed writes and opens. Each of them is retried.
     pub errors: u64,
-    /// Completed reopens. Several requests that are pending at the same time count once.
+    /// Completed reopens. Several requests pending at the same time count as one.
     pub reopens: u64,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Shared {
     /// `RUNNING`, `FINISHING` or `ABANDONED`.
     state: AtomicU8,
     reopen_requests: AtomicU64,
-    /// Only the writer thread modifies this counter and the next three.
+    /// Only the writer thread modifies this counter and the three after it.
     pub written_lines: Counter,
     pub written_bytes: Counter,
     pub errors: Counter,
     pub reopens: Counter,
-    /// Lines dropped by workers, because they had no empty buffer.
+    /// Lines that workers dropped because they had no empty buffer.
     pub dropped_lines: AtomicU64,
     /// Queued lines that could not be written.
     pub lost_lines: AtomicU64,
@@ -66,7 +66,7 @@ pub(super) struct Batch {
 pub(super) struct WorkerBuffers {
     pub shared: Arc<Shared>,
     pub allocated: AtomicUsize,
-    /// Queue of empty buffers, which the worker receives from.
+    /// Queue from which the worker receives empty buffers.
     pub empty: SyncSender<Vec<u8>>,
 }
 

@@ -39,10 +39,11 @@ impl TimeText {
         }
     }
 
-    /// Formats the second in both formats, from the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
+    /// Formats the second in both formats, using the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
     #[cold]
     fn format(&mut self, second: u64) {
-        // A 64-bit nanosecond count ends in the year 2554; HTTP dates are valid up to the year 9999.
+        // A 64-bit nanosecond count reaches only to the year 2554, within the range of HTTP dates (up to the year
+        // 9999).
         let date = HttpDate::from_unix(second);
         let text = date.as_bytes();
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);

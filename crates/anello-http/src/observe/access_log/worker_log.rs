@@ -17,7 +17,7 @@ const MAX_FREE_BUFFERS: usize = 8;
 pub struct WorkerLog {
     line: LineWriter,
     batch: Batch,
-    /// Time of the first line of the batch, in nanoseconds since the Unix epoch.
+    /// Time of the first line in the batch, in nanoseconds since the Unix epoch.
     oldest_ns: u64,
     messages: Sender<Message>,
     empty: Receiver<Vec<u8>>,
@@ -52,8 +52,8 @@ impl WorkerLog {
 
     /// Records one request.
     ///
-    /// Formats the line into the buffer of the worker, and flushes the buffer when it is full or old. Never blocks. If
-    /// no buffer is available, the line is dropped and counted.
+    /// Formats the line into the buffer of the worker, and flushes the buffer when it is full or its first line is too
+    /// old. Never blocks. If no buffer is available, the line is dropped and counted.
     pub fn record(&mut self, entry: &LogEntry<'_>) {
         let free_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
         if free_bytes < self.line.max_entry_bytes(entry) && !self.flush_batch() {
@@ -73,7 +73,7 @@ impl WorkerLog {
     /// old. `unix_time_ns` is the current time in nanoseconds since the Unix epoch.
     ///
     /// [`record`](Self::record) does this automatically. Call this method about once per flush interval from a timer,
-    /// so that the lines of an idle worker are also written.
+    /// so that the lines of an idle worker are written as well.
     pub fn flush_old(&mut self, unix_time_ns: u64) {
         // `abs_diff`, because the clock may have been set back.
         if self.batch.lines > 0 && unix_time_ns.abs_diff(self.oldest_ns) >= self.flush_interval_ns {
@@ -97,7 +97,7 @@ impl WorkerLog {
         self.batch.lines
     }
 
-    /// Returns the number of buffers that are allocated for this worker.
+    /// Returns the number of buffers allocated for this worker.
     pub fn buffers(&self) -> usize {
         self.batch.buffers.allocated.load(Ordering::Relaxed)
     }
@@ -112,8 +112,8 @@ impl WorkerLog {
         }
     }
 
-    /// Queues the batch for the writer thread, and starts a new batch in the buffer `next`. Returns `false`, without a
-    /// change, if the log is closed.
+    /// Queues the batch for the writer thread, and starts a new batch in the buffer `next`. Returns `false` and changes
+    /// nothing if the log is closed.
     fn send_batch(&mut self, next: Vec<u8>) -> bool {
         let next = Batch { bytes: next, lines: 0, buffers: Arc::clone(&self.batch.buffers) };
         let sent = self.messages.send(Message::Batch(mem::replace(&mut self.batch, next)));

@@ -53,7 +53,7 @@ impl Writer {
     }
 
     /// Runs the writer until the log is finishing and all queued lines are written, or until the log is abandoned. The
-    /// messages that are left are then dropped, which counts their lines as lost.
+    /// remaining messages are then dropped, which counts their lines as lost.
     pub(super) fn run(mut self) {
         while let Some(message) = self.receive() {
             self.reopen_if_requested();
@@ -80,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch completely, however long it takes.
+    /// Writes an entire batch, however long it takes.
     ///
     /// Stops if the log is abandoned, or if writing fails while the log is finishing. The remaining lines then count as
     /// lost.
@@ -113,8 +113,8 @@ impl Writer {
         }
     }
 
-    /// Waits until a failed write can be retried. Returns `false` if the target is only slow, and `true` if it has
-    /// failed.
+    /// Waits until a failed write can be retried. Returns `true` if the target has failed, and `false` if it is merely
+    /// slow.
     fn wait_before_retry(&mut self, error: &io::Error) -> bool {
         let is_full = error.kind() == io::ErrorKind::WouldBlock;
         if is_full && self.output.wait_writable(CONTROL_POLL_INTERVAL).is_ok() {
@@ -194,7 +194,7 @@ impl Writer {
 }
 
 impl LogThrottle {
-    /// Returns whether a message is due. If so, the next one is due after [`REPORT_INTERVAL`].
+    /// Returns `true` if a message is due. If so, the next one is due after [`REPORT_INTERVAL`].
     fn is_due(&mut self) -> bool {
         let due = self.last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL);
         if due {

@@ -1,4 +1,4 @@
-//! Writer for the Prometheus text format, version 0.0.4: families of samples, each with a help and a type line.
+//! Writer for the Prometheus text format, version 0.0.4: families of samples, each with a help line and a type line.
 
 use std::fmt::{self, Display};
 use std::io::Write;
@@ -41,7 +41,7 @@ impl Exposition<'_> {
         self.append(format_args!("{end} {value}\n"));
     }
 
-    /// Adds a family of one sample without labels.
+    /// Adds a family that consists of one sample without labels.
     pub(super) fn single(&mut self, name: &str, kind: FamilyKind, help: &str, value: Value) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
@@ -75,8 +75,8 @@ impl Display for Value {
     }
 }
 
-/// Returns whether a string is a valid metric or label name: ASCII letters, digits and underscores, not starting with a
-/// digit.
+/// Returns `true` if a string is a valid metric or label name: ASCII letters, digits and underscores, not starting with
+/// a digit.
 pub(super) fn is_name(name: &str) -> bool {
     !name.starts_with(|first: char| first.is_ascii_digit())
         && !name.is_empty()

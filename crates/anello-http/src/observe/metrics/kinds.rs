@@ -7,7 +7,7 @@ use crate::h1::Method;
 /// be parsed.
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
 
-/// Returns the index of the label value. The variants of [`Method`] have the same order.
+/// Returns the index of the label value. The variants of [`Method`] are in the same order.
 pub(super) fn method_index(method: Method) -> usize {
     (method as usize).min(METHODS.len() - 1)
 }
@@ -17,7 +17,8 @@ pub(super) fn method_index(method: Method) -> usize {
 pub enum CloseReason {
     /// The peer closed the connection between requests.
     Peer,
-    /// The last response was sent: the client or the handler requested `close`, or the request limit was reached.
+    /// The last response on the connection was sent: the client or the handler requested `close`, or the request limit
+    /// was reached.
     Complete,
     /// No request arrived within the keep-alive timeout.
     Idle,
@@ -39,7 +40,7 @@ pub enum CloseReason {
     Upgrade,
     /// The server is shutting down.
     Drain,
-    /// The connection had been waiting longest for its client, and was evicted in favor of a new one.
+    /// The connection had waited longest for its client and was evicted in favor of a new one.
     Evicted,
 }
 
@@ -50,7 +51,7 @@ pub enum RejectReason {
     MaxConnections,
 }
 
-/// Class of a request parse error, derived from the status code of the response.
+/// Class of a request parse error, derived from the response status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseErrorKind {
     /// 400: malformed.
@@ -123,7 +124,7 @@ impl ParseErrorKind {
     }
 }
 
-/// Label values of the status class. A status code outside of 100 to 599 is counted in the nearest class.
+/// Label values of the status class. A status code outside the range 100 to 599 is counted in the nearest class.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 pub(super) fn status_class(status: u16) -> usize {

@@ -62,12 +62,12 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MetricsOptions {
-    /// Maximum number of concurrent workers, which have the indices 0 to `workers - 1`. Each takes 0.9 KiB of memory.
-    /// Default: [`available_parallelism`](thread::available_parallelism).
+    /// Maximum number of concurrent workers, which have the indices 0 to `workers - 1`. Each worker takes 0.9 KiB of
+    /// memory. Default: [`available_parallelism`](thread::available_parallelism).
     pub workers: usize,
-    /// Labels of `anello_build_info` in addition to `version`, such as the selected driver, as pairs of name and value.
-    /// A name consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid
-    /// name are omitted.
+    /// Labels of `anello_build_info` in addition to `version`, such as the selected driver, as name-value pairs. A name
+    /// consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid name
+    /// are omitted.
     pub build_labels: Vec<(&'static str, String)>,
 }
 
@@ -94,7 +94,7 @@ impl ServerMetrics {
     /// Creates metrics with all counters at zero.
     ///
     /// Opens the `/proc` files that a scrape reads. A scrape then works inside a sandbox that allows `pread64`, `fstat`
-    /// or `statx`, and `prlimit64`, so create the metrics before entering the sandbox. Before Linux 6.2 a scrape also
+    /// or `statx`, and `prlimit64`. Create the metrics before entering the sandbox. Before Linux 6.2 a scrape also
     /// opens `/proc/self/fd`; if that is denied, it omits `process_open_fds`.
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
@@ -102,7 +102,7 @@ impl ServerMetrics {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns the counters of the worker with this index. A worker that replaces another one continues with the
+    /// Returns the counters of the worker with this index. A worker that replaces another one continues from the
     /// existing values.
     ///
     /// Returns `None` if the index is out of range, or if another [`WorkerMetrics`] for it exists.

@@ -70,7 +70,7 @@ impl Process {
 
 /// Returns the number of open file descriptors.
 ///
-/// Since Linux 6.2 this is the size of the directory `/proc/self/fd`. Older kernels report 0. The directory is then
+/// Since Linux 6.2 this is the size of the directory `/proc/self/fd`. Older kernels report 0; the directory is then
 /// listed, and the descriptor that the listing itself uses is subtracted.
 fn count_descriptors(directory: &File) -> Option<u64> {
     match directory.metadata().ok()?.len() {
@@ -87,12 +87,12 @@ fn read(file: &File) -> io::Result<String> {
 }
 
 impl Stat {
-    /// Parses the content of `/proc/self/stat` (`proc_pid_stat(5)`).
+    /// Parses the contents of `/proc/self/stat` (`proc_pid_stat(5)`).
     ///
     /// Skips everything up to the last `)`, because the command name can contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
-        // Fields are numbered from 1; the first one after the command name is field 3.
+        // Field numbers are 1-based: the first field after the command name is field 3.
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let field = |number: usize| -> Option<u64> { fields.get(number - 3)?.parse().ok() };
         Some(Self {

@@ -39,7 +39,7 @@ fn sum<'a>(blocks: &'a [Arc<Block>], counter: impl Fn(&'a Block) -> &'a counter:
     blocks.iter().fold(0, |sum, block| sum.wrapping_add(counter(block).get()))
 }
 
-/// Appends a family of counters that differ in one label.
+/// Appends a family of counters that differ only in one label.
 fn by_label(
     out: &mut Exposition<'_>,
     (name, help): (&str, &str),
@@ -83,7 +83,7 @@ fn durations(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     cumulative = cumulative.wrapping_add(*unbounded);
     out.sample(name, &[("le", "+Inf")], Integer(cumulative));
     out.sample("anello_http_request_duration_seconds_sum", &[], Nanoseconds(total.sum_ns));
-    // Equal to the last bucket by construction, although the workers keep counting during the scrape.
+    // Equal to the last bucket by construction, even though the workers keep counting during the scrape.
     out.sample("anello_http_request_duration_seconds_count", &[], Integer(cumulative));
 }
 

@@ -1,11 +1,11 @@
-//! Samples that a worker publishes in addition to the metrics of this crate, such as the counters of its driver.
+//! Samples that a worker publishes in addition to this crate's metrics, such as its driver's counters.
 
 use anello::DriverMetrics;
 
 /// A named value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Metric name without prefix and suffix: rendered as `anello_driver_NAME`, with the suffix `_total` for a counter.
+    /// Metric name without prefix or suffix: rendered as `anello_driver_NAME`, with the suffix `_total` for a counter.
     /// Consists of ASCII letters, digits and underscores and does not start with a digit; a scrape omits samples with
     /// an invalid name. A name must have the same meaning on all workers.
     pub name: &'static str,
@@ -38,7 +38,7 @@ impl Sample {
     }
 }
 
-/// Converts the driver metrics of a worker, as returned by [`anello::current_metrics`], to samples.
+/// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
     let counters = [
         ("accepted", "Connections accepted.", metrics.accepted),

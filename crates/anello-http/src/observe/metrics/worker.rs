@@ -1,4 +1,4 @@
-//! Counters of one worker: a block of memory that only the worker writes and that a scrape reads.
+//! Counters of one worker: a block of memory that only the worker writes to and that scrapes read.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -71,7 +71,8 @@ impl WorkerMetrics {
         self.block.requests[method_index(method)][status_class(status)].add(1);
     }
 
-    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, counts plaintext bytes.
+    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, plaintext bytes are
+    /// counted.
     pub fn add_received_bytes(&self, bytes: u64) {
         self.block.received_bytes.add(bytes);
     }
@@ -87,7 +88,7 @@ impl WorkerMetrics {
         self.block.accepted.add(1);
     }
 
-    /// Records a rejected connection. It counts neither as accepted nor as closed.
+    /// Records a rejected connection. It is counted neither as accepted nor as closed.
     pub fn connection_rejected(&self, reason: RejectReason) {
         self.block.rejected[reason as usize].add(1);
     }
@@ -97,13 +98,13 @@ impl WorkerMetrics {
         self.block.closed[reason as usize].add(1);
     }
 
-    /// Records a request that was rejected with a parse error. If a response was sent, call
-    /// [`record_untimed_request`](Self::record_untimed_request) as well.
+    /// Records a request that was rejected with a parse error. If a response was sent, also call
+    /// [`record_untimed_request`](Self::record_untimed_request).
     pub fn parse_error(&self, kind: ParseErrorKind) {
         self.block.parse_errors[kind as usize].add(1);
     }
 
-    /// Records a file served from the cache: the entry was fresh, or was revalidated.
+    /// Records a file served from the cache: the entry was fresh or was revalidated successfully.
     pub fn cache_hit(&self) {
         self.block.cache_hits.add(1);
     }
@@ -118,11 +119,11 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes further samples of the worker, such as [`driver_samples`](super::driver_samples).
+    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples).
     ///
-    /// Replaces the samples published before. A scrape reports the last published samples, so call this periodically,
-    /// for example once per second. Never blocks: returns `false` without publishing if a scrape is reading the
-    /// samples. Allocates on the first call. Samples beyond [`MAX_SAMPLES`] are ignored.
+    /// Replaces the previously published samples. A scrape reports the last published samples, so call this
+    /// periodically, for example once per second. Never blocks: returns `false` without publishing if a scrape is
+    /// reading the samples. Allocates on the first call. Samples beyond [`MAX_SAMPLES`] are ignored.
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -142,7 +143,7 @@ impl Drop for WorkerMetrics {
 }
 
 impl Block {
-    /// Returns the samples published last.
+    /// Returns the most recently published samples.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

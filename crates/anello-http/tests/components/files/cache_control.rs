@@ -1,4 +1,4 @@
-//! Tests of the rules for `Cache-Control`.
+//! Tests for the `Cache-Control` rules.
 
 use anello_http::files::cache_control::{CacheRule, CacheRules};
 use anello_http::files::options::InvalidOption;

@@ -1,4 +1,4 @@
-//! Tests of preconditions.
+//! Tests for preconditions.
 
 use anello_http::files::conditional::Outcome::{NotModified, PreconditionFailed, Proceed};
 use anello_http::files::conditional::{Outcome, applicable_range, evaluate};

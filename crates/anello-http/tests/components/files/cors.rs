@@ -1,4 +1,4 @@
-//! Tests of cross-origin access.
+//! Tests for cross-origin access.
 
 use anello_http::files::cors::{CorsHeaders, CorsOrigins};
 use anello_http::files::options::InvalidOption;

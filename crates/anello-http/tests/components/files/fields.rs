@@ -1,4 +1,4 @@
-//! Tests of the extraction of request fields.
+//! Tests for request field extraction.
 
 use anello_http::files::fields::RequestFields;
 

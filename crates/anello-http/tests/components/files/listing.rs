@@ -1,4 +1,4 @@
-//! Tests of directory listings.
+//! Tests for directory listings.
 
 use anello_http::files::fields::FieldLines;
 use anello_http::files::listing::{Contents, Format, Listing};
@@ -268,7 +268,7 @@ proptest! {
         }
         resolved_names.sort();
         prop_assert_eq!(resolved_names, listed.clone());
-        // In the table, only the elements of the page start with `<`, so no name can open or close an element.
+        // In the table, `<` appears only in the page's own elements, so no name can open or close an element.
         let table = page.split("<tbody>").nth(1).unwrap();
         let row_tags = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>"];
         let cell_tags = ["<svg ", "</svg", "<use ", "<time", "</time", "<span", "</span"];

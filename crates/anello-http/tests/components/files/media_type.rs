@@ -1,4 +1,4 @@
-//! Tests of media types.
+//! Tests for media types.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tests of file serving without I/O.
+//! File serving tests that need no I/O.
 
 mod cache_control;
 mod conditional;

@@ -1,4 +1,4 @@
-//! Tests of multipart bodies.
+//! Tests for multipart bodies.
 
 use anello_http::files::multipart::{Boundary, Multipart};
 use anello_http::files::range::ByteRange;

@@ -1,4 +1,4 @@
-//! Tests of content negotiation.
+//! Tests for content negotiation.
 
 use anello_http::files::fields::FieldLines;
 use anello_http::files::negotiate::Choice::{Encoded, Identity, NotAcceptable};

@@ -1,4 +1,4 @@
-//! Tests of the validation of options.
+//! Tests for option validation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests of the resolution of request targets.
+//! Tests for request target resolution.
 
 use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, PathError, TargetPath, resolve};
 fn resolved(target: &str) -> TargetPath<'_> {

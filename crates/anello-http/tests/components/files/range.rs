@@ -1,4 +1,4 @@
-//! Tests of range selection.
+//! Tests for range selection.
 
 use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, ContentRange, MAX_RANGES, Selection, select};
 
@@ -193,7 +193,7 @@ proptest! {
             prop_assert!(sent <= 1, "byte {index} is sent twice");
             prop_assert!(!is_requested || sent == 1, "byte {index} is missing");
         }
-        // Bytes that were not requested are sent only to coalesce two ranges.
+        // Bytes that were not requested are sent only where two ranges are coalesced.
         let runs = requested_bytes.chunk_by(|a, b| a == b).scan(0, |offset, run| {
             let start = *offset;
             *offset += run.len();

@@ -1,4 +1,4 @@
-//! Tests of file stamps.
+//! Tests for file stamps.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Tests of validators.
+//! Tests for validators.
 
 use anello_http::files::conditional::{Outcome, applicable_range, evaluate};
 use anello_http::files::fields::RequestFields;

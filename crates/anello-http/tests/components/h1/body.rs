@@ -1,10 +1,10 @@
-//! Tests of the encoding of response bodies.
+//! Tests for response body encoding.
 
 use anello_http::h1::{
     BodyEncoder, BodyError, BodyLength, Method, RequestContext, ResponseFraming, ResponseHead, Version,
 };
 
-/// Returns the encoder of a body with this framing.
+/// Returns the encoder for a body with this framing.
 fn encoder(framing: ResponseFraming) -> BodyEncoder {
     let (version, method, length) = match framing {
         ResponseFraming::None => (Version::Http11, Method::Head, BodyLength::Unknown),

@@ -1,4 +1,4 @@
-//! Tests of the chunked transfer coding.
+//! Tests for the chunked transfer coding.
 
 use anello_http::h1::{
     ChunkedDecoder, ChunkedEvent, FieldBlock, FieldName, Limits, Trailers, write_chunk_end,

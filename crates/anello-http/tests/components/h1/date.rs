@@ -1,4 +1,4 @@
-//! Tests of dates.
+//! Tests for dates.
 
 use anello_http::h1::HttpDate;
 

@@ -1,4 +1,4 @@
-//! Tests of the decoder for the requests of a connection.
+//! Tests for the request decoder.
 
 use anello_http::h1::{Decoder, Event, Head, Limits, Method};
 
@@ -57,7 +57,7 @@ fn rejected_head_keeps_first_line_at_every_split() {
         ("GET /cut HT", None),
     ] {
         for split in 0..text.len() {
-            // In an invalid request line, nothing after the first invalid byte is read.
+            // Nothing after the first invalid byte of a request line is read.
             let is_kept = !(text.starts_with("no request\r") && split == "no request\r".len());
             assert_eq!(first_line(text, split).as_deref(), line.filter(|_| is_kept), "{text:?} at {split}");
         }
@@ -95,7 +95,7 @@ fn last_request_within_limit_is_not_kept_alive() {
     assert!(decode_head(&mut decoder, &mut input).keeps_alive() && decode_end(&mut decoder, &mut input));
     assert!(!decode_head(&mut decoder, &mut input).keeps_alive() && decode_end(&mut decoder, &mut input));
     assert!(decoder.decode(&mut input).unwrap().is_none() && input == GET);
-    // A limit of 0 would accept no requests.
+    // A limit of 0 would allow no requests.
     let mut decoder = Decoder::new(Limits { max_requests_per_connection: 0, ..Limits::default() });
     assert!(!decode_head(&mut decoder, &mut &GET[..]).keeps_alive());
 }

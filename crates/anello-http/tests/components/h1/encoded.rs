@@ -1,4 +1,4 @@
-//! Tests of responses that are encoded in advance.
+//! Tests for responses that are encoded in advance.
 
 use anello_http::h1::{
     BodyLength, EncodedResponse, FieldBlock, FieldName, HttpDate, Method, RequestContext, ResponseHead,

@@ -1,4 +1,4 @@
-//! Tests of trailers and of fields to send.
+//! Tests for trailers and for fields to send.
 
 use anello_http::h1::{ChunkedDecoder, ChunkedEvent, FieldBlock, FieldName, InvalidField, Limits, Trailers};
 
@@ -23,7 +23,7 @@ fn rejects_values_with_control_bytes_without_output() {
     assert_eq!(block.as_bytes(), b"Vary: tab\tand \xff\r\n");
 }
 
-/// Decodes the trailer section of an empty body.
+/// Decodes a trailer section after an empty body.
 fn decode(section: &[u8]) -> Option<Trailers> {
     let body = [b"0\r\n", section].concat();
     match ChunkedDecoder::new(Limits::default()).decode(&mut &body[..]) {

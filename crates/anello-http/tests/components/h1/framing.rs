@@ -1,4 +1,4 @@
-//! Tests of request framing, which is derived from the header fields.
+//! Tests for request framing, which is derived from the header fields.
 
 use anello_http::h1::{Decoder, Event, Head, Limits, RequestFraming, Version};
 

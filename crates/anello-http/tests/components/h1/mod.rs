@@ -1,4 +1,4 @@
-//! Tests of the protocol without I/O.
+//! Protocol tests that need no I/O.
 
 mod body;
 mod chunked;

@@ -1,4 +1,4 @@
-//! Tests of response heads.
+//! Tests for response heads.
 
 use anello_http::h1::{
     BodyLength, FieldBlock, FieldName, HttpDate, InvalidField, InvalidStatus, Method, Rejection,

@@ -1,4 +1,4 @@
-//! Tests of the bytewise scanner: the decoder receives each head byte by byte.
+//! Tests for the bytewise scanner: the decoder receives each head byte by byte.
 
 use anello_http::h1::{Decoder, Limits, Rejection};
 

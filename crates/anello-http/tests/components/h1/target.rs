@@ -1,4 +1,4 @@
-//! Tests of request targets and hosts.
+//! Tests for request targets and hosts.
 
 use anello_http::h1::{Decoder, Event, Head, Limits, TargetForm};
 

@@ -1,4 +1,4 @@
-//! Tests of the access log as a whole: workers, writer thread and file.
+//! Tests for the access log as a whole: workers, writer thread and file.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Options with few small buffers and a long close timeout.
+/// Options with a few small buffers and a long close timeout.
 fn options(path: &Path) -> AccessLogOptions {
     let mut options = AccessLogOptions::default();
     options.target = LogTarget::File(path.into());
@@ -59,7 +59,7 @@ fn numbers(text: &str) -> Vec<u64> {
     text.lines().map(number).collect()
 }
 
-/// Spins until another thread makes the condition true. Has no timeout of its own: the test runner must provide one.
+/// Spins until another thread makes the condition true. Has no timeout; the test runner must provide one.
 fn wait_until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::yield_now();
@@ -70,7 +70,7 @@ fn make_fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Opens a FIFO as its reader. Also opens it for writing, because that does not wait for a peer.
+/// Opens a FIFO as its reader. It is opened for writing as well, because that does not wait for a peer.
 fn open_fifo(path: &Path) -> fs::File {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path).unwrap()
@@ -334,7 +334,7 @@ fn start_with_invalid_options_returns_error_with_remedy() {
 fn old_lines_are_flushed_from_partly_filled_buffer() {
     let (_directory, path) = temp_log();
     let mut options = options(&path);
-    // This test passes in its own clock.
+    // This test uses its own clock.
     options.flush_interval = Duration::from_secs(1);
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
@@ -427,10 +427,10 @@ fn buffers_are_freed_after_burst() {
     assert_eq!(worker.buffers(), 51);
     let mut bytes = Vec::new();
     while handle.stats().written_lines < 50 {
-        // Reads all available data, until the read would block.
+        // Reads all available data until a read would block.
         assert_eq!(reader.read_to_end(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
-    // The current buffer, and the buffers that are kept for reuse.
+    // The current buffer and the buffers kept for reuse.
     wait_until(|| worker.buffers() == 9);
     record(&mut worker, 50, 0);
     assert!(worker.flush());

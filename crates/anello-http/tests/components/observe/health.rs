@@ -1,4 +1,4 @@
-//! Tests of health responses.
+//! Tests for health responses.
 
 use anello_http::observe::health::{Health, HealthFormat, HealthResponse, HealthState};
 

@@ -1,4 +1,4 @@
-//! Tests of access log lines: each line is written to a log and read back.
+//! Tests for access log lines: each line is written to a log and read back.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const TIME_NS: u64 = 1_795_364_855_042_000_000;
 /// Longer than any field in these tests.
 const UNLIMITED: usize = 10_000;
 
-/// Returns the text of a log with these entries.
+/// Returns the text of a log that has these entries.
 fn log_text(format: LogFormat, max_field_bytes: usize, entries: &[LogEntry<'_>]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");
@@ -262,7 +262,7 @@ fn time_is_formatted_in_both_formats() {
         (1_798_761_599_007_999_999, "2026-12-31T23:59:59.007Z", "31/Dec/2026:23:59:59 +0000"),
         (u64::MAX, "2554-07-21T23:34:33.709Z", "21/Jul/2554:23:34:33 +0000"),
     ];
-    // The clock can be set back.
+    // The clock may be set back.
     let there_and_back: Vec<_> = cases.iter().chain(cases.iter().rev()).collect();
     let formatted = times(&there_and_back.iter().map(|case| case.0).collect::<Vec<_>>());
     assert_eq!(formatted.len(), there_and_back.len());

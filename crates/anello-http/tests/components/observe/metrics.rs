@@ -1,4 +1,4 @@
-//! Tests of the rendered metrics, read back by a strict parser of the text format.
+//! Tests for the rendered metrics, read back by a strict parser of the text format.
 
 use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,7 +83,7 @@ fn scrape_sums_counters_of_all_workers() {
     assert_eq!(plain("anello_http_cache_bytes"), 57.0);
 }
 
-/// Inclusive upper bounds of the bounded buckets of the histogram, in nanoseconds.
+/// Inclusive upper bounds of the histogram's bounded buckets, in nanoseconds.
 fn bounds_ns() -> impl Iterator<Item = u64> {
     (10..35).map(|exponent| 1 << exponent)
 }
@@ -374,7 +374,7 @@ fn parser_rejects_invalid_text() {
 proptest! {
     #[test]
     fn labels_and_help_round_trip(help: String, labels: Vec<String>) {
-        // Names and help texts are constants, so the test leaks its own.
+        // Names and help texts must be `'static`, so the test leaks its own.
         let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         let names = (0..labels.len()).map(|index| leak(format!("label_{index}")));
         let mut options = MetricsOptions::default();

@@ -1,4 +1,4 @@
-//! Tests of access log, metrics and health.
+//! Tests for access log, metrics and health.
 
 mod access_log;
 mod health;
