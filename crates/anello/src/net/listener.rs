@@ -168,5 +168,5 @@ pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
         let reported = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
         (reported.refused, reported.suppressed)
     };
-    tracing::warn!(%error, refused, suppressed, "cannot accept connections: out of descriptors (raise ulimit -n)");
+    tracing::warn!(%error, refused, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }
