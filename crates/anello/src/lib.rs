@@ -26,12 +26,12 @@
 //!
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. The modules are:
 //!
-//! - [`net`]: listeners and streams
-//! - [`time`]: sleeps, timeouts and intervals
-//! - [`fs`]: files
-//! - [`task`]: tasks and cooperative scheduling
-//! - [`signal`]: Unix signals
-//! - [`compat`]: the I/O traits of tokio, hyper and futures
+//! - [`net`] for listeners and streams
+//! - [`time`] for sleeps, timeouts and intervals
+//! - [`fs`] for files
+//! - [`task`] for tasks and cooperative scheduling
+//! - [`signal`] for Unix signals
+//! - [`compat`] for the I/O traits of tokio, hyper and futures
 //!
 //! `ARCHITECTURE.md` describes the modules and traces a request through them.
 
