@@ -124,7 +124,7 @@ fn noisy_machine_gives_verdict_only_on_large_difference() {
             && finding.text.starts_with("Too noisy by server CPU per request: ")
     });
     assert!(is_reported, "{:?}", result.findings);
-    assert!(render_table(&result).contains("- Other programs: took 30\u{a0}% of the cores' time"));
+    assert!(render_table(&result).contains("- Other programs: used 30\u{a0}% of the cores' time"));
 }
 
 #[test]

@@ -72,6 +72,13 @@ fn ndjson_matches_golden_file_and_round_trips() {
     assert_eq!((full, empty, total_read), (&(&first).into(), &(&second).into(), &(&total()).into()));
 }
 
+#[test]
+fn ndjson_with_names_of_previous_version_is_read() {
+    let line = r#"{"type":"begin","schema":"anello-load-intervals","schema_version":1,"began_unix_ns":7}"#;
+    let Line::Begin(begin) = serde_json::from_str(line).unwrap() else { panic!("not a begin line") };
+    assert_eq!((begin.schema_version, begin.started_unix_ns), (1, 7));
+}
+
 /// Output that records its length at every flush.
 #[derive(Default)]
 struct FlushRecorder {

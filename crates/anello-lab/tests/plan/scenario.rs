@@ -438,7 +438,7 @@ fn options_preset_has_a_base_for_every_option() {
         without_base,
         ["defaults", "defaults again", "bare io_uring", "bare epoll", "anello io_uring"]
     );
-    assert!(large.scenario.scaling.iter().any(|note| note.contains("On loopback the kernel copies")));
+    assert!(large.scenario.scaling.iter().any(|note| note.contains("On loopback, the kernel copies")));
     let small = options(2);
     let missing = |contender: &&Contender| !small.contenders.contains(contender);
     let missing: Vec<&str> =

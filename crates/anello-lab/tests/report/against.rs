@@ -107,7 +107,7 @@ fn sample_with_drivers(kinds: &[(usize, Kind)]) -> LabResult {
 
 #[test]
 fn runtimes_with_other_io_are_shown_with_their_driver() {
-    let runtimes = "Async runtimes at 50 connections and more";
+    let runtimes = "Async runtimes at 50 or more connections";
     assert!(!render_html(&sample()).contains(runtimes), "no table without runtimes");
     let result = sample_with_drivers(&[(5, Kind::Runtime)]);
     assert_eq!(result.runtime_comparisons.len(), 6, "anello io_uring against tokio in each cell");

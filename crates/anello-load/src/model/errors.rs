@@ -267,6 +267,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn kinds_with_names_of_previous_versions_are_parsed() {
+        let errors = Errors::parse_by_kind("short_reply=2;long_reply=1").unwrap();
+        assert_eq!(errors.by_kind(), "truncated_reply=2;excess_data=1");
+    }
+
+    #[test]
     fn errors_are_counted_by_kind_and_keep_first_example() {
         let mut errors = Errors::default();
         assert!(errors.is_empty());
