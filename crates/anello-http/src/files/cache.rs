@@ -35,37 +35,33 @@ use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock};
 use crate::observe::metrics::WorkerMetrics;
 
-/// Maximum number of entries in a cache, regardless of their size.
 const MAX_ENTRIES: usize = 4096;
 
-/// Maximum number of open files in a cache. Only files that are too large to cache in memory are kept open. The
-/// limit is lower if the process has a low descriptor limit.
+/// Maximum number of open files in a cache; lower if the process has a low descriptor limit. Only files that are too
+/// large to cache in memory are kept open.
 const MAX_OPEN_FILES: usize = 512;
 
-/// Approximate number of descriptors that the process needs, not counting connections, files and workers.
+/// Approximate number of descriptors that the process needs, not counting connections, files or workers.
 const PROCESS_DESCRIPTORS: u64 = 24;
 
-/// Approximate number of descriptors that each worker needs, not counting connections and files.
+/// Approximate number of descriptors that each worker needs, not counting connections or files.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 
-/// Interval between two checks of the open files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time without revalidation after which an entry with open files is evicted. Twice the revalidation interval applies
-/// instead if it is longer.
+/// if it is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Approximate size of an entry in bytes, excluding its contents and path.
+/// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
 
-/// A file and its precompressed variants.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Path of the file. For a directory, this is the path of its index file.
+    /// For a directory, the path of its index file.
     pub path: Box<str>,
     pub identity: Variant,
     pub encoded: Vec<(Coding, Variant)>,
-    /// Whether at least one variant is an open file rather than contents in memory.
     pub has_open_files: bool,
     /// Time at which the last check of the path started.
     checked_at: Cell<Duration>,
@@ -73,18 +69,16 @@ pub(super) struct Entry {
     is_used: Cell<bool>,
 }
 
-/// One file and its response fields.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub stamp: FileStamp,
-    /// Content coding of a precompressed file.
     pub coding: Option<Coding>,
     /// Whether the timestamps were old enough that every later change would alter them; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
     pub media_type: Box<str>,
-    /// Fields for a response with the whole file or a single range.
+    /// Fields for a response with the whole file or with one range.
     pub fields: Rc<FieldBlock>,
     /// Fields for a 304 response.
     pub not_modified_fields: Rc<FieldBlock>,
@@ -92,7 +86,7 @@ pub(super) struct Variant {
 
 #[derive(Debug)]
 pub(super) enum Contents {
-    /// A body small enough to be sent together with its header section in one buffer.
+    /// At most [`COPIED_BODY_BYTES`](crate::message::COPIED_BODY_BYTES).
     Encoded(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
@@ -119,10 +113,8 @@ impl Entry {
     }
 
     pub fn variant(&self, coding: Coding) -> &Variant {
-        self.encoded
-            .iter()
-            .find(|(candidate, _)| *candidate == coding)
-            .map_or(&self.identity, |(_, variant)| variant)
+        let encoded = self.encoded.iter().find(|(candidate, _)| *candidate == coding);
+        encoded.map_or(&self.identity, |(_, variant)| variant)
     }
 
     fn variants(&self) -> impl Iterator<Item = &Variant> {
@@ -154,12 +146,10 @@ impl Entry {
         self.checked_at.set(self.checked_at.get().max(checked_at));
     }
 
-    /// Returns `true` if all open files are unchanged; see [`Variant::is_unchanged`].
     pub fn is_unchanged(&self) -> bool {
         self.variants().all(Variant::is_unchanged)
     }
 
-    /// Returns `true` if the entry was checked recently and its open files are unchanged.
     fn keeps_files_open(&self, now: Duration, idle_timeout: Duration) -> bool {
         now.saturating_sub(self.checked_at.get()) < idle_timeout && self.is_unchanged()
     }
@@ -188,13 +178,11 @@ pub(super) struct Cache {
     bytes: Cell<usize>,
     open_files: Cell<usize>,
     max_open_files: usize,
-    /// Whether the task that checks the open files is running.
+    /// Whether [`sweep`] is running.
     is_sweeping: Cell<bool>,
-    /// Counters of hits, misses and bytes.
     metrics: OnceCell<Rc<WorkerMetrics>>,
 }
 
-/// Result of a cache lookup.
 pub(super) enum Lookup {
     Fresh(Rc<Entry>),
     /// The entry must be revalidated before use.
@@ -203,7 +191,7 @@ pub(super) enum Lookup {
 }
 
 impl Cache {
-    /// Creates the cache of one worker. `workers` is the number of workers in the process that have a cache.
+    /// `workers` is the number of workers in the process that have a cache.
     pub fn new(max_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
         Rc::new(Self {
             max_bytes,
@@ -218,12 +206,10 @@ impl Cache {
         })
     }
 
-    /// Sets the metrics to update. Has no effect if they have already been set.
     pub fn set_metrics(&self, metrics: Rc<WorkerMetrics>) {
         self.metrics.get_or_init(|| metrics);
     }
 
-    /// Returns the approximate memory use in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -243,7 +229,6 @@ impl Cache {
         }
     }
 
-    /// Looks up a path; see [`get_by_target`](Self::get_by_target).
     pub fn get(&self, path: &str, is_directory: bool, is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
@@ -263,8 +248,8 @@ impl Cache {
         let previous = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
         let is_revalidated = previous.as_ref().is_some_and(|previous| Rc::ptr_eq(previous, entry));
         self.count(if is_revalidated { WorkerMetrics::cache_hit } else { WorkerMetrics::cache_miss });
-        self.bytes.set(self.bytes.get() + bytes);
-        self.open_files.set(self.open_files.get() + entry.open_files());
+        self.bytes.update(|total| total + bytes);
+        self.open_files.update(|total| total + entry.open_files());
         match previous {
             Some(previous) => self.release(previous),
             None => self.order.borrow_mut().push_back(key),
@@ -294,8 +279,7 @@ impl Cache {
         self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
-    /// Evicts all entries with open files and closes the files that no response is using. Returns `true` if there
-    /// were any.
+    /// Evicts all entries with open files and closes those that no response is using. Returns `true` if there were any.
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
@@ -307,10 +291,9 @@ impl Cache {
 
     /// Removes the entries that `should_remove` selects and returns their open files.
     fn remove_where(&self, should_remove: impl Fn(&Entry) -> bool) -> Vec<File> {
-        let mut entries = self.entries.borrow_mut();
+        let is_removed = |_: &Box<[u8]>, entry: &mut Rc<Entry>| should_remove(entry);
         let removed: Vec<_> =
-            entries.extract_if(|_, entry| should_remove(entry)).map(|(_, entry)| entry).collect();
-        drop(entries);
+            self.entries.borrow_mut().extract_if(is_removed).map(|(_, entry)| entry).collect();
         removed.iter().for_each(|entry| self.subtract_size(entry));
         self.publish_bytes();
         removed.iter().flat_map(|entry| entry.files()).cloned().collect()
@@ -338,11 +321,11 @@ impl Cache {
     }
 
     fn subtract_size(&self, entry: &Entry) {
-        self.bytes.set(self.bytes.get() - entry.bytes());
-        self.open_files.set(self.open_files.get() - entry.open_files());
+        self.bytes.update(|total| total - entry.bytes());
+        self.open_files.update(|total| total - entry.open_files());
     }
 
-    /// Evicts entries that have not been used since the last visit (clock algorithm) until all limits are met.
+    /// Evicts entries that were not used since the last visit (clock algorithm) until all limits are met.
     fn evict(&self) {
         let mut order = self.order.borrow_mut();
         let mut entries = self.entries.borrow_mut();
@@ -354,15 +337,11 @@ impl Cache {
         while is_over_limit(order.len())
             && let Some(key) = order.pop_front()
         {
-            match entries.get(&key) {
-                Some(entry) if entry.is_used.replace(false) => order.push_back(key),
-                Some(_) => {
-                    if let Some(entry) = entries.remove(&key) {
-                        self.release(entry);
-                    }
-                }
-                // The entry was removed earlier; only its key is still in the queue.
-                None => {}
+            if entries.get(&key).is_some_and(|entry| entry.is_used.replace(false)) {
+                order.push_back(key);
+            } else if let Some(entry) = entries.remove(&key) {
+                // Otherwise the entry was removed earlier, and only its key was still in the queue.
+                self.release(entry);
             }
         }
     }
@@ -390,8 +369,8 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// Returns the maximum number of open files of one cache: the caches of all workers share a quarter of the descriptors
-/// that the process does not need for itself. The remaining descriptors are left for connections.
+/// The caches of all workers share a quarter of the descriptors that the process does not need for itself. The remaining
+/// descriptors are left for connections.
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
@@ -420,7 +399,7 @@ pub(super) fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Returns the time of `CLOCK_REALTIME`, the clock of file timestamps.
+/// The clock of file timestamps.
 pub(super) fn wall_clock() -> Timestamp {
     let time = clock_gettime(ClockId::Realtime);
     Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
@@ -430,6 +409,8 @@ pub(super) fn wall_clock() -> Timestamp {
 mod tests {
     use super::*;
     use crate::observe::metrics::{MetricsOptions, ServerMetrics};
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn entry(path: &str, bytes: usize) -> Rc<Entry> {
         let stamp = FileStamp::default();
@@ -446,13 +427,17 @@ mod tests {
         Entry::new(path, identity, Vec::new(), now())
     }
 
+    fn new_cache(interval: Duration) -> Rc<Cache> {
+        Cache::new(1 << 20, interval, 1)
+    }
+
     fn is_cached(cache: &Cache, path: &str) -> bool {
         !matches!(cache.get(path, false, |_| true), Lookup::Miss)
     }
 
     #[test]
     fn unused_entries_are_evicted_first_and_bytes_are_bounded() {
-        let cache = Cache::new(10 * 4096, Duration::from_secs(60), 1);
+        let cache = Cache::new(10 * 4096, MINUTE, 1);
         cache.insert("popular", false, &entry("popular", 1024));
         for number in 0..100 {
             let path = format!("{number}");
@@ -467,7 +452,7 @@ mod tests {
 
     #[test]
     fn replaced_and_removed_entries_release_memory() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         for round in 0..10 {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
@@ -492,9 +477,9 @@ mod tests {
 
     #[test]
     fn fault_35_earlier_but_slower_lookup_keeps_newer_entry() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
-        let at = |milliseconds| now() + Duration::from_millis(milliseconds);
-        let (earlier, later) = (at(0), at(100));
+        let cache = new_cache(MINUTE);
+        let earlier = now();
+        let later = earlier + Duration::from_millis(100);
         let entry_checked_at = |checked_at| {
             let entry = entry("a", 1);
             entry.mark_fresh(checked_at);
@@ -532,9 +517,9 @@ mod tests {
     #[test]
     fn metrics_count_hits_misses_and_bytes() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
+        for (interval, hits) in [(MINUTE, 3), (Duration::ZERO, 1)] {
             let previous = cache_counts(&metrics);
-            let cache = Cache::new(1 << 20, interval, 1);
+            let cache = new_cache(interval);
             cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
             assert!(!is_cached(&cache, "a"));
             let first = entry("a", 1000);
@@ -554,7 +539,7 @@ mod tests {
 
     #[test]
     fn lookup_by_target_finds_only_direct_matches() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         let paths =
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
         for (path, is_directory) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
@@ -579,7 +564,7 @@ mod tests {
 
     #[test]
     fn zero_interval_makes_every_entry_stale() {
-        let cache = Cache::new(1 << 20, Duration::ZERO, 1);
+        let cache = new_cache(Duration::ZERO);
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| true), Lookup::Stale(_)));
     }
@@ -587,7 +572,7 @@ mod tests {
     #[test]
     fn changed_entry_is_stale_and_not_counted_as_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| false), Lookup::Stale(_)));

@@ -45,7 +45,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
 /// Mapping from file extension to media type.
 #[derive(Clone, Debug)]
 pub struct MediaTypes {
-    /// Extension (without the dot) and media type, set by the operator.
+    /// Extension, without the dot, and media type.
     overrides: Vec<(String, String)>,
     default: String,
 }

@@ -30,7 +30,6 @@ pub mod multipart;
 pub mod negotiate;
 pub mod options;
 pub mod path;
-mod quality;
 pub mod range;
 mod read;
 mod response;

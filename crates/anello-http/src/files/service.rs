@@ -51,12 +51,11 @@ pub struct Files {
     media_types: MediaTypes,
     cache_rules: CacheRules,
     cors: CorsOrigins,
-    has_cors: bool,
     cache: Rc<Cache>,
     listings: Listings,
 }
 
-/// Error of [`Files::open`].
+/// An error of [`Files::open`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -100,7 +99,6 @@ impl Files {
                 .map_err(FilesError::Option)?,
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
-            has_cors: !options.cors_origins.is_empty(),
             cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
             listings: Listings::new(
                 options.revalidate_interval,
@@ -125,8 +123,8 @@ impl Files {
     }
 
     /// Returns an error for each file named in the options ([`not_found_file`](FileOptions::not_found_file),
-    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are opened as for a
-    /// request (`openat2(2)`). A server can start without these files; it then sends a line of text instead.
+    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be opened. A server can start without these
+    /// files; it then sends a line of text instead.
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let option_files = [
             ("not-found-file", &self.options.not_found_file),
@@ -155,7 +153,7 @@ impl Files {
             _ => text_response(405, "supported methods are GET, HEAD and OPTIONS")
                 .with_valid_field(FieldName::ALLOW, METHODS),
         };
-        if self.has_cors { self.with_cors(head, response) } else { response }
+        if self.options.cors_origins.is_empty() { response } else { self.with_cors(head, response) }
     }
 
     #[inline]
@@ -179,16 +177,7 @@ impl Files {
             }
             Err(error) => return text_response(error.status(), &error.to_string()),
         };
-        let cached = self.cache.get(path.relative(), path.is_directory(), |entry| is_unchanged(entry, head));
-        let result = match cached {
-            Lookup::Fresh(entry) => Ok(FileLookup::Entry(entry)),
-            Lookup::Stale(entry) => {
-                let result = self.find(&path, head, Some(Rc::clone(&entry))).await;
-                or_stale_entry(result, &entry)
-            }
-            Lookup::Miss => self.find(&path, head, None).await,
-        };
-        match result {
+        match self.look_up(&path, head).await {
             Ok(FileLookup::Entry(entry)) => self.respond(&entry, head),
             Ok(FileLookup::Response(response)) => response,
             Ok(FileLookup::Missing) => self.spa_fallback_or_missing(path.has_no_extension(), head).await,
@@ -222,9 +211,25 @@ impl Files {
         if cors.varies { response.with_valid_field(FieldName::VARY, b"Origin") } else { response }
     }
 
-    // ---- Lookup ----------------------------------------------------------------------------------------------------
+    /// Looks up a path in the cache, then in the document root.
+    async fn look_up(&self, path: &TargetPath<'_>, head: &Head) -> io::Result<FileLookup> {
+        let (relative, is_directory) = (path.relative(), path.is_directory());
+        let cached = match self.cache.get(relative, is_directory, |entry| is_unchanged(entry, head)) {
+            Lookup::Fresh(entry) => return Ok(FileLookup::Entry(entry)),
+            Lookup::Stale(entry) => Some(entry),
+            Lookup::Miss => None,
+        };
+        match (self.find(path, head, cached.clone()).await, cached) {
+            // Contents in memory need no descriptor, and open files are checked for changes.
+            (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
+                log_file_error(&error);
+                Ok(FileLookup::Entry(stale))
+            }
+            (result, _) => result,
+        }
+    }
 
-    /// Resolves a path in the document root. `cached` is the stale entry of the path.
+    /// `cached` is the stale entry of the path.
     async fn find(
         &self,
         path: &TargetPath<'_>,
@@ -232,15 +237,12 @@ impl Files {
         cached: Option<Rc<Entry>>,
     ) -> io::Result<FileLookup> {
         let (relative, checked_at) = (path.relative(), now());
-        let opened = match self.find_file(relative).await {
-            Ok(opened) => opened,
-            Err(error) if is_missing(&error) => {
-                self.cache.remove(relative, path.is_directory(), checked_at);
-                return Ok(FileLookup::Missing);
-            }
-            Err(error) => return Err(error),
-        };
-        match opened {
+        let opened = self.find_file(relative).await;
+        if opened.as_ref().is_err_and(is_missing) {
+            self.cache.remove(relative, path.is_directory(), checked_at);
+            return Ok(FileLookup::Missing);
+        }
+        match opened? {
             Opened::File { .. } if path.is_directory() => Ok(FileLookup::Missing),
             Opened::File { file, stamp } => {
                 let entry = self.entry(relative, file, stamp, cached, checked_at).await?;
@@ -251,10 +253,9 @@ impl Files {
                 self.find_in_directory(path, head, cached, checked_at).await
             }
             Opened::Directory => {
-                let location = path.redirect_location();
                 let response = text_response(301, "the URL of a directory must end with a slash");
-                let response = response.with_valid_field(FieldName::LOCATION, location.as_bytes());
-                Ok(FileLookup::Response(response))
+                let location = path.redirect_location();
+                Ok(FileLookup::Response(response.with_valid_field(FieldName::LOCATION, location.as_bytes())))
             }
             Opened::Other => Ok(FileLookup::Missing),
         }
@@ -292,10 +293,11 @@ impl Files {
     async fn list_directory(&self, path: &TargetPath<'_>, head: &Head) -> FileLookup {
         let fields = RequestFields::pick(head.field_bytes());
         let format = Format::from_request(&fields.accept, path.query());
-        let mut result = self.listings.list(&self.root, path.relative(), format).await;
+        let list = || self.listings.list(&self.root, path.relative(), format);
+        let mut result = list().await;
         if result.as_ref().is_err_and(|error| is_out_of_descriptors(error)) && self.cache.close_files().await
         {
-            result = self.listings.list(&self.root, path.relative(), format).await;
+            result = list().await;
         }
         let page = match result {
             Ok(page) => page,
@@ -330,8 +332,7 @@ impl Files {
         }
     }
 
-    /// Returns the entry for a file with this stamp: the cached entry if the file and its variants are unchanged,
-    /// otherwise a new one.
+    /// Returns the cached entry if the file and its variants are unchanged, otherwise a new one.
     async fn entry(
         &self,
         path: &str,
@@ -350,15 +351,14 @@ impl Files {
                 _ => {}
             }
         }
+        let are_current = |cached: &[(Coding, Variant)]| {
+            cached.iter().zip(&encoded).all(|((_, cached), (_, _, stamp))| is_current(cached, stamp))
+        };
         if let Some(cached) = cached
             && *cached.path == *path
             && is_current(&cached.identity, &stamp)
             && cached.encoded.len() == encoded.len()
-            && cached
-                .encoded
-                .iter()
-                .zip(&encoded)
-                .all(|((_, cached), (_, _, stamp))| is_current(cached, stamp))
+            && are_current(&cached.encoded)
         {
             cached.mark_fresh(checked_at);
             return Ok(cached);
@@ -431,8 +431,6 @@ impl Files {
         Ok(fields)
     }
 
-    // ---- Responses -------------------------------------------------------------------------------------------------
-
     #[inline]
     fn respond(&self, entry: &Entry, head: &Head) -> Response {
         // The request has no fields that affect the response.
@@ -474,33 +472,19 @@ impl Files {
     }
 
     async fn missing(&self, head: &Head) -> Response {
-        match &self.options.not_found_file {
-            Some(path) => match self.configured_file(path, head).await {
-                Some(entry) => {
-                    let fields = RequestFields::pick(head.field_bytes());
-                    error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
-                }
-                None => text_response(404, "no such file"),
-            },
-            None => text_response(404, "no such file"),
+        if let Some(path) = &self.options.not_found_file
+            && let Some(entry) = self.configured_file(path, head).await
+        {
+            let fields = RequestFields::pick(head.field_bytes());
+            return error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404);
         }
+        text_response(404, "no such file")
     }
 
-    /// Returns the entry for a file that is named in the options.
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(path));
         let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
-        let cached = match self.cache.get(path.relative(), false, |entry| is_unchanged(entry, head)) {
-            Lookup::Fresh(entry) => return Some(entry),
-            Lookup::Stale(entry) => Some(entry),
-            Lookup::Miss => None,
-        };
-        let result = Box::pin(self.find(&path, head, cached.clone())).await;
-        let result = match &cached {
-            Some(entry) => or_stale_entry(result, entry),
-            None => result,
-        };
-        match result {
+        match self.look_up(&path, head).await {
             Ok(FileLookup::Entry(entry)) => Some(entry),
             Ok(_) => None,
             Err(error) => {
@@ -511,19 +495,7 @@ impl Files {
     }
 }
 
-/// Returns the stale entry if the lookup failed because the process is out of descriptors. Contents in memory need
-/// no descriptor, and open files are checked for changes.
-fn or_stale_entry(result: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
-    match result {
-        Err(error) if is_out_of_descriptors(&error) && cached.is_unchanged() => {
-            log_file_error(&error);
-            Ok(FileLookup::Entry(Rc::clone(cached)))
-        }
-        other => other,
-    }
-}
-
-/// Selects the variant for a request. Returns `None` if no variant is acceptable.
+/// Returns `None` if no variant is acceptable.
 fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
     match negotiate(&fields.accept_encoding, entry.codings()) {
         Choice::Identity => Some(&entry.identity),
@@ -532,14 +504,13 @@ fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'
     }
 }
 
-/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never
-/// change.
+/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never change.
 #[inline]
 fn is_unchanged(entry: &Entry, head: &Head) -> bool {
     !entry.has_open_files || revalidate(entry, head)
 }
 
-/// Kept out of line because requests for large files are not on the fast path.
+/// Not inlined, because requests for large files are not on the fast path.
 #[cold]
 fn revalidate(entry: &Entry, head: &Head) -> bool {
     let fields = RequestFields::pick(head.field_bytes());

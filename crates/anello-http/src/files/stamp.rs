@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Last second of the year 9999, the largest year with four digits.
+/// Last second of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Minimum age of the last change at which timestamps can distinguish later changes from it. Timestamps have the
-/// granularity of the kernel tick (1 to 10 ms) or of the file system (up to one second; the two-second granularity of
-/// FAT does not justify a longer delay).
+/// Minimum age of the last change at which timestamps can distinguish later changes from it: the granularity of the
+/// kernel tick (1 to 10 ms) or of the file system (up to one second; that of FAT, two seconds, does not justify a longer
+/// delay).
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
@@ -20,8 +20,8 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Converts the timestamp to a `SystemTime`, truncated to whole seconds. Times outside the years 1970 to 9999,
-    /// which HTTP date formats cannot represent, are clamped to this range.
+    /// Converts the timestamp to a `SystemTime`, truncated to whole seconds and clamped to the years 1970 to 9999, the
+    /// range of HTTP dates.
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
     }

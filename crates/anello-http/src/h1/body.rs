@@ -18,10 +18,9 @@ pub enum ResponseFraming {
     Tunnel,
 }
 
-/// Encodes the body of one response, chunk by chunk, and checks its length against the head.
-///
-/// Small chunks are copied after the head ([`write`](Self::write)). Data that is sent from elsewhere, such as a file,
-/// is enclosed in [`begin_chunk`](Self::begin_chunk) and [`end_chunk`](Self::end_chunk).
+/// Encodes the body of one response, chunk by chunk, and checks its length against the head. Small chunks are copied
+/// after the head ([`write`](Self::write)). Data that is sent from elsewhere, such as a file, is enclosed in
+/// [`begin_chunk`](Self::begin_chunk) and [`end_chunk`](Self::end_chunk).
 ///
 /// If encoding fails, or the encoder is dropped before it is finished, the connection must be closed. Otherwise the
 /// peer would interpret the following bytes as the rest of the body.

@@ -33,13 +33,10 @@ pub struct ChunkedDecoder {
     limits: Limits,
     state: ScanState,
     digits: u32,
-    /// The chunk size read so far, then the number of bytes missing from the chunk.
+    /// The chunk size read so far, then the number of missing bytes of the chunk.
     left: u64,
-    /// Total size of all chunks so far, in bytes.
     body_bytes: u64,
-    /// Total length of all chunk extensions so far, in bytes.
     extension_bytes: usize,
-    /// The trailer section received so far.
     trailers: Vec<u8>,
     scanner: FieldScanner,
 }
@@ -102,7 +99,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Returns the number of buffered bytes, which belong to an incomplete trailer section.
+    /// Returns the number of buffered bytes of an incomplete trailer section.
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }
@@ -116,7 +113,6 @@ impl ChunkedDecoder {
         Some(data)
     }
 
-    /// Returns the state after one byte outside the chunk data.
     fn step(&mut self, byte: u8) -> Result<ScanState, Rejection> {
         match (self.state, byte) {
             (ScanState::Size, b'\r') if self.digits > 0 => Ok(ScanState::SizeLf),
@@ -160,16 +156,14 @@ impl ChunkedDecoder {
         if self.left == 0 {
             return Ok(ScanState::Trailers);
         }
-        let body_bytes =
-            self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.max_body_bytes);
-        let Some(body_bytes) = body_bytes else {
-            return Err(Rejection::new(413, "body too long"));
-        };
-        self.body_bytes = body_bytes;
+        match self.body_bytes.checked_add(self.left) {
+            Some(bytes) if bytes <= self.limits.max_body_bytes => self.body_bytes = bytes,
+            _ => return Err(Rejection::new(413, "body too long")),
+        }
         Ok(ScanState::Data)
     }
 
-    /// Scans more of the trailer section. Returns the trailers when the section is complete.
+    /// Returns the trailers when the section is complete.
     fn trailers(&mut self, input: &mut &[u8]) -> Result<Option<Option<Trailers>>, Rejection> {
         let remaining = self.limits.max_trailer_bytes - self.trailers.len();
         let text = &input[..input.len().min(remaining)];

@@ -1,6 +1,6 @@
 //! Limits for requests.
 
-/// Maximum length of a method. No registered method is longer.
+/// No registered method is longer.
 pub(super) const MAX_METHOD_BYTES: usize = 32;
 
 /// Limits for the requests of one connection.
@@ -52,7 +52,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Caps the lengths so that offsets in a head fit into 32 bits, and allows at least one request.
+    /// Caps the lengths, so that offsets in a head fit into 32 bits, and permits at least one request.
     pub(super) fn clamped(self) -> Self {
         const MAX: usize = 1 << 30;
         Self {

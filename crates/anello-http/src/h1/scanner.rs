@@ -19,18 +19,15 @@ use super::words::{below, equal, first_hit, not_letter_or_dash};
 /// Maximum number of empty lines before a request. Some clients send one after a body (RFC 9112, section 2.2).
 const MAX_EMPTY_LINES: u32 = 4;
 
-const BARE_CR: Rejection = Rejection::bad("carriage return without a line feed");
-const BARE_LF: Rejection = Rejection::bad("line feed without a carriage return (lines must end in CR LF)");
+const BARE_CR: &str = "carriage return without a line feed";
+const BARE_LF: &str = "line feed without a carriage return (lines must end in CR LF)";
 
-/// Scans one head; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     state: ScanState,
-    /// Number of head bytes scanned so far.
     bytes: usize,
-    /// Number of bytes scanned so far in the current part of the request line.
+    /// Number of scanned bytes of the current part of the request line.
     part_bytes: usize,
-    /// The digit of the major version.
     major: u8,
     fields: FieldScanner,
     empty_lines: u32,
@@ -56,13 +53,12 @@ impl Scanner {
         !self.in_empty_line && self.bytes == 0
     }
 
-    /// Consumes the empty lines before a request.
     pub fn skip_empty_lines(&mut self, input: &mut &[u8]) -> Result<(), Rejection> {
         while let [first, rest @ ..] = *input {
             match (self.in_empty_line, first) {
                 (true, b'\n') => self.in_empty_line = false,
-                (true, _) => return Err(BARE_CR),
-                (false, b'\n') => return Err(BARE_LF),
+                (true, _) => return Err(Rejection::bad(BARE_CR)),
+                (false, b'\n') => return Err(Rejection::bad(BARE_LF)),
                 (false, b'\r') if self.empty_lines == MAX_EMPTY_LINES => {
                     return Err(Rejection::bad("too many empty lines before a request"));
                 }
@@ -77,7 +73,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Resets the count of empty lines after a head that was parsed without scanning.
+    /// Called after a head that was parsed without scanning.
     #[inline]
     pub fn reset_empty_lines(&mut self) {
         self.empty_lines = 0;
@@ -92,7 +88,7 @@ impl Scanner {
         lines
     }
 
-    /// Scans more of the head. If the head is complete, returns the number of input bytes that belong to it.
+    /// Scans more of the head. Returns the number of input bytes that belong to the head if it is complete.
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(remaining)];
@@ -108,10 +104,7 @@ impl Scanner {
             return Ok(Some(bytes));
         }
         self.bytes += rest.len();
-        if input.len() > remaining {
-            return Err(Rejection::new(431, "head too long"));
-        }
-        Ok(None)
+        if input.len() > remaining { Err(Rejection::new(431, "head too long")) } else { Ok(None) }
     }
 
     #[inline]
@@ -123,13 +116,10 @@ impl Scanner {
             }
             (ScanState::Target, b' ') if self.part_bytes > 0 => ScanState::Version,
             (ScanState::Target, _) if is_target_byte(byte) => ScanState::Target,
-            (ScanState::Version, _) if self.is_version_byte(byte) => {
-                if self.part_bytes == 7 {
-                    ScanState::LineCr
-                } else {
-                    ScanState::Version
-                }
-            }
+            (ScanState::Version, _) if self.is_version_byte(byte) => match self.part_bytes {
+                7 => ScanState::LineCr,
+                _ => ScanState::Version,
+            },
             (ScanState::LineCr, b'\r') => ScanState::LineLf,
             (ScanState::LineLf, b'\n') => ScanState::Fields,
             _ => return Err(self.line_rejection(byte)),
@@ -159,39 +149,33 @@ impl Scanner {
 
     #[cold]
     fn line_rejection(&self, byte: u8) -> Rejection {
-        match (self.state, byte) {
-            (ScanState::Method, _) if is_token_byte(byte) => Rejection::new(501, "method name too long"),
+        Rejection::bad(match (self.state, byte) {
+            (ScanState::Method, _) if is_token_byte(byte) => {
+                return Rejection::new(501, "method name too long");
+            }
             // The type of a TLS handshake record.
             (ScanState::Method, 0x16) if self.bytes == 0 => {
-                Rejection::bad("TLS handshake on a plain HTTP port (use http://)")
+                "TLS handshake on a plain HTTP port (use http://)"
             }
-            (ScanState::Method, b' ') => Rejection::bad("space at the start of the request line"),
-            (ScanState::Method, b'\r' | b'\n') => Rejection::bad("malformed request line"),
-            (ScanState::Method, _) => Rejection::bad("invalid byte in the method"),
-            (ScanState::Target, b' ') => Rejection::bad("more than one space after the method"),
-            (ScanState::Target, b'\r' | b'\n') => Rejection::bad("no version in the request line"),
-            (ScanState::Target, _) => Rejection::bad(
-                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)",
-            ),
+            (ScanState::Method, b' ') => "space at the start of the request line",
+            (ScanState::Method, b'\r' | b'\n') => "malformed request line",
+            (ScanState::Method, _) => "invalid byte in the method",
+            (ScanState::Target, b' ') => "more than one space after the method",
+            (ScanState::Target, b'\r' | b'\n') => "no version in the request line",
+            (ScanState::Target, _) => {
+                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)"
+            }
+            (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 && self.major == b'2' => {
+                return Rejection::new(505, "HTTP/2 is not supported (use HTTP/1.1)");
+            }
             (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 => {
-                Rejection::new(505, self.unsupported_version())
+                return Rejection::new(505, "unsupported HTTP version (use HTTP/1.1)");
             }
-            (ScanState::Version, _) => {
-                Rejection::bad("invalid version in the request line (expected HTTP/1.1)")
-            }
+            (ScanState::Version, _) => "invalid version in the request line (expected HTTP/1.1)",
             (ScanState::LineCr, b'\n') => BARE_LF,
-            (ScanState::LineCr, _) => {
-                Rejection::bad("unexpected bytes after the version in the request line")
-            }
+            (ScanState::LineCr, _) => "unexpected bytes after the version in the request line",
             (ScanState::LineLf | ScanState::Fields, _) => BARE_CR,
-        }
-    }
-
-    fn unsupported_version(&self) -> &'static str {
-        match self.major {
-            b'2' => "HTTP/2 is not supported (use HTTP/1.1)",
-            _ => "unsupported HTTP version (use HTTP/1.1)",
-        }
+        })
     }
 }
 
@@ -213,8 +197,7 @@ enum FieldState {
 }
 
 impl FieldScanner {
-    /// Scans more of the section. If the section is complete, returns the number of bytes of the text that belong to
-    /// it. `max_fields` is the maximum number of fields.
+    /// Scans more of the section. Returns the number of bytes of the text that belong to the section if it is complete.
     pub fn scan(&mut self, text: &[u8], max_fields: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {
@@ -254,21 +237,17 @@ impl FieldScanner {
 
     #[cold]
     fn rejection(&self, byte: u8) -> Rejection {
-        match (self.state, byte) {
-            (FieldState::Start, _) if is_token_byte(byte) => Rejection::new(431, "too many fields"),
-            (FieldState::Start, b' ' | b'\t') if self.fields > 0 => {
-                Rejection::bad("folded field (send it on one line)")
-            }
-            (FieldState::Start, b' ' | b'\t') => Rejection::bad("whitespace before the first field name"),
-            (FieldState::Start, b':') => Rejection::bad("field without a name"),
+        Rejection::bad(match (self.state, byte) {
+            (FieldState::Start, _) if is_token_byte(byte) => return Rejection::new(431, "too many fields"),
+            (FieldState::Start, b' ' | b'\t') if self.fields > 0 => "folded field (send it on one line)",
+            (FieldState::Start, b' ' | b'\t') => "whitespace before the first field name",
+            (FieldState::Start, b':') => "field without a name",
             (FieldState::Start | FieldState::Value, b'\n') => BARE_LF,
             (FieldState::Lf | FieldState::EndLf, _) => BARE_CR,
-            (FieldState::Name, b' ' | b'\t') => {
-                Rejection::bad("whitespace between a field name and its colon")
-            }
-            (FieldState::Name, b'\r' | b'\n') => Rejection::bad("field without a colon"),
-            (FieldState::Start | FieldState::Name, _) => Rejection::bad("invalid byte in a field name"),
-            (FieldState::Value, _) => Rejection::bad("control byte in a field value"),
-        }
+            (FieldState::Name, b' ' | b'\t') => "whitespace between a field name and its colon",
+            (FieldState::Name, b'\r' | b'\n') => "field without a colon",
+            (FieldState::Start | FieldState::Name, _) => "invalid byte in a field name",
+            (FieldState::Value, _) => "control byte in a field value",
+        })
     }
 }

@@ -27,7 +27,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Returns the method with this name. Names are case-sensitive.
+    /// Returns the method with this name, which is case-sensitive.
     #[inline]
     pub(crate) fn of(text: &[u8]) -> Self {
         match text {
@@ -78,13 +78,6 @@ pub struct RequestContext {
     pub method: Method,
     /// `true` if the connection can be kept alive after the response.
     pub keeps_alive: bool,
-}
-
-impl RequestContext {
-    /// Creates the context for the response to a rejected request.
-    pub(super) const fn rejected(method: Method) -> Self {
-        Self { version: Version::Http11, method, keeps_alive: false }
-    }
 }
 
 /// How a request body is delimited.

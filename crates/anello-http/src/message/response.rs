@@ -27,7 +27,6 @@ use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
 #[derive(Debug)]
 pub struct Response {
     pub(crate) status: u16,
-    /// Fields shared by many responses.
     pub(crate) shared: Option<Rc<FieldBlock>>,
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
@@ -35,18 +34,16 @@ pub struct Response {
     pub(crate) upgrade: Option<Box<Upgrade>>,
 }
 
-/// Serves the upgraded connection until the other protocol ends.
 pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// The name of another protocol and its handler; no handler if the protocol is only advertised.
+/// A switch to another protocol. Without a handler, the protocol is only advertised.
 pub(crate) struct Upgrade {
     pub protocol: String,
     pub handler: Option<UpgradeHandler>,
 }
 
 impl Upgrade {
-    /// Returns `true` if the requested list contains every protocol in this list. Both are comma-separated; case is
-    /// ignored.
+    /// Returns `true` if the comma-separated list of the client contains every protocol in this list, ignoring case.
     pub fn is_among(&self, requested: &[u8]) -> bool {
         let is_requested = |name: &str| {
             requested
@@ -86,7 +83,7 @@ impl Response {
         }
     }
 
-    /// Returns the encoded response if nothing has been added or changed since it was created.
+    /// Returns the encoded response if nothing has been added to it or changed.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
         let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
@@ -144,7 +141,6 @@ impl Response {
         Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
     }
 
-    /// Adds the `Upgrade` field; the protocol must be a valid field value.
     fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
             tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
@@ -182,8 +178,7 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a field whose value comes from the server itself or has been validated. An invalid value, which does not
-    /// occur in practice, turns it into a 500 response.
+    /// Adds a field whose value comes from the server or has been validated. Sends 500 if the value is invalid after all.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
             tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");

@@ -37,9 +37,7 @@ pub enum HealthFormat {
     Json,
 }
 
-/// A response to `/health`.
-///
-/// Caches must not store it: send it with `Cache-Control: no-store`.
+/// A response to `/health`. Send it with `Cache-Control: no-store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthResponse {
     /// Status code: 200 if the server is ready, 503 otherwise.
@@ -59,7 +57,11 @@ impl Health {
     /// Returns the current state.
     pub fn state(&self) -> HealthState {
         // `Relaxed` is sufficient: the state publishes no other memory.
-        HealthState::from_u8(self.state.load(Ordering::Relaxed))
+        match self.state.load(Ordering::Relaxed) {
+            0 => HealthState::Starting,
+            1 => HealthState::Ready,
+            _ => HealthState::Draining,
+        }
     }
 
     /// Marks the server as ready. Returns `false` and changes nothing if the server is already ready or draining.
@@ -93,14 +95,6 @@ impl Health {
 }
 
 impl HealthState {
-    fn from_u8(value: u8) -> Self {
-        match value {
-            0 => Self::Starting,
-            1 => Self::Ready,
-            _ => Self::Draining,
-        }
-    }
-
     /// Returns the HTTP status code that `/health` responds with in this state.
     pub fn status(self) -> u16 {
         if self == Self::Ready { 200 } else { 503 }
@@ -108,10 +102,8 @@ impl HealthState {
 }
 
 impl HealthFormat {
-    /// Selects the format from the value of an `Accept` field.
-    ///
-    /// Returns [`Json`](Self::Json) if the value lists `application/json`, and [`Text`](Self::Text) otherwise. Quality
-    /// values are ignored, since both formats carry the same information.
+    /// Selects [`Json`](Self::Json) if the value of an `Accept` field lists `application/json`, and
+    /// [`Text`](Self::Text) otherwise. Quality values are ignored, since both formats carry the same information.
     pub fn from_accept(accept: Option<&[u8]>) -> Self {
         let names_json = |range: &[u8]| {
             let media_type = range.split(|&byte| byte == b';').next().unwrap_or_default();

@@ -21,8 +21,8 @@
 //! | [`begin_request`](Deadlines::begin_request), [`disable`](Deadlines::disable) | any | `Handling` | no deadline |
 //! | [`pause_body`](Deadlines::pause_body) | `Body` | `Handling` | no deadline; the time in `Body` is added up |
 //!
-//! Two timers run independently of the phase: the request timer from `begin_request` to
-//! [`end_request`](Deadlines::end_request), and the send timer from [`start_send`](Deadlines::start_send) to
+//! Two timers are independent of the phase: the request timer runs from `begin_request` to
+//! [`end_request`](Deadlines::end_request), the send timer from [`start_send`](Deadlines::start_send) to
 //! [`note_send_progress`](Deadlines::note_send_progress).
 //!
 //! # Expiry
@@ -59,7 +59,6 @@ pub(super) enum Phase {
     Linger,
 }
 
-/// A deadline that can expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timeout {
     /// The end of the response.
@@ -80,7 +79,6 @@ pub(super) enum Action {
     Reset,
 }
 
-/// The length of a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickLength(Duration);
 
@@ -90,7 +88,6 @@ impl TickLength {
         Self(resolution.max(Duration::from_millis(1)))
     }
 
-    /// Returns the number of whole ticks in this duration.
     pub fn ticks_in(self, time: Duration) -> u64 {
         u64::try_from(time.as_nanos() / self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -101,29 +98,30 @@ impl TickLength {
     }
 }
 
-/// The state of the deadlines of one connection. All times are in ticks.
+/// All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    phase: Cell<Phase>,
+    pub phase: Cell<Phase>,
     /// Start of the phase.
     since: Cell<u64>,
     /// Start of the idle phase, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. Time
-    /// during which the handler is not reading is not counted, because the client may be unable to send.
+    /// Number of received bytes of the current body.
     body_bytes: Cell<u64>,
+    /// Time spent waiting for the body before the current phase. Time during which the handler is not reading is not
+    /// counted, because the client may be unable to send.
     body_ticks: Cell<u64>,
-    /// Start of the current request, if there is a request timeout.
+    /// `None` also if there is no request timeout.
     request_since: Cell<Option<u64>>,
-    /// Start of the wait for space in the send buffer. Body data may be received at the same time.
+    /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
-    expired: Cell<Option<Timeout>>,
-    body_ends_at_close: Cell<bool>,
-    is_evicted: Cell<bool>,
+    pub expired: Cell<Option<Timeout>>,
+    /// `true` while a body is being sent that an orderly close would mark as complete.
+    pub body_ends_at_close: Cell<bool>,
+    pub is_evicted: Cell<bool>,
 }
 
 impl Deadlines {
-    /// Creates the state of a connection that has just been accepted.
     pub fn new(now: u64) -> Self {
         Self {
             phase: Cell::new(Phase::FirstHead),
@@ -150,7 +148,7 @@ impl Deadlines {
         }
     }
 
-    /// Handles the start of a head, or of input that turned out to be an empty line.
+    /// Handles the start of a head, and of input that turned out to be an empty line.
     #[cold]
     fn enter_or_leave_head(&self, previous: Phase, phase: Phase, since: u64) {
         match (previous, phase) {
@@ -163,7 +161,7 @@ impl Deadlines {
         }
     }
 
-    /// Starts a request. Also starts the request timer if there is a request timeout.
+    /// Also starts the request timer, if there is a request timeout.
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
@@ -172,20 +170,18 @@ impl Deadlines {
         }
     }
 
-    /// Ends a request after its response.
     #[inline]
     pub fn end_request(&self) {
         self.request_since.set(None);
     }
 
-    /// Starts the body of a request.
     pub fn begin_body(&self) {
         self.body_bytes.set(0);
         self.body_ticks.set(0);
     }
 
     pub fn add_body_bytes(&self, bytes: usize) {
-        self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+        self.body_bytes.update(|total| total + bytes as u64);
     }
 
     /// Pauses the body timer, because data has arrived or no task is waiting for it.
@@ -197,7 +193,6 @@ impl Deadlines {
         }
     }
 
-    /// Starts the send timer unless it is already running.
     #[inline]
     pub fn start_send(&self, now: u64) {
         if self.send_since.get().is_none() {
@@ -205,37 +200,15 @@ impl Deadlines {
         }
     }
 
-    /// Stops the send timer after progress. The next wait starts it again.
+    /// The next wait restarts the send timer.
     #[inline]
     pub fn note_send_progress(&self) {
         self.send_since.set(None);
     }
 
-    /// Ends the phase deadlines for an upgraded connection.
+    /// Called when the connection is upgraded.
     pub fn disable(&self) {
         self.phase.set(Phase::Handling);
-    }
-
-    /// Sets whether a body delimited only by closing the connection is being sent.
-    pub fn set_body_ends_at_close(&self, is_pending: bool) {
-        self.body_ends_at_close.set(is_pending);
-    }
-
-    /// Returns `true` if an orderly close would mark an incomplete body as complete.
-    pub fn body_ends_at_close(&self) -> bool {
-        self.body_ends_at_close.get()
-    }
-
-    pub fn expired(&self) -> Option<Timeout> {
-        self.expired.get()
-    }
-
-    pub fn is_evicted(&self) -> bool {
-        self.is_evicted.get()
-    }
-
-    pub fn phase(&self) -> Phase {
-        self.phase.get()
     }
 
     /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
@@ -244,28 +217,28 @@ impl Deadlines {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
         let send = self.send_since.get().map(|since| (Timeout::Send, after(since, options.send_timeout)));
-        let (phase, since) = (self.phase.get(), self.since.get());
-        let phase_deadline = match phase {
+        let (phase, mut earlier_ticks) = (self.phase.get(), 0);
+        let timeout = match phase {
             Phase::Handling => None,
-            Phase::Idle => Some(after(since, options.keep_alive_timeout)),
+            Phase::Idle => Some(options.keep_alive_timeout),
             // The first head has the same timeout as the others.
-            Phase::FirstHead | Phase::Head => Some(after(since, options.header_timeout)),
+            Phase::FirstHead | Phase::Head => Some(options.header_timeout),
             Phase::Body => {
+                earlier_ticks = self.body_ticks.get();
                 let milliseconds =
                     self.body_bytes.get().saturating_mul(1000) / options.min_body_bytes_per_second.max(1);
-                let timeout = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
-                Some(after(since, timeout).saturating_sub(self.body_ticks.get()))
+                Some(options.body_timeout.saturating_add(Duration::from_millis(milliseconds)))
             }
-            Phase::Linger => Some(after(since, options.linger_timeout)),
+            Phase::Linger => Some(options.linger_timeout),
         };
+        let phase_deadline = |timeout| after(self.since.get(), timeout).saturating_sub(earlier_ticks);
         [
             request.map(|(since, timeout)| (Timeout::Request, after(since, timeout))),
             send,
-            phase_deadline.map(|deadline| (Timeout::Phase(phase), deadline)),
+            timeout.map(|timeout| (Timeout::Phase(phase), phase_deadline(timeout))),
         ]
     }
 
-    /// Expires the connection if a deadline has passed.
     pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<Action> {
         if self.expired.get() == Some(Timeout::Request) {
             return None;
@@ -319,7 +292,7 @@ impl Deadlines {
         }
     }
 
-    /// Closes the connection to make room for another one.
+    /// Returns how the connection must be closed to make room for another one.
     pub fn evict(&self, now: u64) -> Action {
         self.is_evicted.set(true);
         match (self.send_since.get(), self.phase.get()) {
@@ -329,7 +302,6 @@ impl Deadlines {
         }
     }
 
-    /// Returns `true` if the connection has been idle for at least `min_idle`.
     pub fn is_idle_for(&self, min_idle: Duration, now: u64, tick: TickLength) -> bool {
         matches!(self.phase.get(), Phase::FirstHead | Phase::Idle)
             && now.saturating_sub(self.since.get()) >= tick.ticks_for(min_idle)
@@ -388,7 +360,7 @@ mod tests {
                 PauseBody => state.pause_body(now),
                 StartSend => state.start_send(now),
                 SendProgress => state.note_send_progress(),
-                BodyEndsAtClose => state.set_body_ends_at_close(true),
+                BodyEndsAtClose => state.body_ends_at_close.set(true),
                 Disable => state.disable(),
                 Evict => actions.push(state.evict(now)),
                 Check => actions.extend(state.check(now, &options(), TICK)),
@@ -427,12 +399,8 @@ mod tests {
         for (events, phase, deadline) in cases {
             let (state, actions) = after(events);
             let [.., of_phase] = state.deadlines(&options(), TICK);
-            assert_eq!(
-                (state.phase(), of_phase.map(|(_, deadline)| deadline)),
-                (phase, deadline),
-                "{events:?}"
-            );
-            assert!(of_phase.is_none_or(|(timeout, _)| timeout == Timeout::Phase(phase)), "{events:?}");
+            let expected = deadline.map(|deadline| (Timeout::Phase(phase), deadline));
+            assert_eq!((state.phase.get(), of_phase), (phase, expected), "{events:?}");
             assert!(actions.is_empty());
         }
     }
@@ -513,7 +481,7 @@ mod tests {
         ];
         for (events, expected, expired) in cases {
             let (state, actions) = after(events);
-            assert_eq!((&actions[..], state.expired()), (expected, expired), "{events:?}");
+            assert_eq!((&actions[..], state.expired.get()), (expected, expired), "{events:?}");
         }
     }
 
@@ -535,10 +503,9 @@ mod tests {
         ];
         for (events, idle, stalled, action) in cases {
             let (state, _) = after(events);
-            assert_eq!(state.evictable_since(false), idle, "{events:?}");
-            assert_eq!(state.evictable_since(true), stalled, "{events:?}");
-            assert_eq!(state.evict(120), action, "{events:?}");
-            assert!(state.is_evicted());
+            let since = [false, true].map(|include_stalled| state.evictable_since(include_stalled));
+            assert_eq!((since, state.evict(120)), ([idle, stalled], action), "{events:?}");
+            assert!(state.is_evicted.get());
         }
     }
 
@@ -560,11 +527,11 @@ mod tests {
     #[test]
     fn ticks_cover_durations() {
         let tick = TickLength::new(Duration::ZERO);
-        assert_eq!(
-            (tick.ticks_in(Duration::from_millis(5)), tick.ticks_for(Duration::from_millis(5))),
-            (5, 6)
-        );
-        assert_eq!(tick.ticks_for(Duration::from_micros(5001)), 7);
-        assert_eq!(tick.ticks_for(Duration::MAX), u64::MAX);
+        assert_eq!(tick.ticks_in(Duration::from_millis(5)), 5);
+        for (duration, ticks) in
+            [(Duration::from_millis(5), 6), (Duration::from_micros(5001), 7), (Duration::MAX, u64::MAX)]
+        {
+            assert_eq!(tick.ticks_for(duration), ticks);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use anello::fs::File;
 use bytes::Bytes;
@@ -22,19 +22,17 @@ use crate::message::{
 };
 use crate::transport::Sender;
 
-/// The output buffer is flushed once it reaches this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
 /// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
 /// restarts with each chunk, so that a slow client can be distinguished from one that does not read.
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Maximum capacity that a connection's empty buffer retains.
+/// Maximum capacity of an empty buffer that a connection retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
-/// Maximum number of larger spare buffers, which the connections on a thread share.
+/// Maximum number of larger buffers that the connections of a thread share.
 const MAX_SPARE_BUFFERS: usize = 16;
-/// Maximum capacity of a spare buffer.
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
 
 thread_local! {
@@ -42,8 +40,8 @@ thread_local! {
 }
 
 pub(crate) struct Output<W> {
-    sender: W,
-    buffer: Vec<u8>,
+    pub sender: W,
+    pub buffer: Vec<u8>,
     timer: Rc<ConnectionTimer>,
     /// `true` if body data that bypassed the buffer may not have reached the kernel yet.
     has_unflushed: bool,
@@ -51,14 +49,10 @@ pub(crate) struct Output<W> {
     pub body_bytes: u64,
 }
 
-/// What happens to the connection after a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Another response can follow.
     KeepAlive,
-    /// The connection must be closed.
     Close,
-    /// The connection switches to another protocol.
     Tunnel(Option<Box<Upgrade>>),
 }
 
@@ -72,12 +66,10 @@ pub(crate) fn is_handler_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
-/// Returns the status to send in place of the status that a handler returned.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
 }
 
-/// Returns the response that replaces an invalid one.
 #[cold]
 pub(crate) fn invalid_response_fallback() -> Response {
     Response::text("500 Internal Server Error: handler returned an invalid response\n")
@@ -90,21 +82,12 @@ impl<W: Sender> Output<W> {
         Self { sender, buffer: Vec::new(), timer, has_unflushed: false, body_bytes: 0 }
     }
 
-    /// Returns `true` if the buffer should be flushed before the next response.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Appends the response to a rejected request that has this method.
+    /// `method` is the method of the rejected request.
     pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
         rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
@@ -113,11 +96,6 @@ impl<W: Sender> Output<W> {
         self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
     }
 
-    pub fn into_sender(self) -> W {
-        self.sender
-    }
-
-    /// Sends the buffered data.
     #[inline]
     pub async fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
@@ -128,8 +106,8 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Clears the buffer after its data has been sent. A large buffer is shared with the other connections on the
-    /// thread, so that idle connections retain none.
+    /// Clears the buffer after its data has been sent. Large buffers are shared by the connections of the thread, so that
+    /// idle connections retain none.
     #[inline]
     fn release_buffer(&mut self) {
         self.buffer.clear();
@@ -155,14 +133,10 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends the buffered data and passes all of it to the socket, which continues sending on its own.
+    /// Sends the buffered data and passes all of it to the socket, which then continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
-    }
-
-    pub fn poll_progress(&mut self, context: &mut Context<'_>) {
-        self.sender.poll_progress(context);
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -184,57 +158,42 @@ impl<W: Sender> Output<W> {
         self.flush_more().await?;
         self.flush_all().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
-        self.timer.deadlines.set_body_ends_at_close(false);
+        self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
-    /// Sends everything, then shuts down the write half.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
-        self.timer.deadlines.set_body_ends_at_close(false);
+        self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
     /// Appends a response, and sends the data that is not buffered.
     #[inline]
-    pub async fn respond(
-        &mut self,
-        context: RequestContext,
-        response: Response,
-        closes: bool,
-    ) -> io::Result<Outcome> {
+    pub async fn respond(&mut self, context: RequestContext, response: Response) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
             && response.body().length().is_none_or(|bytes| bytes > MAX_RETAINED_BYTES as u64)
             && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
         {
             self.buffer = spare;
         }
-        if !closes
-            && let Some(encoded) = response.as_encoded()
+        if let Some(encoded) = response.as_encoded()
             && let Some(body_bytes) = encoded.write(&mut self.buffer, context, &self.timer.date())
         {
             self.body_bytes = body_bytes as u64;
             return Ok(Outcome::KeepAlive);
         }
-        self.respond_slow(context, response, closes).await
+        self.respond_slow(context, response).await
     }
 
-    /// Appends a response that was not encoded in advance.
-    async fn respond_slow(
-        &mut self,
-        context: RequestContext,
-        response: Response,
-        closes: bool,
-    ) -> io::Result<Outcome> {
-        let response = if response.status() == valid_status(response.status()) {
-            response
-        } else {
-            let status = response.status();
+    async fn respond_slow(&mut self, context: RequestContext, mut response: Response) -> io::Result<Outcome> {
+        let status = response.status();
+        if status != valid_status(status) {
             tracing::error!(status, "a handler returned an invalid status; sending 500");
-            invalid_response_fallback()
-        };
-        let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
+            response = invalid_response_fallback();
+        }
+        let Response { status, shared, fields, body, closes, upgrade } = response;
         // Reset before anything can fail, because the value still describes the previous response.
         self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
@@ -243,14 +202,13 @@ impl<W: Sender> Output<W> {
             head.block(&shared);
         }
         head.block(&fields);
-        if closes || response_closes {
+        if closes {
             head.close();
         }
         if let Some(upgrade) = &upgrade {
             head.upgrade(&upgrade.protocol).map_err(io::Error::other)?;
         }
-        let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
-        let mut encoder = head.finish(length);
+        let mut encoder = head.finish(body.length().map_or(BodyLength::Unknown, BodyLength::Known));
         let outcome = match encoder.framing() {
             ResponseFraming::Tunnel => Outcome::Tunnel(upgrade),
             _ if encoder.keeps_alive() => Outcome::KeepAlive,
@@ -295,7 +253,8 @@ impl<W: Sender> Output<W> {
                 }
             }
             BodyKind::Stream { chunks, end } => {
-                self.timer.deadlines.set_body_ends_at_close(encoder.framing() == ResponseFraming::UntilClose);
+                let ends_at_close = encoder.framing() == ResponseFraming::UntilClose;
+                self.timer.deadlines.body_ends_at_close.set(ends_at_close);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
                     return make_trailers(*trailers).map_err(handler_error);
@@ -401,7 +360,7 @@ fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
 }
 
-/// Awaits a send operation. The send timeout applies while it is pending.
+/// The send timeout applies while the operation is pending.
 #[inline]
 async fn with_send_timer<T>(
     timer: &ConnectionTimer,

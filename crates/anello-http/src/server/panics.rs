@@ -14,12 +14,10 @@ use crate::message::{ChunkStream, MakeTrailers, Response};
 
 /// Awaits a handler. Returns a 500 response if it panics.
 #[inline]
-pub(crate) async fn catch_handler_panic(
-    mut handler_future: Pin<&mut impl Future<Output = Response>>,
-) -> Response {
+pub(crate) async fn catch_handler_panic(mut handler: Pin<&mut impl Future<Output = Response>>) -> Response {
     let completion = poll_fn(|context| {
         // As after a panic in a task, the handler's own state may be inconsistent.
-        match catch_unwind(AssertUnwindSafe(|| handler_future.as_mut().poll(context))) {
+        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
             Ok(poll_result) => poll_result.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
@@ -27,7 +25,7 @@ pub(crate) async fn catch_handler_panic(
     completion.await.unwrap_or_else(|panic| panic_response(&*panic))
 }
 
-/// Polls for the next chunk of a body. A panic is returned as an error, and the body must not be polled again.
+/// Polls for the next chunk of a body. A panic is returned as an error, after which the body must not be polled again.
 pub(crate) fn next_chunk(
     chunks: &mut ChunkStream,
     context: &mut Context<'_>,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
-use super::time_text::TimeText;
+use crate::h1::HttpDate;
 
 /// Upper bound for the length of a line without its four peer-controlled fields: JSON names and punctuation (157
 /// bytes), time (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
@@ -134,7 +134,7 @@ impl FormattedPeer {
     }
 }
 
-/// Names of the formats, in the order of the variants.
+/// In the order of the variants.
 const FORMAT_NAMES: [(&str, LogFormat); 3] =
     [("common", LogFormat::Common), ("combined", LogFormat::Combined), ("json", LogFormat::Json)];
 
@@ -155,7 +155,6 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Formats the lines of one worker.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     format: LogFormat,
@@ -186,7 +185,6 @@ impl LineWriter {
         FIXED_BYTES + request + optional(entry.referer) + optional(entry.user_agent)
     }
 
-    /// Appends an entry to a buffer, as one line.
     pub(super) fn push(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         let start = line.len();
         match self.format {
@@ -280,34 +278,58 @@ fn push_number(number: impl itoa::Integer, line: &mut Vec<u8>) {
     line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Timestamps in UTC. The date and time up to the second are formatted once per second, milliseconds for each line.
+#[derive(Clone, Debug)]
+struct TimeText {
+    /// The most recently formatted second since the Unix epoch.
+    second: Option<u64>,
+    /// RFC 3339: `2026-11-22T16:27:35.042Z`.
+    rfc3339: [u8; 24],
+    /// Common log format: `22/Nov/2026:16:27:35 +0000`.
+    common: [u8; 26],
+}
 
-    #[test]
-    fn line_length_is_bounded_for_any_input() {
-        let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
-        let hostile = [1u8; 10_000];
-        for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
-            // Sizes that are multiples of the escape length let escapes fill a field completely.
-            for max_field_bytes in [0, 1, 6, 600, 4096, 100_000] {
-                let long = std::str::from_utf8(&hostile).unwrap();
-                let entry = LogEntry {
-                    unix_time_ns: u64::MAX,
-                    duration_us: u64::MAX,
-                    peer: &peer,
-                    request: Some(RequestLine { method: long, target: &hostile, version: "HTTP/1.1" }),
-                    status: u16::MAX,
-                    body_bytes: u64::MAX,
-                    referer: Some(&hostile),
-                    user_agent: Some(&hostile),
-                };
-                let mut writer = LineWriter::new(format, max_field_bytes, usize::MAX);
-                let mut line = Vec::new();
-                writer.push(&entry, &mut line);
-                assert!(line.len() <= LineWriter::max_line_bytes(max_field_bytes), "{} bytes", line.len());
-                assert!(line.len() <= writer.max_entry_bytes(&entry));
-            }
+impl TimeText {
+    fn new() -> Self {
+        Self { second: None, rfc3339: *b"0000-00-00T00:00:00.000Z", common: *b"00/Jan/0000:00:00:00 +0000" }
+    }
+
+    fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
+        let digits = [milliseconds / 100, milliseconds / 10 % 10, milliseconds % 10];
+        self.rfc3339[20..23].copy_from_slice(&digits.map(|digit| b'0' + digit as u8));
+        &self.rfc3339
+    }
+
+    fn common(&mut self, unix_time_ns: u64) -> &[u8; 26] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        &self.common
+    }
+
+    fn set_second(&mut self, second: u64) {
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.format(second);
         }
+    }
+
+    /// Formats the second in both formats, using the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
+    #[cold]
+    fn format(&mut self, second: u64) {
+        // A 64-bit nanosecond count reaches only to the year 2554, within the range of HTTP dates.
+        let date = HttpDate::from_unix(second);
+        let text = date.as_bytes();
+        let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+        self.rfc3339[..4].copy_from_slice(year);
+        const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+        let month_number = MONTHS.chunks(3).position(|name| name == month).unwrap_or_default() as u8 + 1;
+        self.rfc3339[5..7].copy_from_slice(&[month_number / 10, month_number % 10].map(|digit| b'0' + digit));
+        self.rfc3339[8..10].copy_from_slice(day);
+        self.rfc3339[11..19].copy_from_slice(time);
+        self.common[..2].copy_from_slice(day);
+        self.common[3..6].copy_from_slice(month);
+        self.common[7..11].copy_from_slice(year);
+        self.common[12..20].copy_from_slice(time);
     }
 }

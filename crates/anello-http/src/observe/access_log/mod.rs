@@ -14,16 +14,15 @@
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
 //!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only if the
 //!   log is closed while the error persists.
-//! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). Formatting takes
-//!   about 650 instructions in the common format, 1000 in the combined format and 1100 as JSON, with the fields of a
-//!   typical browser.
+//! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). With the fields of a
+//!   typical browser, formatting takes about 650 instructions in the common format, 1000 in the combined format and
+//!   1100 as JSON.
 
 mod escape;
 mod line;
 mod options;
 mod output;
 mod shared;
-mod time_text;
 mod worker_log;
 mod writer;
 
@@ -62,9 +61,8 @@ pub struct AccessLogHandle {
 }
 
 impl AccessLog {
-    /// Opens the target (`open(2)`) and starts the writer thread.
-    ///
-    /// The writer thread inherits the CPU affinity of the caller, so start the log before pinning threads to cores.
+    /// Opens the target (`open(2)`) and starts the writer thread, which inherits the CPU affinity of the caller: start
+    /// the log before pinning threads to cores.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error from the system call if
@@ -77,7 +75,7 @@ impl AccessLog {
     }
 
     fn start_on(output: Output, options: AccessLogOptions) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(options));
+        let shared = Arc::new(Shared { options, ..Shared::default() });
         let (messages, received) = channel();
         let writer = Writer::new(output, Arc::clone(&shared), received);
         let (exit_guard, writer_exited) = channel::<()>();
@@ -94,7 +92,7 @@ impl AccessLog {
         self.handle.clone()
     }
 
-    /// Creates the log of one worker. See [`AccessLogHandle::worker`].
+    /// Creates the log of one worker, like [`AccessLogHandle::worker`].
     pub fn worker(&self, index: usize) -> WorkerLog {
         self.handle.worker(index)
     }
@@ -143,22 +141,18 @@ impl Drop for AccessLog {
 }
 
 impl AccessLogHandle {
-    /// Creates the log of one worker. JSON lines contain the index of the worker.
-    ///
-    /// Each worker needs its own log, with its own buffers. Once the access log is closed, all lines are dropped and
-    /// counted.
+    /// Creates the log of one worker. JSON lines contain its index. Each worker needs its own log, with its own buffers.
+    /// Once the access log is closed, all lines are dropped and counted.
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
 
-    /// Requests that the file be reopened by its name, for example after log rotation has renamed it.
-    ///
-    /// Returns immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines
-    /// still go to the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval).
-    /// If the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
-    /// output.
+    /// Requests that the file be reopened by its name, for example after log rotation has renamed it. Returns
+    /// immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines still go to
+    /// the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval). If the old
+    /// file ends in a partly written line, the new file receives the whole line. Has no effect on standard output.
     pub fn reopen(&self) {
-        self.shared.request_reopen();
+        self.shared.reopen_requests.fetch_add(1, Ordering::Release);
         self.wake_writer();
     }
 
@@ -171,7 +165,14 @@ impl AccessLogHandle {
 
     /// Returns the counts since the log was started.
     pub fn stats(&self) -> LogStats {
-        self.shared.stats()
+        let shared = &self.shared;
+        LogStats {
+            written_lines: shared.written_lines.get(),
+            written_bytes: shared.written_bytes.get(),
+            dropped_lines: shared.all_dropped_lines(),
+            errors: shared.errors.get(),
+            reopens: shared.reopens.get(),
+        }
     }
 }
 

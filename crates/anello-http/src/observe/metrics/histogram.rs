@@ -13,25 +13,16 @@
 
 use crate::observe::counter::Counter;
 
-/// Exponent of the lowest bound (2^10 ns).
 const LOWEST_EXPONENT: u32 = 10;
 
-/// Number of buckets with a finite bound. The unbounded bucket follows them.
+/// Number of buckets with a finite bound. An unbounded bucket follows them.
 pub(super) const BOUNDS: usize = 25;
 
-/// Histogram of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
-    buckets: [Counter; BOUNDS + 1],
-    sum_ns: Counter,
-}
-
-/// Sum of the histograms of all workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HistogramSum {
     /// Count of each bucket, not cumulative.
-    pub(super) buckets: [u64; BOUNDS + 1],
-    pub(super) sum_ns: u64,
+    pub(super) buckets: [Counter; BOUNDS + 1],
+    pub(super) sum_ns: Counter,
 }
 
 impl Histogram {
@@ -39,16 +30,8 @@ impl Histogram {
         self.buckets[bucket(value_ns)].add(1);
         self.sum_ns.add(value_ns);
     }
-
-    pub(super) fn add_to(&self, sum: &mut HistogramSum) {
-        for (total, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
-            *total += bucket.get();
-        }
-        sum.sum_ns = sum.sum_ns.wrapping_add(self.sum_ns.get());
-    }
 }
 
-/// Returns the inclusive upper bound of a bounded bucket, in nanoseconds.
 pub(super) fn bound_ns(bucket: usize) -> u64 {
     1 << (LOWEST_EXPONENT as usize + bucket)
 }

@@ -5,9 +5,9 @@ use anello::DriverMetrics;
 /// A named value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Metric name without prefix or suffix: rendered as `anello_driver_NAME`, with the suffix `_total` for a counter.
-    /// Consists of ASCII letters, digits and underscores and does not start with a digit; a scrape omits samples with
-    /// an invalid name. A name must have the same meaning on all workers.
+    /// Metric name, rendered as `anello_driver_NAME`, with the suffix `_total` for a counter. Consists of ASCII letters,
+    /// digits and underscores and does not start with a digit; a scrape omits samples with an invalid name. A name must
+    /// have the same meaning on all workers.
     pub name: &'static str,
     /// Description for the `# HELP` line, as one sentence.
     pub help: &'static str,

@@ -16,8 +16,6 @@ use crate::observe::counter::Counter;
 /// Maximum number of samples that a worker can publish. Further samples are ignored.
 pub const MAX_SAMPLES: usize = 64;
 
-/// Counters of one worker.
-///
 /// Aligned to two cache lines, because processors prefetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -30,17 +28,15 @@ pub(super) struct Block {
     pub(super) cache_misses: Counter,
     pub(super) cache_bytes: Counter,
     pub(super) accepted: Counter,
-    pub(super) closed: [Counter; CloseReason::LABELS.len()],
-    pub(super) rejected: [Counter; RejectReason::LABELS.len()],
-    pub(super) parse_errors: [Counter; ParseErrorKind::LABELS.len()],
+    pub(super) closed: [Counter; CloseReason::COUNT],
+    pub(super) rejected: [Counter; RejectReason::COUNT],
+    pub(super) parse_errors: [Counter; ParseErrorKind::COUNT],
     samples: Mutex<Vec<Sample>>,
-    /// Whether a `WorkerMetrics` for this block exists.
     is_claimed: AtomicBool,
 }
 
-/// Handle with which one worker updates its counters.
-///
-/// Each call takes a few instructions. No method blocks, and only [`publish`](Self::publish) allocates or uses a lock.
+/// Handle with which one worker updates its counters. Each call takes a few instructions. No method blocks, and only
+/// [`publish`](Self::publish) allocates or uses a lock.
 #[derive(Debug)]
 pub struct WorkerMetrics {
     block: Arc<Block>,
@@ -49,30 +45,26 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Returns the handle of a block, or `None` if the block already has one.
+    /// Returns `None` if the block already has a handle.
     pub(super) fn claim(block: &Arc<Block>) -> Option<Self> {
         // Acquire pairs with the release in `drop`: a new handle sees the counts of its predecessor.
         let was_claimed = block.is_claimed.swap(true, Ordering::AcqRel);
         (!was_claimed).then(|| Self { block: Arc::clone(block), not_sync: PhantomData })
     }
 
-    /// Records a completed or aborted request with its method, response status and duration.
-    ///
-    /// [`Server`](crate::Server) measures the duration from the end of the request head until the response has been
-    /// queued for sending.
+    /// Records a completed or aborted request. [`Server`](crate::Server) measures the duration from the end of the
+    /// request head until the response has been queued for sending.
     pub fn record_request(&self, method: Method, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
-    /// Records a request without a duration, such as one that could not be parsed. The request is not part of the
-    /// duration histogram.
+    /// Records a request that is not part of the duration histogram, such as one that could not be parsed.
     pub fn record_untimed_request(&self, method: Method, status: u16) {
         self.block.requests[method_index(method)][status_class(status)].add(1);
     }
 
-    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, plaintext bytes are
-    /// counted.
+    /// Adds bytes received from a peer: request heads, bodies and any other data (plaintext, with TLS).
     pub fn add_received_bytes(&self, bytes: u64) {
         self.block.received_bytes.add(bytes);
     }
@@ -119,11 +111,11 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples).
+    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples), which replace the
+    /// previous ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call
+    /// this periodically, for example once per second.
     ///
-    /// Replaces the previously published samples. A scrape reports the last published samples, so call this
-    /// periodically, for example once per second. Never blocks: returns `false` without publishing if a scrape is
-    /// reading the samples. Allocates on the first call. Samples beyond [`MAX_SAMPLES`] are ignored.
+    /// Never blocks: returns `false` without publishing if a scrape is reading the samples. Allocates on the first call.
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -143,7 +135,6 @@ impl Drop for WorkerMetrics {
 }
 
 impl Block {
-    /// Returns the most recently published samples.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
