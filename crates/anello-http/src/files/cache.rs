@@ -131,10 +131,7 @@ impl Entry {
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
-        self.variants().filter_map(|variant| match &variant.contents {
-            Contents::File(file) => Some(file),
-            Contents::Encoded(_) | Contents::Memory(_) => None,
-        })
+        self.variants().filter_map(Variant::file)
     }
 
     fn open_files(&self) -> usize {
@@ -159,10 +156,11 @@ impl Variant {
     /// Returns `true` if the contents still match the response fields. Calls `fstat(2)` on an open file: a write
     /// changes its timestamps, and replacing or removing the file changes `st_ctime` because the file loses a link.
     pub fn is_unchanged(&self) -> bool {
-        match &self.contents {
-            Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),
-            Contents::Encoded(_) | Contents::Memory(_) => true,
-        }
+        self.file().is_none_or(|file| fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp))
+    }
+
+    fn file(&self) -> Option<&File> {
+        if let Contents::File(file) = &self.contents { Some(file) } else { None }
     }
 }
 
@@ -175,7 +173,7 @@ pub(super) struct Cache {
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
     /// Keys, in the order in which [`evict`](Self::evict) visits them.
     order: RefCell<VecDeque<Box<[u8]>>>,
-    bytes: Cell<usize>,
+    pub bytes: Cell<usize>,
     open_files: Cell<usize>,
     max_open_files: usize,
     /// Whether [`sweep`] is running.
@@ -210,10 +208,6 @@ impl Cache {
         self.metrics.get_or_init(|| metrics);
     }
 
-    pub fn bytes(&self) -> usize {
-        self.bytes.get()
-    }
-
     /// Looks up a path by request target. If the entry is fresh by age, `is_unchanged` decides whether it is returned
     /// as fresh.
     #[inline]
@@ -221,12 +215,11 @@ impl Cache {
         let entries = self.entries.borrow();
         let Some(entry) = entries.get(target) else { return Lookup::Miss };
         entry.is_used.set(true);
-        if now().saturating_sub(entry.checked_at.get()) < self.interval && is_unchanged(entry) {
-            self.count(WorkerMetrics::cache_hit);
-            Lookup::Fresh(Rc::clone(entry))
-        } else {
-            Lookup::Stale(Rc::clone(entry))
+        if now().saturating_sub(entry.checked_at.get()) >= self.interval || !is_unchanged(entry) {
+            return Lookup::Stale(Rc::clone(entry));
         }
+        self.count(WorkerMetrics::cache_hit);
+        Lookup::Fresh(Rc::clone(entry))
     }
 
     pub fn get(&self, path: &str, is_directory: bool, is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
@@ -300,7 +293,7 @@ impl Cache {
     }
 
     fn publish_bytes(&self) {
-        self.count(|metrics| metrics.set_cache_bytes(self.bytes() as u64));
+        self.count(|metrics| metrics.set_cache_bytes(self.bytes.get() as u64));
     }
 
     #[inline]
@@ -443,7 +436,7 @@ mod tests {
             let path = format!("{number}");
             cache.insert(&path, false, &entry(&path, 3000));
             assert!(is_cached(&cache, "popular"), "{number}");
-            assert!(cache.bytes() <= 10 * 4096, "{}", cache.bytes());
+            assert!(cache.bytes.get() <= 10 * 4096, "{}", cache.bytes.get());
         }
         assert!(!is_cached(&cache, "0"));
         cache.insert("too large", false, &entry("too large", 1 << 20));
@@ -460,7 +453,7 @@ mod tests {
         cache.remove("a", false, now());
         assert!(!is_cached(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
         cache.remove("a", true, now());
-        assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+        assert_eq!((cache.bytes.get(), cache.open_files.get()), (0, 0));
     }
 
     #[test]
@@ -489,9 +482,9 @@ mod tests {
         let is_new =
             || matches!(cache.get("a", false, |_| true), Lookup::Fresh(entry) if Rc::ptr_eq(&entry, &new));
         cache.insert("a", false, &new);
-        let bytes = cache.bytes();
+        let bytes = cache.bytes.get();
         cache.insert("a", false, &old);
-        assert!(is_new() && cache.bytes() == bytes);
+        assert!(is_new() && cache.bytes.get() == bytes);
         // A lookup that found no file, and started before the current entry was checked.
         cache.remove("a", false, earlier);
         assert!(is_new());
@@ -531,7 +524,7 @@ mod tests {
             cache.insert("too large", false, &entry("too large", 1 << 20));
             let after = cache_counts(&metrics);
             assert_eq!([after[0] - previous[0], after[1] - previous[1]], [hits, 2], "{interval:?}");
-            assert_eq!(after[2], cache.bytes() as u64);
+            assert_eq!(after[2], cache.bytes.get() as u64);
             cache.remove("a", false, now());
             assert_eq!(cache_counts(&metrics)[2], 0);
         }

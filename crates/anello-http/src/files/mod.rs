@@ -31,7 +31,6 @@ pub mod negotiate;
 pub mod options;
 pub mod path;
 pub mod range;
-mod read;
 mod response;
 mod service;
 pub mod stamp;

@@ -9,15 +9,14 @@ use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
-use super::document_root::{DocumentRoot, Opened};
+use super::document_root::{DocumentRoot, Opened, read_whole};
 use super::fields::RequestFields;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
-use super::path::{TargetPath, may_be_spa_route, resolve};
-use super::read::read_whole;
+use super::path::{Dotfiles, TargetPath, encoded_path, may_be_spa_route, resolve};
 use super::response::{
     error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
     log_file_error, range_response, text_response, with_vary,
@@ -119,21 +118,19 @@ impl Files {
 
     /// Returns the approximate memory use of the file cache in bytes.
     pub fn cache_bytes(&self) -> usize {
-        self.cache.bytes()
+        self.cache.bytes.get()
     }
 
     /// Returns an error for each file named in the options ([`not_found_file`](FileOptions::not_found_file),
     /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be opened. A server can start without these
     /// files; it then sends a line of text instead.
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
-        let option_files = [
-            ("not-found-file", &self.options.not_found_file),
-            ("spa-fallback", &self.options.spa_fallback_file),
-        ];
+        let FileOptions { not_found_file, spa_fallback_file, .. } = &self.options;
         let mut invalid = Vec::new();
-        for (option, path) in option_files {
-            let Some(path) = path else { continue };
-            if let Err(reason) = check_opened(self.root.find(path).await) {
+        for (option, path) in [("not-found-file", not_found_file), ("spa-fallback", spa_fallback_file)] {
+            if let Some(path) = path
+                && let Err(reason) = check_opened(self.root.find(path).await)
+            {
                 invalid.push(InvalidOption::new(option, path, reason));
             }
         }
@@ -169,20 +166,17 @@ impl Files {
     }
 
     async fn get_by_path(&self, head: &Head) -> Response {
-        let path = match resolve(head.target(), self.options.dotfiles) {
-            Ok(path) => path,
-            Err(error) if error.status() == 404 => {
-                let is_spa_route = may_be_spa_route(head.target(), self.options.dotfiles);
-                return self.spa_fallback_or_missing(is_spa_route, head).await;
-            }
+        let is_spa_route = match resolve(head.target(), self.options.dotfiles) {
+            Ok(path) => match self.look_up(&path, head).await {
+                Ok(FileLookup::Entry(entry)) => return self.respond(&entry, head),
+                Ok(FileLookup::Response(response)) => return response,
+                Ok(FileLookup::Missing) => path.has_no_extension(),
+                Err(error) => return error_response(&error),
+            },
+            Err(error) if error.status() == 404 => may_be_spa_route(head.target(), self.options.dotfiles),
             Err(error) => return text_response(error.status(), &error.to_string()),
         };
-        match self.look_up(&path, head).await {
-            Ok(FileLookup::Entry(entry)) => self.respond(&entry, head),
-            Ok(FileLookup::Response(response)) => response,
-            Ok(FileLookup::Missing) => self.spa_fallback_or_missing(path.has_no_extension(), head).await,
-            Err(error) => error_response(&error),
-        }
+        self.spa_fallback_or_missing(is_spa_route, head).await
     }
 
     fn options(&self, head: &Head) -> Response {
@@ -382,8 +376,8 @@ impl Files {
     ) -> io::Result<Variant> {
         let is_small =
             stamp.size_bytes <= self.options.max_cached_file_bytes as u64 && self.options.max_cache_bytes > 0;
-        let (contents, stamp) =
-            if is_small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
+        let (bytes, stamp) = if is_small { read_whole(&file, stamp).await? } else { (None, stamp) };
+        let contents = bytes.map_or(Contents::File(file), |bytes| Contents::Memory(bytes.into()));
         let checked_at = wall_clock();
         let validator = Validator::of(&stamp, coding, checked_at);
         let media_type = self.media_types.of(path);
@@ -468,10 +462,6 @@ impl Files {
         {
             return self.respond(&entry, head);
         }
-        self.missing(head).await
-    }
-
-    async fn missing(&self, head: &Head) -> Response {
         if let Some(path) = &self.options.not_found_file
             && let Some(entry) = self.configured_file(path, head).await
         {
@@ -482,15 +472,11 @@ impl Files {
     }
 
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
-        let target = format!("/{}", super::path::encoded_path(path));
-        let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
-        match self.look_up(&path, head).await {
-            Ok(FileLookup::Entry(entry)) => Some(entry),
-            Ok(_) => None,
-            Err(error) => {
-                log_file_error(&error);
-                None
-            }
+        let target = format!("/{}", encoded_path(path));
+        let path = resolve(&target, Dotfiles::Serve).ok()?;
+        match self.look_up(&path, head).await.inspect_err(log_file_error).ok()? {
+            FileLookup::Entry(entry) => Some(entry),
+            FileLookup::Response(_) | FileLookup::Missing => None,
         }
     }
 }

@@ -7,10 +7,10 @@
 //! ```
 
 use super::fields::{FieldBlock, Trailers};
-use super::limits::Limits;
 use super::rejection::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
+use super::types::Limits;
 
 /// Maximum number of digits in a chunk size, including leading zeros: 64 bits.
 const MAX_SIZE_DIGITS: u32 = 16;

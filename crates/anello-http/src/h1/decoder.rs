@@ -13,11 +13,10 @@
 use super::chunked::{ChunkedDecoder, ChunkedEvent, take};
 use super::fields::Trailers;
 use super::head::Head;
-use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::parse::parse;
 use super::rejection::Rejection;
 use super::scanner::Scanner;
-use super::types::{Method, RequestFraming};
+use super::types::{Limits, MAX_METHOD_BYTES, Method, RequestFraming};
 
 /// Maximum memory of a recycled head, so that one long head does not tie up memory for the lifetime of the connection.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;

@@ -10,11 +10,10 @@
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;
 use super::head::Parts;
-use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::rejection::Rejection;
 use super::syntax::{is_token_byte, is_value_byte, trim};
 use super::target;
-use super::types::{Method, Version};
+use super::types::{Limits, MAX_METHOD_BYTES, Method, Version};
 use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
 
 const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();

@@ -11,9 +11,9 @@
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
 //! a complete one.
 
-use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
+use super::types::{Limits, MAX_METHOD_BYTES};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
 
 /// Maximum number of empty lines before a request. Some clients send one after a body (RFC 9112, section 2.2).

@@ -9,8 +9,9 @@ use std::task::Poll;
 
 use super::input::Input;
 use super::observer::RequestRecord;
-use super::output::{Outcome, Output, invalid_response_fallback, is_handler_error, valid_status};
-use super::panics::catch_handler_panic;
+use super::output::{
+    Outcome, Output, catch_handler_panic, invalid_response_fallback, is_handler_error, valid_status,
+};
 use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};

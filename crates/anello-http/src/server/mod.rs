@@ -19,7 +19,6 @@ mod input;
 mod observer;
 mod options;
 mod output;
-mod panics;
 mod serve;
 mod timer;
 mod tls;

@@ -1,24 +1,25 @@
 //! The output of a connection: heads and small bodies are collected in a buffer, larger bodies are sent without
 //! copying.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use anello::fs::File;
 use bytes::Bytes;
 
-use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
 use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
-    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
 };
 use crate::transport::Sender;
 
@@ -381,4 +382,48 @@ async fn with_send_timer<T>(
         timer.deadlines.note_send_progress();
     }
     result
+}
+
+// A panic in a handler or a response body closes the connection and affects no other client.
+
+/// Awaits a handler. Returns a 500 response if it panics.
+#[inline]
+pub(crate) async fn catch_handler_panic(mut handler: Pin<&mut impl Future<Output = Response>>) -> Response {
+    let completion = poll_fn(|context| {
+        // As after a panic in a task, the handler's own state may be inconsistent.
+        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
+            Ok(poll_result) => poll_result.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    });
+    completion.await.unwrap_or_else(|panic| panic_response(&*panic))
+}
+
+/// Polls for the next chunk of a body. A panic is returned as an error, after which the body must not be polled again.
+fn next_chunk(chunks: &mut ChunkStream, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    let poll_result = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
+    poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
+}
+
+fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
+    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
+}
+
+#[cold]
+fn body_panic_error(panic: &(dyn Any + Send)) -> io::Error {
+    let message = panic_message(panic);
+    tracing::error!(message, "a response body panicked; aborting the response");
+    io::Error::other(format!("response body panicked: {message}"))
+}
+
+#[cold]
+fn panic_response(panic: &(dyn Any + Send)) -> Response {
+    let message = panic_message(panic);
+    tracing::error!(message, "a handler panicked; sending 500");
+    Response::text("500 Internal Server Error: handler panicked\n").with_status(500).with_connection_close()
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

@@ -16,19 +16,16 @@
 //! Requests rejected with a parse error are included in `requests_total` and have no duration. `sent_bytes_total`
 //! counts response bodies only; `received_bytes_total` counts request heads and bodies.
 
-mod histogram;
 mod kinds;
 mod process;
 mod render;
-mod sample;
 mod worker;
 
 use std::sync::Arc;
 use std::thread;
 
 pub use kinds::{CloseReason, ParseErrorKind, RejectReason};
-pub use sample::{Sample, SampleKind, driver_samples};
-pub use worker::{MAX_SAMPLES, WorkerMetrics};
+pub use worker::{MAX_SAMPLES, Sample, SampleKind, WorkerMetrics, driver_samples};
 
 use super::access_log::LogStats;
 use process::Process;

@@ -7,11 +7,9 @@ use std::sync::Arc;
 
 use Value::{Integer, Nanoseconds};
 
-use super::histogram::{BOUNDS, bound_ns};
 use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use super::process::ProcessSnapshot;
-use super::sample::{Sample, SampleKind};
-use super::worker::Block;
+use super::worker::{BOUNDS, Block, Sample, SampleKind, bound_ns};
 use crate::observe::access_log::LogStats;
 use crate::observe::counter::Counter;
 

@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use super::histogram::Histogram;
+use anello::DriverMetrics;
+
 use super::kinds::{
     CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES, method_index, status_class,
 };
-use super::sample::Sample;
 use crate::h1::Method;
 use crate::observe::counter::Counter;
 
@@ -138,6 +138,112 @@ impl Block {
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+const LOWEST_EXPONENT: u32 = 10;
+
+/// Number of buckets with a finite bound. An unbounded bucket follows them.
+pub(super) const BOUNDS: usize = 25;
+
+/// Latency histogram whose bucket bounds are powers of two, so that the bucket index is computed from the leading
+/// zeros.
+///
+/// ```text
+///   bucket     0         1         2       …    24        25
+///   up to   1024 ns   2048 ns   4096 ns    …  17.2 s   infinity
+///             2^10      2^11      2^12          2^34
+/// ```
+///
+/// Upper bounds are inclusive, as in Prometheus. Adjacent bounds differ by a factor of two, so a quantile estimated
+/// from the buckets is accurate within that factor. This is sufficient for monitoring; use a load generator for exact
+/// latencies.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    /// Count of each bucket, not cumulative.
+    pub(super) buckets: [Counter; BOUNDS + 1],
+    pub(super) sum_ns: Counter,
+}
+
+impl Histogram {
+    pub(super) fn record(&self, value_ns: u64) {
+        self.buckets[bucket(value_ns)].add(1);
+        self.sum_ns.add(value_ns);
+    }
+}
+
+pub(super) fn bound_ns(bucket: usize) -> u64 {
+    1 << (LOWEST_EXPONENT as usize + bucket)
+}
+
+fn bucket(value_ns: u64) -> usize {
+    // Subtracting one makes the bound inclusive: a power of two falls into the bucket that it bounds.
+    let bits = u64::BITS - value_ns.saturating_sub(1).leading_zeros();
+    (bits.saturating_sub(LOWEST_EXPONENT) as usize).min(BOUNDS)
+}
+
+/// A named value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Metric name, rendered as `anello_driver_NAME`, with the suffix `_total` for a counter. Consists of ASCII letters,
+    /// digits and underscores and does not start with a digit; a scrape omits samples with an invalid name. A name must
+    /// have the same meaning on all workers.
+    pub name: &'static str,
+    /// Description for the `# HELP` line, as one sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: SampleKind,
+    /// Current value.
+    pub value: u64,
+}
+
+/// Type of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleKind {
+    /// A count since startup, which never decreases.
+    Counter,
+    /// A current value, which can increase and decrease.
+    Gauge,
+}
+
+impl Sample {
+    /// Creates a counter sample.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, kind: SampleKind::Counter, value }
+    }
+
+    /// Creates a gauge sample.
+    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, kind: SampleKind::Gauge, value }
+    }
+}
+
+/// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
+pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
+    let counters = [
+        ("accepted", "Connections accepted.", metrics.accepted),
+        ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
+        ("receives", "Receive operations that returned data.", metrics.receives),
+        ("sends", "Sends completed in one operation.", metrics.sends),
+        ("short_sends", "Sends that were not accepted in full at first.", metrics.short_sends),
+        ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
+        ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
+        (
+            "buffer_exhaustions",
+            "Receive operations for which no receive buffer was free.",
+            metrics.buffer_exhaustions,
+        ),
+        (
+            "late_completions",
+            "Completions of operations that had already been released.",
+            metrics.late_completions,
+        ),
+        ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
+        ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
+        ("sockets", "Sockets owned by the driver.", metrics.sockets),
+    ];
+    let mut samples = counters.map(|(name, help, value)| Sample::counter(name, help, value));
+    samples[counters.len() - 1].kind = SampleKind::Gauge;
+    samples
 }
 
 #[cfg(test)]
