@@ -40,19 +40,15 @@ const MAX_ENTRIES: usize = 4096;
 /// Maximum number of open files in a cache; lower if the process has a low descriptor limit. Only files that are too
 /// large to cache in memory are kept open.
 const MAX_OPEN_FILES: usize = 512;
-
 /// Approximate number of descriptors that the process needs, not counting connections, files or workers.
 const PROCESS_DESCRIPTORS: u64 = 24;
-
 /// Approximate number of descriptors that each worker needs, not counting connections or files.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
-
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time without revalidation after which an entry with open files is evicted. Twice the revalidation interval applies
 /// if it is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
 
@@ -145,10 +141,6 @@ impl Entry {
 
     pub fn is_unchanged(&self) -> bool {
         self.variants().all(Variant::is_unchanged)
-    }
-
-    fn keeps_files_open(&self, now: Duration, idle_timeout: Duration) -> bool {
-        now.saturating_sub(self.checked_at.get()) < idle_timeout && self.is_unchanged()
     }
 }
 
@@ -346,7 +338,8 @@ async fn sweep(cache: Weak<Cache>) {
         sleep(SWEEP_INTERVAL).await;
         let Some(cache) = cache.upgrade() else { return };
         let (now, idle_timeout) = (now(), IDLE_TIMEOUT.max(cache.interval.saturating_mul(2)));
-        close(cache.remove_where(|entry| entry.has_open_files && !entry.keeps_files_open(now, idle_timeout)));
+        let is_idle = |entry: &Entry| now.saturating_sub(entry.checked_at.get()) >= idle_timeout;
+        close(cache.remove_where(|entry| entry.has_open_files && (is_idle(entry) || !entry.is_unchanged())));
         if cache.open_files.get() == 0 {
             cache.is_sweeping.set(false);
             return;

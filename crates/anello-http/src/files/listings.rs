@@ -27,7 +27,6 @@ use super::path::Dotfiles;
 use super::validator::EntityTag;
 
 const MAX_CACHED_LISTINGS: usize = 32;
-
 /// Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
@@ -99,7 +98,9 @@ impl Listings {
                 }
                 previous = result.ok();
             }
-            let pending = self.pending_jobs();
+            let pending = self.listings.borrow();
+            let pending = pending.iter().filter(|listing| !listing.is_complete());
+            let pending: Vec<_> = pending.map(|listing| listing.job.clone().map(drop)).collect();
             if pending.len() < MAX_CONCURRENT_LISTINGS {
                 self.start(root, path, format, previous)?;
             } else {
@@ -113,12 +114,6 @@ impl Listings {
     fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
         let listings = self.listings.borrow();
         listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
-    }
-
-    fn pending_jobs(&self) -> Vec<impl Future<Output = ()> + Unpin> {
-        let listings = self.listings.borrow();
-        let pending = listings.iter().filter(|listing| !listing.is_complete());
-        pending.map(|listing| listing.job.clone().map(drop)).collect()
     }
 
     /// Starts a job, whose listing replaces the cached one.

@@ -100,7 +100,6 @@ impl Default for FileOptions {
 }
 
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
-
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {

@@ -14,16 +14,12 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 
 /// Maximum length of a name in a path, in bytes: `NAME_MAX` of Linux.
 pub const MAX_NAME_BYTES: usize = 255;
-
 /// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the terminating NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
-
 /// Reserved for well-known URIs (RFC 8615). It is served even though its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
-
 /// All characters except the unreserved ones of RFC 3986 are percent-encoded in the link for a name.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
 /// Slashes are not percent-encoded in a path.
 const PATH: &AsciiSet = &NAME.remove(b'/');
 

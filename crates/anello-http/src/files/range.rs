@@ -12,7 +12,6 @@ use crate::h1::trim;
 
 /// Maximum number of ranges in a request. If there are more, the whole file is sent.
 pub const MAX_RANGES: usize = 32;
-
 /// Maximum gap between two ranges that are coalesced, in bytes: about the size of a part header.
 pub const COALESCE_GAP_BYTES: u64 = 128;
 

@@ -25,10 +25,6 @@ impl Timestamp {
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
     }
-
-    fn plus_seconds(self, seconds: i64) -> Self {
-        Self { seconds: self.seconds.saturating_add(seconds), ..self }
-    }
 }
 
 /// Metadata that identifies the contents of a file (`fstat(2)` on the open file). Caches compare stamps to detect
@@ -56,7 +52,8 @@ impl FileStamp {
     ///
     /// Returns `false` for change times in the future.
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {
-        self.changed.plus_seconds(SETTLE_SECONDS) <= checked_at
+        let settled_at = self.changed.seconds.saturating_add(SETTLE_SECONDS);
+        Timestamp { seconds: settled_at, ..self.changed } <= checked_at
     }
 
     /// Returns `true` if the modification time is a constant that tools set to make their output reproducible: the

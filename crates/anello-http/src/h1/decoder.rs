@@ -218,7 +218,7 @@ impl Decoder {
             let mut head = self.spare.take().unwrap_or_default();
             match parse(input, &self.limits, &mut head.0) {
                 Ok(Some(bytes)) => {
-                    self.scanner.reset_empty_lines();
+                    self.scanner.empty_lines = 0;
                     *input = &input[bytes..];
                     return Ok(Some(self.begin(head)));
                 }

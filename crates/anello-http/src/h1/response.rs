@@ -13,7 +13,6 @@ use super::types::{Method, RequestContext, Version};
 
 /// The interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
 const TYPICAL_HEAD_BYTES: usize = 256;
 
 /// What is known about the length of a response body when the head is sent.

@@ -18,7 +18,6 @@ use super::words::{below, equal, first_hit, not_letter_or_dash};
 
 /// Maximum number of empty lines before a request. Some clients send one after a body (RFC 9112, section 2.2).
 const MAX_EMPTY_LINES: u32 = 4;
-
 const BARE_CR: &str = "carriage return without a line feed";
 const BARE_LF: &str = "line feed without a carriage return (lines must end in CR LF)";
 
@@ -30,7 +29,7 @@ pub(super) struct Scanner {
     part_bytes: usize,
     major: u8,
     fields: FieldScanner,
-    empty_lines: u32,
+    pub empty_lines: u32,
     /// `true` if the carriage return of an empty line has been received.
     in_empty_line: bool,
 }
@@ -71,12 +70,6 @@ impl Scanner {
             *input = rest;
         }
         Ok(())
-    }
-
-    /// Called after a head that was parsed without scanning.
-    #[inline]
-    pub fn reset_empty_lines(&mut self) {
-        self.empty_lines = 0;
     }
 
     /// Returns the empty lines consumed since the last request.

@@ -115,10 +115,6 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.0, BodyKind::Stream { .. })
-    }
-
     /// Returns the length in bytes, or `None` if it is unknown.
     pub fn length(&self) -> Option<u64> {
         match &self.0 {

@@ -29,12 +29,10 @@ use crate::transport::{Receiver, Sender};
 
 /// Maximum time for a rejected client to read the response and close its side.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Interval between attempts to acquire a permit after an eviction.
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-
 /// Time after a failed eviction by other workers during which clients are rejected without waiting.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -15,7 +15,9 @@ use super::output::{
 use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
-use crate::message::{Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded};
+use crate::message::{
+    BodyKind, Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded,
+};
 use crate::observe::metrics::{CloseReason, ParseErrorKind};
 use crate::transport::{Receiver, Sender};
 
@@ -204,11 +206,13 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` to a client
     /// that is waiting for it, because it is not allowed after the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
-        let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
+        let may_be_read =
+            matches!(response.body().0, BodyKind::Stream { .. }) && Rc::weak_count(&self.input) > 0;
         if !may_be_read || !self.input.borrow().is_in_body {
             return false;
         }
-        if self.input.borrow_mut().take_continue_pending() {
+        let mut input = self.input.borrow_mut();
+        if std::mem::take(&mut input.continue_requested) | std::mem::take(&mut input.expects_continue) {
             self.output.buffer.extend_from_slice(CONTINUE);
         }
         true

@@ -27,7 +27,7 @@ pub(crate) struct Input<R: Receiver> {
     /// `true` if the body of the current request has not been received completely.
     pub is_in_body: bool,
     /// `true` while the client is waiting for `100 Continue` before sending the body.
-    expects_continue: bool,
+    pub expects_continue: bool,
     /// `true` if `100 Continue` must be sent.
     pub continue_requested: bool,
     trailers: Option<Trailers>,
@@ -168,12 +168,6 @@ impl<R: Receiver> Input<R> {
 
     pub fn has_buffered_input(&self) -> bool {
         self.chunk.as_ref().is_some_and(|chunk| self.decoded_bytes < chunk.len())
-    }
-
-    /// Returns `true` if the client is waiting for `100 Continue`, even if no task is reading the body yet, and resets
-    /// this state.
-    pub fn take_continue_pending(&mut self) -> bool {
-        std::mem::take(&mut self.continue_requested) | std::mem::take(&mut self.expects_continue)
     }
 
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or

@@ -19,7 +19,7 @@ use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
-    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
 };
 use crate::transport::Sender;
 
@@ -28,10 +28,8 @@ const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 /// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
 /// restarts with each chunk, so that a slow client can be distinguished from one that does not read.
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
-
 /// Maximum capacity of an empty buffer that a connection retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
-
 /// Maximum number of larger buffers that the connections of a thread share.
 const MAX_SPARE_BUFFERS: usize = 16;
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
@@ -258,7 +256,8 @@ impl<W: Sender> Output<W> {
                 self.timer.deadlines.body_ends_at_close.set(ends_at_close);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
-                    return make_trailers(*trailers).map_err(handler_error);
+                    let result = catch_unwind(AssertUnwindSafe(*trailers));
+                    return result.map_err(|panic| handler_error(body_panic_error(&*panic)));
                 }
             }
         }
@@ -403,10 +402,6 @@ pub(crate) async fn catch_handler_panic(mut handler: Pin<&mut impl Future<Output
 fn next_chunk(chunks: &mut ChunkStream, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
     let poll_result = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
     poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
-}
-
-fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
-    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
 }
 
 #[cold]

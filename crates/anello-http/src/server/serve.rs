@@ -22,7 +22,6 @@ use crate::observe::metrics::WorkerMetrics;
 
 /// Maximum time for aborted connections to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Interval at which a drain checks whether all connections have closed.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 

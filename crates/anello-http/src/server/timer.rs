@@ -118,7 +118,9 @@ impl ConnectionTimer {
     /// Cancels the connection if the client has reset it while a handler is pending, because no task polls the socket
     /// then. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
-        if self.cancellation.has_pending_handler()
+        let is_handler_pending =
+            self.cancellation.waker.borrow().is_some() && !self.cancellation.is_upgraded.get();
+        if is_handler_pending
             && let Err(error) = self.shutdown_handle.peer_addr()
             && error.kind() == io::ErrorKind::NotConnected
         {
@@ -238,12 +240,6 @@ impl Cancellation {
         }
     }
 
-    /// Returns `true` if the task is waiting for a handler or a response body that is not needed once the client has
-    /// disconnected.
-    pub fn has_pending_handler(&self) -> bool {
-        !self.is_upgraded.get() && self.waker.borrow().is_some()
-    }
-
     /// Wakes the waiting task so that it checks for other work.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
@@ -262,16 +258,13 @@ impl Cancellation {
                 return Poll::Ready(Err(cancelled_error(reason)));
             }
             // Registered before the poll, because the handler itself can shut down the server.
-            self.register_waker(context.waker());
+            let waker = context.waker();
+            if !self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+                drop(self.waker.replace(Some(waker.clone())));
+            }
             future.as_mut().poll(context).map(Ok)
         });
         result.await
-    }
-
-    fn register_waker(&self, waker: &Waker) {
-        if !self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker)) {
-            drop(self.waker.replace(Some(waker.clone())));
-        }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::h1::words::{HIGH, any, each};
 
 /// Maximum number of output bytes per input byte, as in `\u0000`.
 pub(super) const MAX_ESCAPE_BYTES: usize = 6;
-
 /// Suffix of a truncated field. Not counted in the size limit.
 pub(super) const TRUNCATION_MARK: &[u8] = b"...";
 

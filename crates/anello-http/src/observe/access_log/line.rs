@@ -11,7 +11,6 @@ use crate::h1::HttpDate;
 /// Upper bound for the length of a line without its four peer-controlled fields: JSON names and punctuation (157
 /// bytes), time (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
 const FIXED_BYTES: usize = 384;
-
 /// Number of peer-controlled fields: method, target, referer and user agent.
 const PEER_FIELDS: usize = 4;
 
@@ -149,9 +148,9 @@ impl FromStr for LogFormat {
 
     /// Parses `common`, `combined` or `json`.
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = FORMAT_NAMES.iter().find(|(known, _)| *known == name);
+        let known = FORMAT_NAMES.into_iter().find(|(known, _)| *known == name);
         let unknown = || format!("unknown log format {name:?} (expected common, combined or json)");
-        known.map(|(_, format)| *format).ok_or_else(unknown)
+        known.map(|(_, format)| format).ok_or_else(unknown)
     }
 }
 
@@ -167,7 +166,7 @@ pub(super) struct LineWriter {
 impl LineWriter {
     pub(super) fn new(format: LogFormat, max_field_bytes: usize, worker: usize) -> Self {
         let json_suffix = format!(",\"worker\":{worker}}}").into_bytes();
-        Self { format, max_field_bytes, time: TimeText::new(), json_suffix }
+        Self { format, max_field_bytes, time: TimeText::default(), json_suffix }
     }
 
     /// Returns the maximum length of a line whose fields have at most `max_field_bytes` each.
@@ -279,7 +278,7 @@ fn push_number(number: impl itoa::Integer, line: &mut Vec<u8>) {
 }
 
 /// Timestamps in UTC. The date and time up to the second are formatted once per second, milliseconds for each line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct TimeText {
     /// The most recently formatted second since the Unix epoch.
     second: Option<u64>,
@@ -290,10 +289,6 @@ struct TimeText {
 }
 
 impl TimeText {
-    fn new() -> Self {
-        Self { second: None, rfc3339: *b"0000-00-00T00:00:00.000Z", common: *b"00/Jan/0000:00:00:00 +0000" }
-    }
-
     fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
         self.set_second(unix_time_ns / 1_000_000_000);
         let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
@@ -319,17 +314,13 @@ impl TimeText {
     fn format(&mut self, second: u64) {
         // A 64-bit nanosecond count reaches only to the year 2554, within the range of HTTP dates.
         let date = HttpDate::from_unix(second);
-        let text = date.as_bytes();
+        let text = date.as_str();
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
-        self.rfc3339[..4].copy_from_slice(year);
-        const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-        let month_number = MONTHS.chunks(3).position(|name| name == month).unwrap_or_default() as u8 + 1;
-        self.rfc3339[5..7].copy_from_slice(&[month_number / 10, month_number % 10].map(|digit| b'0' + digit));
-        self.rfc3339[8..10].copy_from_slice(day);
-        self.rfc3339[11..19].copy_from_slice(time);
-        self.common[..2].copy_from_slice(day);
-        self.common[3..6].copy_from_slice(month);
-        self.common[7..11].copy_from_slice(year);
-        self.common[12..20].copy_from_slice(time);
+        let month_number =
+            "JanFebMarAprMayJunJulAugSepOctNovDec".find(month).map_or(0, |start| start / 3 + 1);
+        let rfc3339 = format!("{year}-{month_number:02}-{day}T{time}.000Z");
+        self.rfc3339 = rfc3339.as_bytes().try_into().unwrap_or(self.rfc3339);
+        let common = format!("{day}/{month}/{year}:{time} +0000");
+        self.common = common.as_bytes().try_into().unwrap_or(self.common);
     }
 }

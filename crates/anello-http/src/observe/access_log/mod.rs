@@ -38,12 +38,11 @@ pub use shared::LogStats;
 pub use worker_log::WorkerLog;
 
 use output::Output;
-use shared::{Message, Shared};
+use shared::{ABANDONED, FINISHING, Message, Shared};
 use writer::Writer;
 
-/// A running access log.
-///
-/// Dropping the log has the same effect as [`close`](Self::close), except that errors are reported through `tracing`.
+/// A running access log. Dropping it has the same effect as [`close`](Self::close), except that errors are reported
+/// through `tracing`.
 #[derive(Debug)]
 pub struct AccessLog {
     handle: AccessLogHandle,
@@ -98,9 +97,8 @@ impl AccessLog {
     }
 
     /// Writes all flushed lines and stops the writer thread. Blocks for at most
-    /// [`close_timeout`](AccessLogOptions::close_timeout).
-    ///
-    /// Drop every [`WorkerLog`] first, to flush its buffer. Lines recorded afterwards are dropped and counted.
+    /// [`close_timeout`](AccessLogOptions::close_timeout). Drop every [`WorkerLog`] first, to flush its buffer. Lines
+    /// recorded afterwards are dropped and counted.
     ///
     /// # Errors
     /// Returns an error if lines could not be written in time, because writes fail or the reader of a pipe is stalled.
@@ -111,12 +109,12 @@ impl AccessLog {
 
     fn stop(&mut self) -> io::Result<()> {
         let shared = &self.handle.shared;
-        shared.finish();
+        shared.state.fetch_max(FINISHING, Ordering::AcqRel);
         self.handle.wake_writer();
         let timed_out =
             self.writer_exited.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
         if timed_out {
-            shared.abandon();
+            shared.state.store(ABANDONED, Ordering::Release);
             self.handle.wake_writer();
         }
         match shared.lost_lines.load(Ordering::Relaxed) {
@@ -131,10 +129,9 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        if self.handle.shared.is_finishing() {
-            return;
-        }
-        if let Err(error) = self.stop() {
+        if !self.handle.shared.is_finishing()
+            && let Err(error) = self.stop()
+        {
             tracing::warn!(%error, "cannot close the access log");
         }
     }

@@ -8,9 +8,10 @@ use std::sync::mpsc::SyncSender;
 use super::options::AccessLogOptions;
 use crate::observe::counter::Counter;
 
-/// Values of [`Shared::state`] after 0, which means that the log is running.
-const FINISHING: u8 = 1;
-const ABANDONED: u8 = 2;
+/// State in which the writer thread must write all queued lines and exit. In state 0, the log is running.
+pub(super) const FINISHING: u8 = 1;
+/// State in which the writer thread must exit without writing the remaining lines.
+pub(super) const ABANDONED: u8 = 2;
 
 /// Counters of an access log since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,16 +83,6 @@ impl Drop for Batch {
 }
 
 impl Shared {
-    /// Requests that the writer thread write all queued lines and exit.
-    pub fn finish(&self) {
-        self.state.fetch_max(FINISHING, Ordering::AcqRel);
-    }
-
-    /// Requests that the writer thread exit without writing the remaining lines.
-    pub fn abandon(&self) {
-        self.state.store(ABANDONED, Ordering::Release);
-    }
-
     pub fn is_finishing(&self) -> bool {
         self.state.load(Ordering::Acquire) >= FINISHING
     }

@@ -30,15 +30,11 @@ impl WorkerLog {
     pub(super) fn new(index: usize, shared: &Arc<Shared>, messages: Sender<Message>) -> Self {
         let options = &shared.options;
         let (returned, empty) = sync_channel(MAX_FREE_BUFFERS);
-        let buffers =
-            WorkerBuffers { shared: Arc::clone(shared), allocated: AtomicUsize::new(1), empty: returned };
+        let (shared, allocated) = (Arc::clone(shared), AtomicUsize::new(1));
+        let buffers = Arc::new(WorkerBuffers { shared, allocated, empty: returned });
         Self {
             line: LineWriter::new(options.format, options.max_field_bytes, index),
-            batch: Batch {
-                bytes: Vec::with_capacity(options.buffer_bytes),
-                lines: 0,
-                buffers: Arc::new(buffers),
-            },
+            batch: Batch { bytes: Vec::with_capacity(options.buffer_bytes), lines: 0, buffers },
             oldest_ns: 0,
             messages,
             empty,

@@ -12,7 +12,6 @@ use super::shared::{Batch, Message, Shared};
 
 /// Minimum time between two log messages about the same problem.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Interval at which shutdown and reopen requests are checked while a FIFO is full.
 const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 

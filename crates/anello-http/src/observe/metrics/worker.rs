@@ -141,7 +141,6 @@ impl Block {
 }
 
 const LOWEST_EXPONENT: u32 = 10;
-
 /// Number of buckets with a finite bound. An unbounded bucket follows them.
 pub(super) const BOUNDS: usize = 25;
 
