@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use super::document_root::DocumentRoot;
 use super::listing::Format;
+use super::options::FileOptions;
 use super::path::Dotfiles;
 use super::validator::EntityTag;
 
@@ -69,11 +70,11 @@ struct AccountedText {
 }
 
 impl Listings {
-    pub fn new(interval: Duration, dotfiles: Dotfiles, max_entries: usize) -> Self {
+    pub fn new(options: &FileOptions) -> Self {
         Self {
-            interval,
-            dotfiles,
-            max_entries,
+            interval: options.revalidate_interval,
+            dotfiles: options.dotfiles,
+            max_entries: options.max_listing_entries,
             listings: RefCell::default(),
             bytes: Arc::default(),
             max_bytes: MAX_LISTING_BYTES,
@@ -222,7 +223,8 @@ mod tests {
             fs::write(site.path().join(name).join("file"), "text").expect("file written");
         }
         let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("document root");
-        let listings = Listings::new(interval, Dotfiles::Hide, 100);
+        let options = FileOptions { revalidate_interval: interval, ..FileOptions::default() };
+        let listings = Listings::new(&options);
         Runtime::new().expect("runtime").block_on(test(&site, &root, listings));
     }
 

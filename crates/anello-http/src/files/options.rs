@@ -136,12 +136,6 @@ impl FileOptions {
             self.cors_origins.iter().map(|single| CorsOrigins::new(slice::from_ref(single)).map(drop));
         let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
         let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
-        errors.extend(self.number_errors());
-        errors
-    }
-
-    fn number_errors(&self) -> Vec<InvalidOption> {
-        let mut errors = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
             let reason = "a listing must have at least one entry (disable the listing instead)";
             errors.push(InvalidOption::new("max-listing-entries", "0", reason));

@@ -99,11 +99,7 @@ impl Files {
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
-            listings: Listings::new(
-                options.revalidate_interval,
-                options.dotfiles,
-                options.max_listing_entries,
-            ),
+            listings: Listings::new(&options),
             options,
         })
     }
@@ -243,9 +239,7 @@ impl Files {
                 self.cache.insert(relative, false, &entry);
                 Ok(FileLookup::Entry(entry))
             }
-            Opened::Directory if path.is_directory() => {
-                self.find_in_directory(path, head, cached, checked_at).await
-            }
+            Opened::Directory if path.is_directory() => self.find_index(path, head, cached, checked_at).await,
             Opened::Directory => {
                 let response = text_response(301, "the URL of a directory must end with a slash");
                 let location = path.redirect_location();
@@ -255,7 +249,7 @@ impl Files {
         }
     }
 
-    async fn find_in_directory(
+    async fn find_index(
         &self,
         path: &TargetPath<'_>,
         head: &Head,

@@ -23,7 +23,7 @@ const BARE_LF: &str = "line feed without a carriage return (lines must end in CR
 
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    state: ScanState,
+    state: State,
     bytes: usize,
     /// Number of scanned bytes of the current part of the request line.
     part_bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct Scanner {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ScanState {
+enum State {
     #[default]
     Method,
     Target,
@@ -85,7 +85,7 @@ impl Scanner {
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(remaining)];
-        while self.state != ScanState::Fields
+        while self.state != State::Fields
             && let [byte, tail @ ..] = rest
         {
             self.line_step(*byte, limits)?;
@@ -103,27 +103,23 @@ impl Scanner {
     #[inline]
     fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
         let state = match (self.state, byte) {
-            (ScanState::Method, b' ') if self.part_bytes > 0 => ScanState::Target,
-            (ScanState::Method, _) if is_token_byte(byte) && self.part_bytes < MAX_METHOD_BYTES => {
-                ScanState::Method
-            }
-            (ScanState::Target, b' ') if self.part_bytes > 0 => ScanState::Version,
-            (ScanState::Target, _) if is_target_byte(byte) => ScanState::Target,
-            (ScanState::Version, _) if self.is_version_byte(byte) => match self.part_bytes {
-                7 => ScanState::LineCr,
-                _ => ScanState::Version,
+            (State::Method, b' ') if self.part_bytes > 0 => State::Target,
+            (State::Method, _) if is_token_byte(byte) && self.part_bytes < MAX_METHOD_BYTES => State::Method,
+            (State::Target, b' ') if self.part_bytes > 0 => State::Version,
+            (State::Target, _) if is_target_byte(byte) => State::Target,
+            (State::Version, _) if self.is_version_byte(byte) => match self.part_bytes {
+                7 => State::LineCr,
+                _ => State::Version,
             },
-            (ScanState::LineCr, b'\r') => ScanState::LineLf,
-            (ScanState::LineLf, b'\n') => ScanState::Fields,
+            (State::LineCr, b'\r') => State::LineLf,
+            (State::LineLf, b'\n') => State::Fields,
             _ => return Err(self.line_rejection(byte)),
         };
         self.part_bytes = if state == self.state { self.part_bytes + 1 } else { 0 };
         self.state = state;
         self.bytes += 1;
         // The limit does not include the line ending.
-        if self.bytes > limits.max_request_line_bytes
-            && !matches!(state, ScanState::LineLf | ScanState::Fields)
-        {
+        if self.bytes > limits.max_request_line_bytes && !matches!(state, State::LineLf | State::Fields) {
             return Err(Rejection::new(414, "request line too long"));
         }
         Ok(())
@@ -143,31 +139,29 @@ impl Scanner {
     #[cold]
     fn line_rejection(&self, byte: u8) -> Rejection {
         Rejection::bad(match (self.state, byte) {
-            (ScanState::Method, _) if is_token_byte(byte) => {
+            (State::Method, _) if is_token_byte(byte) => {
                 return Rejection::new(501, "method name too long");
             }
             // The type of a TLS handshake record.
-            (ScanState::Method, 0x16) if self.bytes == 0 => {
-                "TLS handshake on a plain HTTP port (use http://)"
-            }
-            (ScanState::Method, b' ') => "space at the start of the request line",
-            (ScanState::Method, b'\r' | b'\n') => "malformed request line",
-            (ScanState::Method, _) => "invalid byte in the method",
-            (ScanState::Target, b' ') => "more than one space after the method",
-            (ScanState::Target, b'\r' | b'\n') => "no version in the request line",
-            (ScanState::Target, _) => {
+            (State::Method, 0x16) if self.bytes == 0 => "TLS handshake on a plain HTTP port (use http://)",
+            (State::Method, b' ') => "space at the start of the request line",
+            (State::Method, b'\r' | b'\n') => "malformed request line",
+            (State::Method, _) => "invalid byte in the method",
+            (State::Target, b' ') => "more than one space after the method",
+            (State::Target, b'\r' | b'\n') => "no version in the request line",
+            (State::Target, _) => {
                 "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)"
             }
-            (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 && self.major == b'2' => {
+            (State::Version, b'0'..=b'9') if self.part_bytes == 7 && self.major == b'2' => {
                 return Rejection::new(505, "HTTP/2 is not supported (use HTTP/1.1)");
             }
-            (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 => {
+            (State::Version, b'0'..=b'9') if self.part_bytes == 7 => {
                 return Rejection::new(505, "unsupported HTTP version (use HTTP/1.1)");
             }
-            (ScanState::Version, _) => "invalid version in the request line (expected HTTP/1.1)",
-            (ScanState::LineCr, b'\n') => BARE_LF,
-            (ScanState::LineCr, _) => "unexpected bytes after the version in the request line",
-            (ScanState::LineLf | ScanState::Fields, _) => BARE_CR,
+            (State::Version, _) => "invalid version in the request line (expected HTTP/1.1)",
+            (State::LineCr, b'\n') => BARE_LF,
+            (State::LineCr, _) => "unexpected bytes after the version in the request line",
+            (State::LineLf | State::Fields, _) => BARE_CR,
         })
     }
 }

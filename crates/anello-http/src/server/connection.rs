@@ -41,7 +41,7 @@ enum AfterResponse {
     KeepAlive,
     Close,
     /// Closes the connection, but the client may still be sending.
-    CloseAndLinger,
+    Linger,
     Upgrade(Box<Upgrade>),
 }
 
@@ -51,8 +51,7 @@ enum AfterResponse {
 )]
 impl<R: Receiver, W: Sender> Connection<R, W> {
     pub fn new(receiver: R, sender: W, timer: Rc<ConnectionTimer>, worker: Rc<Worker>) -> Self {
-        let metrics = worker.observer.metrics.clone();
-        let input = Input::new(receiver, worker.options.limits, Rc::clone(&timer), metrics);
+        let input = Input::new(receiver, Rc::clone(&timer), &worker);
         let output = Output::new(sender, Rc::clone(&timer));
         let record = RequestRecord::new(&worker.observer, &timer);
         let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
@@ -81,9 +80,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 AfterResponse::KeepAlive => continue,
                 // The client announced that this was its last request, and has sent nothing after it.
                 AfterResponse::Close => self.output.finish().await.map(|()| CloseReason::Complete),
-                AfterResponse::CloseAndLinger => {
-                    self.shutdown_and_linger().await.map(|()| CloseReason::Complete)
-                }
+                AfterResponse::Linger => self.shutdown_and_linger().await.map(|()| CloseReason::Complete),
                 AfterResponse::Upgrade(upgrade) => self.upgrade(upgrade).await.map(|()| CloseReason::Upgrade),
             };
         }
@@ -97,7 +94,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.output.push_rejection(rejection, input.decoder.rejected_method());
         if let Some(record) = &self.record {
             let first_line = input.decoder.first_line();
-            record.record_rejection(observer, first_line, rejection.status, self.output.body_bytes);
+            record.reject(observer, first_line, rejection.status, self.output.body_bytes);
         }
     }
 
@@ -160,7 +157,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Outcome::Close if !may_keep_alive && !has_body && !self.input.borrow().has_buffered_input() => {
                 AfterResponse::Close
             }
-            _ => AfterResponse::CloseAndLinger,
+            _ => AfterResponse::Linger,
         })
     }
 

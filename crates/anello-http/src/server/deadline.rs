@@ -334,6 +334,8 @@ mod tests {
     /// Ticks of one second, so that a timeout of n seconds ends after n + 1 ticks.
     const TICK: TickLength = TickLength(Duration::from_secs(1));
 
+    const REQUEST: (u64, Event) = (105, BeginRequest);
+
     fn options() -> ServerOptions {
         ServerOptions {
             header_timeout: Duration::from_secs(10),
@@ -377,22 +379,18 @@ mod tests {
             (&[(105, Enter(FirstHead))], FirstHead, Some(111)),
             (&[(105, Enter(Head))], Head, Some(111)),
             (&[(105, Enter(Head)), (107, Enter(FirstHead))], FirstHead, Some(111)),
-            (&[(105, BeginRequest)], Handling, None),
-            (&[(105, BeginRequest), (110, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head))], Head, Some(161)),
-            (
-                &[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head)), (155, Enter(Idle))],
-                Idle,
-                Some(171),
-            ),
+            (&[REQUEST], Handling, None),
+            (&[REQUEST, (110, Enter(Idle))], Idle, Some(171)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Idle))], Idle, Some(171)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Head))], Head, Some(161)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Head)), (155, Enter(Idle))], Idle, Some(171)),
             // The start of a head arrives together with the end of the previous request.
-            (&[(105, BeginRequest), (110, Enter(Head))], Head, Some(121)),
-            (&[(105, BeginRequest), (110, Enter(Head)), (115, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginBody), (105, BeginRequest), (110, Enter(Body))], Body, Some(131)),
+            (&[REQUEST, (110, Enter(Head))], Head, Some(121)),
+            (&[REQUEST, (110, Enter(Head)), (115, Enter(Idle))], Idle, Some(171)),
+            (&[(105, BeginBody), REQUEST, (110, Enter(Body))], Body, Some(131)),
             (&[(105, BeginBody), (110, Enter(Body)), (115, PauseBody)], Handling, None),
             (&[(105, Enter(Head)), (115, PauseBody)], Head, Some(111)),
-            (&[(105, BeginRequest), (110, Enter(Linger))], Linger, Some(113)),
+            (&[REQUEST, (110, Enter(Linger))], Linger, Some(113)),
             (&[(105, Enter(Head)), (110, Enter(Linger))], Linger, Some(113)),
             (&[(105, Enter(Head)), (110, Disable)], Handling, None),
         ];
@@ -426,12 +424,12 @@ mod tests {
     fn timers_of_request_and_sending_are_independent_of_phase() {
         for (events, request, send) in [
             (&[(105, Enter(Head))][..], None, None),
-            (&[(105, BeginRequest)], Some(1106), None),
-            (&[(105, BeginRequest), (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
-            (&[(105, BeginRequest), (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
+            (&[REQUEST], Some(1106), None),
+            (&[REQUEST, (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
+            (&[REQUEST, (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
             (&[(120, StartSend), (125, SendProgress)], None, None),
             (&[(120, StartSend), (125, SendProgress), (130, StartSend)], None, Some(161)),
-            (&[(105, BeginRequest), (120, StartSend), (130, EndRequest)], None, Some(151)),
+            (&[REQUEST, (120, StartSend), (130, EndRequest)], None, Some(151)),
         ] {
             let (state, _) = after(events);
             let [of_request, of_sending, _] = state.deadlines(&options(), TICK);
@@ -456,7 +454,7 @@ mod tests {
             (&[(112, Check), (124, Check)], &[ShutdownRead, Shutdown], Some(phase(FirstHead))),
             (&[(112, Check), (113, Enter(Head)), (124, Check)], &[ShutdownRead; 2], Some(phase(Head))),
             (&[(105, Enter(Head)), (112, Check)], &[ShutdownRead], Some(phase(Head))),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (172, Check)], &[ShutdownRead], Some(phase(Idle))),
+            (&[REQUEST, (110, Enter(Idle)), (172, Check)], &[ShutdownRead], Some(phase(Idle))),
             (&[(105, BeginBody), (110, Enter(Body)), (132, Check)], &[ShutdownRead], Some(phase(Body))),
             (
                 &[(105, Enter(Body)), (120, PauseBody), (130, Enter(Body)), (200, Check), (221, Check)],
@@ -464,20 +462,12 @@ mod tests {
                 Some(phase(Body)),
             ),
             (&[(110, Enter(Linger)), (114, Check)], &[Shutdown], Some(phase(Linger))),
-            (&[(105, BeginRequest), (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
-            (
-                &[(105, BeginRequest), (110, StartSend), (142, Check), (143, Check)],
-                &[Reset; 2],
-                Some(Timeout::Send),
-            ),
-            (&[(105, BeginRequest), (1107, Check)], &[Shutdown], Some(Timeout::Request)),
+            (&[REQUEST, (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
+            (&[REQUEST, (110, StartSend), (142, Check), (143, Check)], &[Reset; 2], Some(Timeout::Send)),
+            (&[REQUEST, (1107, Check)], &[Shutdown], Some(Timeout::Request)),
             // The request timer takes precedence over the others, and no action follows its expiry.
-            (
-                &[(105, BeginRequest), (110, StartSend), (1107, Check), (2000, Check)],
-                &[Reset],
-                Some(Timeout::Request),
-            ),
-            (&[(105, BeginRequest), (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
+            (&[REQUEST, (110, StartSend), (1107, Check), (2000, Check)], &[Reset], Some(Timeout::Request)),
+            (&[REQUEST, (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
         ];
         for (events, expected, expired) in cases {
             let (state, actions) = after(events);
@@ -491,12 +481,12 @@ mod tests {
         type Case = (&'static [(u64, Event)], Option<u64>, Option<u64>, Action);
         let cases: [Case; 10] = [
             (&[], Some(100), Some(100), ShutdownRead),
-            (&[(105, BeginRequest), (110, Enter(Idle))], Some(110), Some(110), ShutdownRead),
+            (&[REQUEST, (110, Enter(Idle))], Some(110), Some(110), ShutdownRead),
             (&[(105, Enter(Head))], None, Some(100), Shutdown),
             (&[(105, Enter(Body))], None, Some(105), Shutdown),
             (&[(105, Enter(Linger))], None, Some(105), Shutdown),
-            (&[(105, BeginRequest)], None, None, Shutdown),
-            (&[(105, BeginRequest), (110, StartSend)], None, Some(110), Reset),
+            (&[REQUEST], None, None, Shutdown),
+            (&[REQUEST, (110, StartSend)], None, Some(110), Reset),
             (&[(112, Check)], None, None, Shutdown),
             (&[(110, StartSend), (112, Check)], None, Some(110), Reset),
             (&[(105, Evict)], None, None, Shutdown),

@@ -9,7 +9,8 @@ use bytes::Bytes;
 
 use super::deadline::{Phase, Timeout};
 use super::timer::ConnectionTimer;
-use crate::h1::{Decoder, Event, Head, Limits, Rejection, Trailers};
+use super::worker::Worker;
+use crate::h1::{Decoder, Event, Head, Rejection, Trailers};
 use crate::message::{BodySource, RequestBodyError as InputError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
 use crate::transport::Receiver;
@@ -45,15 +46,10 @@ struct BodyWaker(Option<Waker>);
 const REQUEST_TIMEOUT: Rejection = Rejection::new(408, "request not received in time");
 
 impl<R: Receiver> Input<R> {
-    pub fn new(
-        receiver: R,
-        limits: Limits,
-        timer: Rc<ConnectionTimer>,
-        metrics: Option<Rc<WorkerMetrics>>,
-    ) -> Self {
+    pub fn new(receiver: R, timer: Rc<ConnectionTimer>, worker: &Worker) -> Self {
         Self {
             receiver,
-            decoder: Decoder::new(limits),
+            decoder: Decoder::new(worker.options.limits),
             chunk: None,
             decoded_bytes: 0,
             at_eof: false,
@@ -65,7 +61,7 @@ impl<R: Receiver> Input<R> {
             trailers: None,
             body_waker: BodyWaker::default(),
             timer,
-            metrics,
+            metrics: worker.observer.metrics.clone(),
         }
     }
 

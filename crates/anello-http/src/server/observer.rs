@@ -82,12 +82,7 @@ impl Observer {
 }
 
 impl ConnectionGuard<'_> {
-    pub fn set_close_reason(
-        &mut self,
-        timer: &ConnectionTimer,
-        drains: bool,
-        result: &io::Result<CloseReason>,
-    ) {
+    pub fn set_reason(&mut self, timer: &ConnectionTimer, drains: bool, result: &io::Result<CloseReason>) {
         self.reason = match (timer.deadlines.expired.get(), result) {
             _ if timer.deadlines.is_evicted.get() => CloseReason::Evicted,
             (Some(Timeout::Phase(Phase::FirstHead | Phase::Head)), _) => CloseReason::HeaderTimeout,
@@ -159,13 +154,7 @@ impl RequestRecord {
     }
 
     /// `first_line` is `None` if the line was not received completely.
-    pub fn record_rejection(
-        &self,
-        observer: &Observer,
-        first_line: Option<&[u8]>,
-        status: u16,
-        body_bytes: u64,
-    ) {
+    pub fn reject(&self, observer: &Observer, first_line: Option<&[u8]>, status: u16, body_bytes: u64) {
         let request = first_line.and_then(RequestLine::read);
         observer.count(|metrics| {
             let method = request.map_or(Method::Other, |request| Method::of(request.method.as_bytes()));

@@ -100,7 +100,7 @@ impl<W: Sender> Output<W> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        with_send_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
+        with_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
         self.release_buffer();
         Ok(())
     }
@@ -126,7 +126,7 @@ impl<W: Sender> Output<W> {
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
         if self.has_unflushed {
-            with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
+            with_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
             self.has_unflushed = false;
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<W: Sender> Output<W> {
     /// Sends the buffered data and passes all of it to the socket, which then continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -145,7 +145,7 @@ impl<W: Sender> Output<W> {
         while !rest.is_empty() {
             let sender = &mut self.sender;
             let write = poll_fn(|context| sender.poll_write_more(rest, context));
-            rest = &rest[with_send_timer(&self.timer, write).await?..];
+            rest = &rest[with_timer(&self.timer, write).await?..];
         }
         self.release_buffer();
         Ok(())
@@ -156,14 +156,14 @@ impl<W: Sender> Output<W> {
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
         self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
         self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
@@ -275,7 +275,7 @@ impl<W: Sender> Output<W> {
             while !bytes.is_empty() {
                 let write_chunk = bytes.split_to(bytes.len().min(WRITE_CHUNK_BYTES));
                 let length = write_chunk.len() as u64;
-                with_send_timer(&self.timer, self.sender.send(write_chunk)).await?;
+                with_timer(&self.timer, self.sender.send(write_chunk)).await?;
                 self.body_bytes += length;
             }
             encoder.end_chunk(&mut self.buffer);
@@ -303,7 +303,7 @@ impl<W: Sender> Output<W> {
             *body_bytes += bytes;
             timer.deadlines.note_send_progress();
         };
-        let sent = with_send_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
+        let sent = with_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
             // The head announced a longer body.
             let message = format!("file truncated while being sent: {sent} of {length} bytes");
@@ -362,14 +362,11 @@ fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
 
 /// The send timeout applies while the operation is pending.
 #[inline]
-async fn with_send_timer<T>(
-    timer: &ConnectionTimer,
-    sending: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    let mut sending = pin!(sending);
+async fn with_timer<T>(timer: &ConnectionTimer, send: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut send = pin!(send);
     let mut has_waited = false;
     let result = poll_fn(|context| {
-        let poll_result = sending.as_mut().poll(context);
+        let poll_result = send.as_mut().poll(context);
         if poll_result.is_pending() {
             has_waited = true;
             timer.deadlines.start_send(timer.now());

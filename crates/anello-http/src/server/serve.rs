@@ -204,7 +204,7 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
-        let (timer, _timer_entry) = self.worker.register_timer(stream.shutdown_handle());
+        let (timer, _timer_entry) = self.worker.register(stream.shutdown_handle());
         let (worker, observer) = (&self.worker, &self.worker.observer);
         let mut connection_guard = observer.connection_accepted();
         let result = match &worker.tls {
@@ -217,7 +217,7 @@ impl Server {
                 Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
         };
-        connection_guard.set_close_reason(&timer, worker.is_draining.get(), &result);
+        connection_guard.set_reason(&timer, worker.is_draining.get(), &result);
         result.map(drop)
     }
 

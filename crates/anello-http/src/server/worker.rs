@@ -52,10 +52,7 @@ impl Worker {
     }
 
     /// Registers a connection. The timeouts apply until the returned entry is dropped.
-    pub fn register_timer(
-        self: &Rc<Self>,
-        shutdown_handle: ShutdownHandle,
-    ) -> (Rc<ConnectionTimer>, TimerEntry) {
+    pub fn register(self: &Rc<Self>, shutdown_handle: ShutdownHandle) -> (Rc<ConnectionTimer>, TimerEntry) {
         if !self.is_ticking.replace(true) {
             // The clock was not updated while there were no connections.
             self.clock.read();
