@@ -103,7 +103,8 @@ const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
-    /// Checks that the options are well-formed and consistent. Accesses no files.
+    /// Checks that the options are well-formed and consistent, and returns the first of the
+    /// [`validation_errors`](Self::validation_errors). Accesses no files.
     ///
     /// ```
     /// use anello_http::files::options::FileOptions;
@@ -111,9 +112,6 @@ impl FileOptions {
     /// let options = FileOptions { not_found_file: Some("../404.html".to_owned()), ..FileOptions::default() };
     /// assert!(options.validate().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
     /// ```
-    ///
-    /// # Errors
-    /// Returns the first error reported by [`validation_errors`](Self::validation_errors).
     pub fn validate(&self) -> Result<(), InvalidOption> {
         self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }

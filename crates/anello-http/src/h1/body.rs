@@ -109,10 +109,7 @@ impl BodyEncoder {
         self.finish_with_trailers(out, &FieldBlock::default())
     }
 
-    /// Appends the end of the body, with trailers if the body is chunked.
-    ///
-    /// # Errors
-    /// Returns the same error as [`finish`](Self::finish).
+    /// Appends the end of the body like [`finish`](Self::finish), with trailers if the body is chunked.
     #[inline]
     pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {

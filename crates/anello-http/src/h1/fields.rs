@@ -1,5 +1,7 @@
 //! Received fields, and fields to send.
 
+use std::ops::Range;
+
 use super::syntax;
 
 /// Received fields, in order, with the section that contains them. Names are compared case-insensitively.
@@ -12,12 +14,10 @@ pub(super) struct Fields {
     lengths: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct FieldRange {
-    pub name_start: u32,
-    pub name_end: u32,
-    pub value_start: u32,
-    pub value_end: u32,
+    pub name: Range<u32>,
+    pub value: Range<u32>,
 }
 
 impl Fields {
@@ -29,7 +29,7 @@ impl Fields {
 
     #[inline]
     pub fn push(&mut self, range: FieldRange) {
-        self.lengths |= 1 << ((range.name_end - range.name_start) % 64);
+        self.lengths |= 1 << ((range.name.end - range.name.start) % 64);
         self.ranges.push(range);
     }
 
@@ -37,16 +37,16 @@ impl Fields {
         self.bytes.capacity() + self.ranges.capacity() * size_of::<FieldRange>()
     }
 
-    pub fn slice(&self, start: u32, end: u32) -> &[u8] {
-        self.bytes.get(start as usize..end as usize).unwrap_or_default()
+    pub fn slice(&self, range: Range<u32>) -> &[u8] {
+        self.bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
     fn name(&self, range: &FieldRange) -> &[u8] {
-        self.slice(range.name_start, range.name_end)
+        self.slice(range.name.clone())
     }
 
     fn value(&self, range: &FieldRange) -> &[u8] {
-        self.slice(range.value_start, range.value_end)
+        self.slice(range.value.clone())
     }
 
     pub fn len(&self) -> usize {
@@ -108,9 +108,9 @@ impl Trailers {
             let value_start = start + text.len() - after_colon.trim_ascii_start().len();
             let value_end = value_start + syntax::trim(after_colon).len();
             if !is_forbidden(&text[..name_bytes]) {
-                let [name_start, name_end, value_start, value_end] =
-                    [start, start + name_bytes, value_start, value_end].map(|offset| offset as u32);
-                fields.push(FieldRange { name_start, name_end, value_start, value_end });
+                let range = |start: usize, end: usize| start as u32..end as u32;
+                let (name, value) = (range(start, start + name_bytes), range(value_start, value_end));
+                fields.push(FieldRange { name, value });
             }
             start += line.len() + 1;
         }

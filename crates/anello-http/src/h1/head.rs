@@ -39,7 +39,7 @@ impl Parts {
     pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
         // The head may come from a decoder with other limits, so the limits are checked again, except for bodies.
         let is_same = self.version == version && self.decision.framing == RequestFraming::None;
-        let section = self.fields.slice(0, self.section_bytes);
+        let section = self.fields.slice(0..self.section_bytes);
         is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
     }
 
@@ -70,7 +70,7 @@ impl Head {
     #[inline]
     pub(crate) fn target_bytes(&self) -> &[u8] {
         let line = self.0.section_bytes;
-        self.0.fields.slice(line + self.0.method_end + 1, line + self.0.target_end)
+        self.0.fields.slice(line + self.0.method_end + 1..line + self.0.target_end)
     }
 
     /// Returns the form of the target.
@@ -187,6 +187,6 @@ impl Head {
     fn text(&self, start: u32, end: u32) -> &str {
         // Method, target and host have been checked to be ASCII.
         let line = self.0.section_bytes;
-        str::from_utf8(self.0.fields.slice(line + start, line + end)).unwrap_or_default()
+        str::from_utf8(self.0.fields.slice(line + start..line + end)).unwrap_or_default()
     }
 }

@@ -101,7 +101,7 @@ fn fields(
     let mut rest = section;
     let mut index = 0;
     loop {
-        let line_start = section.len() - rest.len();
+        let line_start = (section.len() - rest.len()) as u32;
         let (name, tail) = split_name(rest)?;
         let value = match tail {
             // Nearly all fields have exactly one space after the colon.
@@ -114,14 +114,10 @@ fn fields(
             return None;
         }
         let (value, next) = split_line(value)?;
-        let value_start = value.as_ptr().addr() - section.as_ptr().addr();
+        let value_start = (value.as_ptr().addr() - section.as_ptr().addr()) as u32;
         framing_fields.record(index as u32, name, value);
-        fields.push(FieldRange {
-            name_start: line_start as u32,
-            name_end: (line_start + name.len()) as u32,
-            value_start: value_start as u32,
-            value_end: (value_start + value.len()) as u32,
-        });
+        let name = line_start..line_start + name.len() as u32;
+        fields.push(FieldRange { name, value: value_start..value_start + value.len() as u32 });
         index += 1;
         rest = next;
     }

@@ -131,9 +131,6 @@ impl RequestBody {
 
     /// Polls for the next chunk, like [`next`](Self::next). After it has returned `Pending`, the body timeout runs
     /// until it returns `Ready` or the body is dropped.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
@@ -156,10 +153,7 @@ impl RequestBody {
     }
 
     /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
-    /// Not cancel-safe: the data read so far is lost.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`next`](Self::next).
+    /// Returns the same errors as [`next`](Self::next). Not cancel-safe: the data read so far is lost.
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.next().await? {

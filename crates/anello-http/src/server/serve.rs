@@ -275,9 +275,6 @@ pub trait Accept: 'static {
 
     /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
     /// cancel-safe.
-    ///
-    /// # Errors
-    /// Returns an error if accepting a connection fails.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
     /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a

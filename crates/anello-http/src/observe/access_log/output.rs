@@ -53,10 +53,8 @@ impl Output {
         Self { target: LogTarget::Stdout, file: Some(file) }
     }
 
-    /// Reopens the file by its name. Returns `true` if the name now refers to a different file.
-    ///
-    /// # Errors
-    /// Returns the error from `open(2)`; the old file stays open.
+    /// Reopens the file by its name. Returns `true` if the name now refers to a different file. After an error, the old
+    /// file stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let LogTarget::File(path) = &self.target else { return Ok(false) };
         let file = open_to_append(path).map_err(|error| with_path(path, &error))?;
@@ -65,11 +63,8 @@ impl Output {
         Ok(!is_unchanged)
     }
 
-    /// Writes at least one byte with a single `write(2)` and returns the number of bytes written.
-    ///
-    /// # Errors
-    /// Returns the error from `write(2)` or `open(2)`, for example `WouldBlock` if a FIFO is full. Returns `WriteZero`
-    /// if nothing was written.
+    /// Writes at least one byte with a single `write(2)` and returns the number of bytes written. Returns `WouldBlock` if
+    /// a FIFO is full.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.reopen()?;

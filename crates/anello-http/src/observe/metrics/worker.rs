@@ -218,6 +218,7 @@ impl Sample {
 
 /// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
+    let (exhaustions, late_completions) = (metrics.buffer_exhaustions, metrics.late_completions);
     let counters = [
         ("accepted", "Connections accepted.", metrics.accepted),
         ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
@@ -226,16 +227,8 @@ pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
         ("short_sends", "Sends that were not accepted in full at first.", metrics.short_sends),
         ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
         ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
-        (
-            "buffer_exhaustions",
-            "Receive operations for which no receive buffer was free.",
-            metrics.buffer_exhaustions,
-        ),
-        (
-            "late_completions",
-            "Completions of operations that had already been released.",
-            metrics.late_completions,
-        ),
+        ("buffer_exhaustions", "Receive operations for which no receive buffer was free.", exhaustions),
+        ("late_completions", "Completions of operations that had already been released.", late_completions),
         ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
         ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
         ("sockets", "Sockets owned by the driver.", metrics.sockets),
