@@ -25,14 +25,12 @@ pub(crate) struct Observer {
 }
 
 /// Counts a connection as open until dropped.
-#[derive(Debug)]
 pub(crate) struct ConnectionGuard<'a> {
     observer: &'a Observer,
     reason: CloseReason,
 }
 
 /// The record of a request in progress. Reused for the next request on the connection.
-#[derive(Debug)]
 pub(crate) struct RequestRecord {
     started_at: Instant,
     method: Method,

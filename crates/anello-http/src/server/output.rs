@@ -48,7 +48,6 @@ pub(crate) struct Output<W> {
     pub body_bytes: u64,
 }
 
-#[derive(Debug)]
 pub(crate) enum Outcome {
     KeepAlive,
     Close,

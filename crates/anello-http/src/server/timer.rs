@@ -153,7 +153,6 @@ pub(crate) struct TimerRegistry {
 }
 
 /// The registration of a timer, removed on drop.
-#[derive(Debug)]
 pub(crate) struct TimerEntry {
     registry: Rc<TimerRegistry>,
     key: usize,
