@@ -42,7 +42,7 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// Bit set of the lengths of relevant names. Most requests from non-browser clients have no field of these lengths.
+    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no such names.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects

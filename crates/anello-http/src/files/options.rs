@@ -104,7 +104,7 @@ const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
     /// Checks that the options are well-formed and consistent, and returns the first of the
-    /// [`validation_errors`](Self::validation_errors). Accesses no files.
+    /// [`validation_errors`](Self::validation_errors). Does not access any files.
     ///
     /// ```
     /// use anello_http::files::options::FileOptions;

@@ -33,7 +33,7 @@ pub struct ChunkedDecoder {
     limits: Limits,
     state: State,
     digits: u32,
-    /// The chunk size read so far, then the number of missing bytes of the chunk.
+    /// The part of the chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,
     body_bytes: u64,
     extension_bytes: usize,

@@ -44,7 +44,6 @@ pub struct Decoder {
     requests_left: u64,
     partial: Vec<u8>,
     scanner: Scanner,
-    /// A recycled head.
     spare: Option<Head>,
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O and without a clock.
+//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O or a clock.
 //!
 //! ```text
 //!  bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final

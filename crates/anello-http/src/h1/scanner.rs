@@ -25,7 +25,7 @@ const BARE_LF: &str = "line feed without a carriage return (lines must end in CR
 pub(super) struct Scanner {
     state: State,
     bytes: usize,
-    /// Number of scanned bytes of the current part of the request line.
+    /// Number of bytes scanned in the current part of the request line.
     part_bytes: usize,
     major: u8,
     fields: FieldScanner,
@@ -184,7 +184,7 @@ enum FieldState {
 }
 
 impl FieldScanner {
-    /// Scans more of the section. Returns the number of bytes of the text that belong to the section if it is complete.
+    /// Scans more of the section. If the section is complete, returns the number of bytes in `text` that belong to it.
     pub fn scan(&mut self, text: &[u8], max_fields: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {

@@ -183,7 +183,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let closes =
             !is_consumed || self.worker.is_draining.get() || self.timer.deadlines.expired.get().is_some();
         if !is_consumed && response.status() == 101 {
-            // The rest of the body would be interpreted as data of the other protocol.
+            // The handler for the other protocol would receive the rest of the body as data.
             *response = unread_body_response();
         }
         (body_continues, closes)

@@ -1,4 +1,4 @@
-//! The deadlines of one connection: a state machine without I/O and without a clock.
+//! The deadlines of one connection: a state machine without I/O or a clock.
 //!
 //! Its inputs are events with the current tick; its outputs are deadlines and [`Action`]s. `timer.rs` reads the clock
 //! and performs the actions.

@@ -36,7 +36,7 @@ pub(crate) struct RequestRecord {
     method: Method,
     /// Method, target, referer and user agent, concatenated, if the access log is enabled.
     text: Vec<u8>,
-    /// Start and end of each of them.
+    /// Range of each part in `text`; `None` for a missing field.
     parts: [Option<(usize, usize)>; 4],
     version: Version,
     peer: Option<FormattedPeer>,

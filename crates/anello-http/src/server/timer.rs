@@ -1,7 +1,7 @@
 //! A worker's clock and timers: the link between the clock, the [`Deadlines`] of connections, and their sockets.
 //!
-//! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer of its own and no
-//! clock access. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
+//! Deadlines count the ticks of a clock that is updated periodically, so a request needs neither its own timer nor access
+//! to a clock. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
 //!
 //! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
