@@ -17,18 +17,6 @@ pub(crate) trait Receiver: 'static {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
-/// [`Receiver`] as a trait object, for upgraded connections.
-pub(crate) trait BytesReceiver {
-    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
-}
-
-impl<R: Receiver> BytesReceiver for R {
-    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        let chunk = ready!(self.poll_receive(context))?;
-        Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
-    }
-}
-
 /// The operations of a send side that work on a trait object.
 pub(crate) trait PollSender: 'static {
     /// Accepts as many bytes as fit, and returns their number.

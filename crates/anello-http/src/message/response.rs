@@ -5,13 +5,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
 use super::body::{Body, BodyKind};
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
-use crate::transport::{BytesReceiver, PollSender, Receiver};
+use crate::transport::{PollSender, Receiver};
 
 /// The response to a request.
 ///
@@ -229,20 +229,26 @@ impl Response {
     }
 }
 
+type PollReceive = dyn FnMut(&mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+
 /// A connection that has switched to another protocol; see [`Response::upgrade`](crate::Response::upgrade).
 ///
 /// The server applies no timeouts to it. It is closed when dropped. Its methods return an error if the connection
 /// fails.
 pub struct Upgraded {
-    receiver: Box<dyn BytesReceiver>,
+    poll_receive: Box<PollReceive>,
     sender: Box<dyn PollSender>,
     /// Data received after the request, before the upgrade.
     buffered: Bytes,
 }
 
 impl Upgraded {
-    pub(crate) fn new(receiver: impl Receiver, sender: impl PollSender, buffered: Vec<u8>) -> Self {
-        Self { receiver: Box::new(receiver), sender: Box::new(sender), buffered: buffered.into() }
+    pub(crate) fn new(mut receiver: impl Receiver, sender: impl PollSender, buffered: Vec<u8>) -> Self {
+        let poll_receive = Box::new(move |context: &mut Context<'_>| {
+            let chunk = ready!(receiver.poll_receive(context))?;
+            Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
+        });
+        Self { poll_receive, sender: Box::new(sender), buffered: buffered.into() }
     }
 
     /// Waits for data. Returns `None` at EOF. Cancel-safe: no data is lost.
@@ -255,7 +261,7 @@ impl Upgraded {
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
         }
-        self.receiver.poll_bytes(context)
+        (self.poll_receive)(context)
     }
 
     /// Copies as many of `bytes` as fit into the send buffer and returns their number.
