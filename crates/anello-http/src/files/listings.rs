@@ -99,9 +99,9 @@ impl Listings {
                 }
                 previous = result.ok();
             }
-            let pending = self.listings.borrow();
-            let pending = pending.iter().filter(|listing| !listing.is_complete());
-            let pending: Vec<_> = pending.map(|listing| listing.job.clone().map(drop)).collect();
+            let is_pending = |listing: &&Rc<CachedListing>| !listing.is_complete();
+            let job = |listing: &Rc<CachedListing>| listing.job.clone().map(drop);
+            let pending: Vec<_> = self.listings.borrow().iter().filter(is_pending).map(job).collect();
             if pending.len() < MAX_CONCURRENT_LISTINGS {
                 self.start(root, path, format, previous)?;
             } else {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::h1::trim;
+use crate::h1::elements;
 
 /// Maximum number of ranges in a request. If there are more, the whole file is sent.
 pub const MAX_RANGES: usize = 32;
@@ -60,7 +60,7 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     let Some((_, set)) = unit_and_set else { return Selection::Whole };
     let mut ranges = Vec::new();
     let mut count = 0;
-    for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
+    for spec in elements(set).filter(|spec| !spec.is_empty()) {
         count += 1;
         if count > MAX_RANGES {
             return Selection::Whole;

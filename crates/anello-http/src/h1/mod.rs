@@ -43,5 +43,5 @@ pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
 pub use head::Head;
 pub use rejection::{Rejection, reason_phrase};
 pub use response::{BodyLength, CONTINUE, EncodedResponse, InvalidStatus, ResponseHead};
-pub(crate) use syntax::{is_value, trim};
+pub(crate) use syntax::{elements, is_value, trim};
 pub use types::{Limits, Method, RequestContext, RequestFraming, TargetForm, Version};

@@ -83,7 +83,7 @@ pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
 
 /// Splits a comma-separated list and trims its elements. Quoted strings are not recognized: the elements that callers
 /// look for contain none.
-pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim)
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::body::{Body, BodyKind};
-use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
+use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, elements, is_value};
 use crate::transport::{PollSender, Receiver};
 
 /// The response to a request.
@@ -49,11 +49,8 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     /// Returns `true` if the comma-separated list of the client contains every protocol in this list, ignoring case.
     pub fn is_among(&self, requested: &[u8]) -> bool {
-        let is_requested = |name: &str| {
-            requested
-                .split(|&byte| byte == b',')
-                .any(|element| element.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
-        };
+        let is_requested =
+            |name: &str| elements(requested).any(|element| element.eq_ignore_ascii_case(name.as_bytes()));
         self.protocol.split(',').all(|name| is_requested(name.trim_ascii()))
     }
 }

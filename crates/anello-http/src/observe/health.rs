@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::h1::elements;
+
 /// A shared handle to the health state. All clones refer to the same state, and any thread can read or change it.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
@@ -109,9 +111,7 @@ impl HealthFormat {
             let media_type = range.split(|&byte| byte == b';').next().unwrap_or_default();
             media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
         };
-        match accept {
-            Some(accept) if accept.split(|&byte| byte == b',').any(names_json) => Self::Json,
-            _ => Self::Text,
-        }
+        let accepts_json = accept.is_some_and(|accept| elements(accept).any(names_json));
+        if accepts_json { Self::Json } else { Self::Text }
     }
 }

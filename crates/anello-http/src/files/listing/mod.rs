@@ -13,7 +13,6 @@ pub use html::CONTENT_SECURITY_POLICY;
 
 use super::fields::FieldLines;
 use super::negotiate::{Quality, weighted};
-use crate::h1::trim;
 
 /// Output format of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +43,10 @@ impl Format {
 /// Returns the weight of a media type in `Accept`. The most specific matching media range applies (RFC 9110,
 /// section 12.5.1).
 fn quality(accept: &FieldLines<'_>, media_type: &str) -> Quality {
-    let top_level_type = media_type.split('/').next().unwrap_or_default();
-    let specificity = |range: &[u8]| {
-        let range = trim(range);
-        if range.eq_ignore_ascii_case(media_type.as_bytes()) {
-            Some(3)
-        } else if range
-            .strip_suffix(b"/*")
-            .is_some_and(|range| range.eq_ignore_ascii_case(top_level_type.as_bytes()))
-        {
-            Some(2)
-        } else {
-            (range == b"*/*").then_some(1)
-        }
-    };
+    let (top_level_type, _) = media_type.split_once('/').unwrap_or_default();
+    let ranges = ["*/*", &format!("{top_level_type}/*"), media_type];
+    let specificity =
+        |range: &[u8]| ranges.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(range));
     let matching = weighted(accept).filter_map(|(range, quality)| Some((specificity(range)?, quality)));
     matching.max().map_or(0, |(_, quality)| quality)
 }

@@ -46,10 +46,9 @@ impl Process {
 
     pub(super) fn snapshot(&self) -> ProcessSnapshot {
         let stat = self.stat.as_ref().and_then(|file| read(file).ok()).and_then(|text| Stat::parse(&text));
-        let start_unix_ns = match (stat, self.boot_unix_ns) {
-            (Some(stat), Some(boot)) => Some(boot.saturating_add(ticks_ns(stat.start_ticks))),
-            _ => None,
-        };
+        let start_unix_ns = stat
+            .zip(self.boot_unix_ns)
+            .map(|(stat, boot_unix_ns)| boot_unix_ns.saturating_add(ticks_ns(stat.start_ticks)));
         ProcessSnapshot {
             stat,
             start_unix_ns,
