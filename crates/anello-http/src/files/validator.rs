@@ -9,10 +9,9 @@
 //! of the same size would keep its tag. In this case, the tag contains the change time, which differs between machines,
 //! and there is no `Last-Modified`.
 //!
-//! In all other cases, the change time is omitted because it differs between machines. A file therefore keeps its
-//! tag if it is replaced by a file of the same size and exactly the same modification time. This requires a tool
-//! that copies timestamps (`cp -p`, `rsync -t`) and a source with an unchanged modification time. The server sends
-//! the new contents, but a client that revalidates the old contents gets a 304 response.
+//! In all other cases, a file keeps its tag if it is replaced by a file of the same size and exactly the same
+//! modification time. This requires a tool that copies timestamps (`cp -p`, `rsync -t`) and a source with an unchanged
+//! modification time. The server sends the new contents, but a client that revalidates the old ones gets a 304 response.
 //!
 //! # Strong and weak validators
 //!
@@ -113,7 +112,7 @@ impl EntityTag {
         self.text[0] == b'"'
     }
 
-    /// Returns the opaque tag, including the quotes.
+    /// Includes the quotes.
     fn opaque(&self) -> &[u8] {
         let start = if self.is_strong() { 0 } else { 2 };
         &self.text[start..usize::from(self.length)]
@@ -126,11 +125,10 @@ impl fmt::Debug for EntityTag {
     }
 }
 
-/// An entity tag from a request header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTag<'a> {
     is_weak: bool,
-    /// Opaque tag, including the quotes.
+    /// Includes the quotes.
     opaque: &'a [u8],
 }
 
