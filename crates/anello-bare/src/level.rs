@@ -26,9 +26,9 @@ pub(crate) fn run_poll(listener: &TcpListener, options: &Options) -> io::Result<
 
 pub(crate) fn run_select(listener: &TcpListener, options: &Options) -> io::Result<()> {
     if !fits_fd_set(listener.as_raw_fd()) {
-        return Err(io::Error::other(
-            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)",
-        ));
+        let text =
+            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)";
+        return Err(io::Error::other(text));
     }
     serve(listener, options, wait_with_select, fits_fd_set)
 }
@@ -37,8 +37,8 @@ fn fits_fd_set(descriptor: i32) -> bool {
     usize::try_from(descriptor).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
 }
 
-/// Waits for the next turn: stores the indices of the ready streams and returns whether the listener is ready. While
-/// accepting is paused, the listener is not polled.
+/// Stores the indices of the ready streams and returns whether the listener is ready. While accepting is paused, the
+/// listener is not polled.
 type Wait = fn(&TcpListener, &[Stream], accept_paused: bool, ready: &mut Vec<usize>) -> Result<bool, Errno>;
 
 fn serve(

@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-/// Size in bytes of the buffer into which all connections receive. It stays in the CPU cache, because the data is
-/// sent immediately.
+/// Size in bytes of the buffer into which all connections receive.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so there are at most
@@ -34,7 +33,7 @@ pub(crate) enum StepResult {
 }
 
 impl Stream {
-    /// Creates a stream from a connected non-blocking socket.
+    /// `socket` is non-blocking.
     pub(crate) fn new(socket: OwnedFd) -> Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }

@@ -72,7 +72,7 @@ fn read_all(worker: &Worker, direct: bool) -> Outcome {
 
 fn perform(worker: &Worker, command: &Command) -> Outcome {
     let outcome = worker.perform(command);
-    outcome.unwrap_or_else(|error| panic!("{}: {command:?}: {error}", worker.engine()))
+    outcome.unwrap_or_else(|error| panic!("{worker:?}: {command:?}: {error}"))
 }
 
 /// Returns `true` if the file system supports direct I/O.

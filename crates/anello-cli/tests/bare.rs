@@ -98,7 +98,13 @@ fn disk_worker_runs_command_line() {
 
 #[test]
 fn errors_name_the_cause() {
-    let invalid: [(&[&str], &str); 5] = [
+    let invalid: [(&[&str], &str); 11] = [
+        (&["kqueue"], "kqueue"),
+        (&["epoll", "--fast"], "--fast"),
+        (&["uring", "--rings"], "--rings"),
+        (&["uring", "--task-work", "late"], "deferred-once"),
+        (&["uring", "--spin", "5"], "missing unit"),
+        (&["uring", "--spin", "1.5s"], "at most 1s"),
         (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
         (&["uring", "--bundles", "--forced-async"], "order"),
         (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),

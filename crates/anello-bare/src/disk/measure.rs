@@ -11,15 +11,11 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use rustix::io::Errno;
 
-use super::block::Block;
 use super::command::{Command, Outcome};
 use super::engine::Engine;
 use super::pattern;
-use super::request::{Completion, Request};
+use super::request::{Block, Completion, Request};
 use crate::errors::invalid_input;
-
-/// Significant digits of the latency histogram.
-const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Executes a valid command.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
@@ -62,8 +58,7 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
     statistics.into_outcome(now - start)
 }
 
-/// Performs one direct read to check the alignment, because the rules differ between disks. A violation is therefore
-/// reported before any request is counted.
+/// Performs one direct read to check the alignment, because the rules differ between disks.
 fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
         Err(Errno::INVAL) => {
@@ -74,8 +69,8 @@ fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Chooses the block for each request and tracks the blocks in flight. No two requests use the same block at the same
-/// time, because the result of reading a block during a write to it is undefined.
+/// Chooses the block for each request. No two requests use the same block at the same time, because the result of
+/// reading a block during a write to it is undefined.
 struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,
@@ -100,7 +95,6 @@ impl OffsetGenerator {
         }
     }
 
-    /// Returns an offset for the slot's request.
     fn next_offset(&mut self, slot: usize) -> u64 {
         if self.is_random {
             self.next_block = self.rng.u64(..self.blocks);
@@ -130,7 +124,7 @@ struct Statistics {
 
 impl Statistics {
     fn new(writes: bool) -> io::Result<Statistics> {
-        let latency = Histogram::new(SIGNIFICANT_DIGITS).map_err(io::Error::other)?;
+        let latency = Histogram::new(3).map_err(io::Error::other)?;
         Ok(Statistics { writes, latency, errors: BTreeMap::new(), wrong_blocks: 0 })
     }
 

@@ -16,8 +16,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-use super::block::Block;
-use super::request::{Completion, Request, RequestQueue};
+use super::request::{Block, Completion, Request, RequestQueue};
 
 pub(super) struct PosixAio {
     /// Indexed by slot.
@@ -37,7 +36,7 @@ impl PosixAio {
         Ok(PosixAio { in_flight: (0..slots).map(|_| None).collect(), descriptors })
     }
 
-    /// Takes the completed requests out of `in_flight`.
+    /// Removes the completed requests from `in_flight`.
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         for (slot, entry) in self.in_flight.iter_mut().enumerate() {
             let finished = entry.take_if(|in_flight| {

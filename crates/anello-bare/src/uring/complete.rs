@@ -7,11 +7,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use io_uring::cqueue;
 use rustix::io::Errno;
 
-use super::accept::AcceptState;
 use super::connection::{Connection, MAX_CHUNKS, Socket, StalledSend, find_connection};
 use super::enter::errno;
-use super::server::Server;
+use super::server::{AcceptState, Server};
 use super::token::{Kind, Token};
+use crate::accept::AcceptError;
 use crate::errors::unsupported;
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
@@ -71,11 +71,11 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                 }
             }
             // Only a bundle can span several buffers.
-            if !CONFIGURABLE || bytes <= self.pool.buffer_bytes() {
+            if !CONFIGURABLE || bytes <= self.pool.buffer_bytes {
                 break;
             }
-            bytes -= self.pool.buffer_bytes();
-            buffer = Some(self.pool.follower(buffer_id));
+            bytes -= self.pool.buffer_bytes;
+            buffer = Some(self.pool.followers[buffer_id as usize].into());
         }
         if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
@@ -250,14 +250,22 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     #[cold]
     fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {
         let registered_files = self.options().registered_files;
-        let socket = match self.accept.on_completion(result, armed)? {
-            Some(slot) if registered_files => Socket::Registered(slot as u32),
-            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
-            Some(fd) => Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(fd) }),
-            None => {
-                self.free_file_slots += u32::from(registered_files);
-                return Ok(());
+        if !armed {
+            self.accept = AcceptState::Unarmed;
+        }
+        let socket = if result < 0 {
+            self.free_file_slots += u32::from(registered_files);
+            match AcceptError::from(errno(result)) {
+                AcceptError::OutOfResources if !armed => self.accept = AcceptState::PauseDue,
+                AcceptError::Fatal(errno) => return Err(errno.into()),
+                AcceptError::WouldBlock | AcceptError::Transient | AcceptError::OutOfResources => {}
             }
+            return Ok(());
+        } else if registered_files {
+            Socket::Registered(result as u32)
+        } else {
+            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
+            Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(result) })
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(Connection::default());

@@ -24,10 +24,8 @@ pub(super) fn enter(
 /// Maximum number of consecutive enters that run task work, because work can arrive as fast as it is run.
 const MAX_ENTERS: u32 = 64;
 
-/// Tracks whether the turn can receive more data before it echoes.
-///
-/// Since Linux 6.13, one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
-/// available data before echoing saves a quarter of the CPU time.
+/// Tracks whether the turn can receive more data before it echoes. Since Linux 6.13, one enter runs about 20 items of
+/// task work. With hundreds of busy connections, receiving all available data first saves a quarter of the CPU time.
 #[derive(Default)]
 pub(super) struct Turn {
     enters: u32,
@@ -82,7 +80,6 @@ pub(super) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns the error number of a failed completion.
 pub(super) fn errno(result: i32) -> Errno {
     Errno::from_raw_os_error(result.wrapping_neg())
 }

@@ -27,11 +27,9 @@
 //!   consumed the submission.
 //! - The lists of due work hold indices and are only hints; the state of the connection is authoritative.
 
-mod accept;
 mod complete;
 mod connection;
 mod enter;
-mod message;
 mod pool;
 mod server;
 pub(crate) mod setup;
@@ -49,15 +47,12 @@ use std::time::Instant;
 use io_uring::EnterFlags;
 use io_uring::types::Timespec;
 
-use self::accept::AcceptState;
 use self::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
-use self::message::Message;
 use self::pool::Pool;
-use self::server::{MESSAGES, Server};
+use self::server::{AcceptState, MESSAGES, Message, Server};
 use crate::options::{Options, UringOptions};
 
-/// Checks that this process can use io_uring with these options. Returns the names of the ring flags in use, or the
-/// options.
+/// Returns the names of the ring flags in use, or the options.
 pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     let Some(options) = options else {
         return setup::build_ring("epoll").map(|(_, flags)| flags.to_owned());
@@ -168,8 +163,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. Returns `true` if the kernel
-    /// lacks memory or completion queue space.
+    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. The result is that of
+    /// [`is_busy`].
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
@@ -193,16 +188,10 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// or to sleep.
     fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
-        if self.submissions.need_wakeup() {
-            flags |= EnterFlags::SQ_WAKEUP;
-        }
-        if self.submissions.is_full() {
-            flags |= EnterFlags::SQ_WAIT;
-        }
+        flags.set(EnterFlags::SQ_WAKEUP, self.submissions.need_wakeup());
+        flags.set(EnterFlags::SQ_WAIT, self.submissions.is_full());
         let sleep = wait && !self.spin();
-        if sleep {
-            flags |= EnterFlags::GETEVENTS;
-        }
+        flags.set(EnterFlags::GETEVENTS, sleep);
         if flags.is_empty() {
             Ok(())
         } else {

@@ -22,28 +22,26 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Buffer group ID of the single pool of a ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
-/// Initial number of active buffers.
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of buffers per connection: one is receiving while the other is being sent.
+/// Per connection: one is receiving while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
 pub(super) struct Pool<const CONFIGURABLE: bool> {
     ring: *mut BufRingEntry,
     buffers: *mut u8,
-    buffer_bytes: u32,
+    pub(super) buffer_bytes: u32,
     /// Capacity of the ring, a power of two.
     count: u16,
-    /// Number of buffers that have been added to the ring. Their IDs are below this number.
+    /// Buffers with a lower ID have been added to the ring.
     active_buffers: u16,
     tail: u16,
     /// Data in each buffer that this process owns.
     chunks: Vec<Chunk>,
     own_buffers: Vec<OwnBuffer>,
-    /// Empty unless the server is configurable.
-    followers: Vec<u16>,
+    /// The buffer that was recycled after each buffer. Empty unless the server is configurable.
+    pub(super) followers: Vec<u16>,
     last_recycled: u16,
 }
 
@@ -119,8 +117,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         let first = self.chunks.len() as u32;
         for _ in 0..OWN_BUFFERS {
             self.chunks.push(Chunk::default());
-            self.own_buffers
-                .push(OwnBuffer { memory: vec![0; self.buffer_bytes as usize], is_in_use: false });
+            let memory = vec![0; self.buffer_bytes as usize];
+            self.own_buffers.push(OwnBuffer { memory, is_in_use: false });
         }
         first
     }
@@ -134,18 +132,6 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         buffers[position].is_in_use = true;
         let memory = &mut buffers[position].memory;
         Some((first + position as u32, memory.as_mut_ptr(), memory.len() as u32))
-    }
-
-    /// Returns the size of one buffer in bytes.
-    #[inline]
-    pub(super) fn buffer_bytes(&self) -> u32 {
-        self.buffer_bytes
-    }
-
-    /// Returns the buffer that follows a buffer in a bundle.
-    #[inline]
-    pub(super) fn follower(&self, buffer_id: u32) -> u32 {
-        self.followers[buffer_id as usize].into()
     }
 
     /// Records that the kernel took the buffer from the ring and wrote `bytes` bytes to it.
@@ -169,7 +155,6 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         }
     }
 
-    /// Returns the bytes of a chunk.
     pub(super) fn bytes(&self, buffer_id: u32) -> &[u8] {
         let (start, bytes) = self.raw_chunk(buffer_id);
         // SAFETY: the ID was bounds-checked. This process owns the buffer (module invariant), so the kernel does not

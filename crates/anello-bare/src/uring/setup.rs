@@ -10,8 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::errors::{unsupported, with_message};
 use crate::options::{TaskWork, UringOptions};
 
-/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters
-/// repeatedly.
+/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters repeatedly.
 const SQ_ENTRIES: u32 = 512;
 /// Size of the completion queue. The kernel keeps additional completions in its overflow list.
 const CQ_ENTRIES: u32 = 4096;
@@ -55,8 +54,7 @@ fn builder(
     builder
 }
 
-/// Creates a ring with the first supported set of flags and returns it with the names of the flags. If no set is
-/// supported, the error recommends `alternative`.
+/// Creates a ring with the first supported set of flags and returns it with their names.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);
     for (names, task_work, single_issuer, no_sqarray) in FLAG_SETS {
@@ -119,7 +117,6 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
     Ok(ring)
 }
 
-/// Returns the size of the table of registered files.
 pub(super) fn max_registered_files() -> u32 {
     getrlimit(Resource::Nofile).current.unwrap_or(MAX_REGISTERED_FILES).min(MAX_REGISTERED_FILES) as u32
 }
@@ -128,7 +125,7 @@ fn is_invalid(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Adds a remedy to a ring setup error, and recommends `alternative`.
+/// Adds a remedy to a ring setup error.
 fn describe_error(error: io::Error, alternative: &str) -> io::Error {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
