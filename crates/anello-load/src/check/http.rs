@@ -1,9 +1,5 @@
-//! Correctness checks for HTTP servers: the checks in [`check`](crate::check), with known responses instead of echoes.
-//!
-//! [`complete_bytes`] requests all pages over one connection, with GET and HEAD. It detects wrong bytes, bodies in
-//! responses that must not have a body, and connections that are not kept alive. [`stalled_reader`] requests large
-//! bodies and does not read them until other clients have been served. [`many_connections`] sends one request on each
-//! of thousands of connections. All checks use TLS if it is configured for the server.
+//! Correctness checks for HTTP servers: the checks in [`check`](crate::check), with known responses instead of echoes,
+//! over TLS if it is configured for the server.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,8 +14,7 @@ use crate::check::common::{
     OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
     exchange_once_on_each, serve_others, with_timeout,
 };
-use crate::model::address::Address;
-use crate::model::config::{LoadConfig, Protocol};
+use crate::model::config::{Address, LoadConfig, Protocol};
 use crate::model::tls::Tls;
 use crate::wire::connect;
 use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
@@ -37,7 +32,7 @@ const STALLED_REQUESTS: usize = 2;
 const STALL_TIME: Duration = Duration::from_millis(400);
 
 /// Address of a server, and its TLS configuration. A plain `SocketAddr` converts to a server without TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Server {
     /// Address of the server.
     pub address: SocketAddr,
@@ -66,9 +61,6 @@ pub struct Page {
 /// Checks the responses to GET, HEAD and another GET for every page, all over one connection that must be kept alive.
 /// Bodies must be complete and correct. The response to HEAD must have no body and, if it specifies a length, the same
 /// length. `timeout` applies to each response.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
@@ -97,11 +89,8 @@ pub async fn complete_bytes(
 ///
 /// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
 /// opened before this point and some after it, must then be served. The client starts to read only after that, and both
-/// responses must be correct. This detects servers that wait for one client while other clients have requests. `large`
-/// must be larger than the buffers of both sockets. `timeout` applies to each of these steps.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
+/// responses must be correct. `large` must be larger than the buffers of both sockets. `timeout` applies to each of
+/// these steps.
 pub async fn stalled_reader(
     server: impl Into<Server>,
     large: &Page,
@@ -138,9 +127,6 @@ pub async fn stalled_reader(
 
 /// Opens concurrent connections and checks that each receives the correct response to one GET request for `page`.
 /// `timeout` applies to opening the connections and to each response.
-///
-/// # Errors
-/// Returns the number of failures and their causes.
 pub async fn many_connections(
     server: impl Into<Server>,
     connections: usize,
@@ -148,25 +134,16 @@ pub async fn many_connections(
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let server = server.into();
-    let mut load = LoadConfig {
-        connections,
-        verify: true,
-        connect_timeout: timeout,
-        stall_timeout: timeout,
-        ..LoadConfig::http(server.address, HOST, &page.path)
-    };
+    let mut load = LoadConfig::http(server.address, HOST, &page.path);
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(page.body.clone());
         http.tls = server.tls;
     }
-    exchange_once_on_each(&load).await?;
-    Ok(vec![format!(
-        "{connections} concurrent connections, each with a correct response to GET {}",
-        page.path
-    )])
+    exchange_once_on_each(load, connections, timeout).await?;
+    let path = &page.path;
+    Ok(vec![format!("{connections} concurrent connections, each with a correct response to GET {path}")])
 }
 
-/// Address and TLS configuration of the server to which the clients of a check connect.
 struct Connector {
     address: Address,
     tls: Option<Rc<TlsConnector>>,
@@ -181,12 +158,8 @@ impl Connector {
     async fn connect(&self, timeout: Duration) -> Result<Client, String> {
         let connecting = connect::connect(&self.address, None, self.tls.as_ref());
         let stream = connect_within(timeout, connecting).await?;
-        Ok(Client {
-            stream,
-            decoder: Decoder::default(),
-            head_cache: HeadCache::default(),
-            unread: Vec::new(),
-        })
+        let (decoder, head_cache) = (Decoder::default(), HeadCache::default());
+        Ok(Client { stream, decoder, head_cache, unread: Vec::new() })
     }
 }
 
@@ -222,19 +195,15 @@ impl Client {
             return Err("unexpected body".to_owned());
         }
         let expected_bytes = page.body.len() as u64;
-        match head.status {
-            200 => match head.body_bytes() {
-                Some(bytes) if bytes != expected_bytes => {
-                    Err(format!("length is {bytes} bytes, but the response to GET has {expected_bytes}"))
-                }
-                _ => Ok(200),
-            },
-            status if page.answers_head => Err(format!("unexpected status {status}")),
-            status => Ok(status),
+        match (head.status, head.body_bytes()) {
+            (200, Some(bytes)) if bytes != expected_bytes => {
+                Err(format!("length is {bytes} bytes, but the response to GET has {expected_bytes}"))
+            }
+            (status, _) if status != 200 && page.answers_head => Err(format!("unexpected status {status}")),
+            (status, _) => Ok(status),
         }
     }
 
-    /// Receives and checks a complete response to GET.
     async fn receive(&mut self, page: &Page) -> Result<(), String> {
         let head = self.receive_head().await?;
         if head.status != 200 {
@@ -253,15 +222,14 @@ impl Client {
         let progress = || format!("{} of {expected_bytes} bytes received, then", received.get());
         self.receive_parts(check_part, progress).await?;
         if received.get() < expected_bytes {
-            return Err(format!("body has {} bytes (expected {expected_bytes})", received.get()));
+            Err(format!("body has {} bytes (expected {expected_bytes})", received.get()))
+        } else if head.closes_connection {
+            Err("connection not kept alive after the response".to_owned())
+        } else {
+            Ok(())
         }
-        if head.closes_connection {
-            return Err("connection not kept alive after the response".to_owned());
-        }
-        Ok(())
     }
 
-    /// Receives the head of the next response.
     async fn receive_head(&mut self) -> Result<Head, String> {
         let take_head = |part: Part<'_>| match part {
             Part::Head(head) => Ok(Some(head)),
@@ -281,7 +249,7 @@ impl Client {
             let (mut input, mut result) = (self.unread.as_slice(), None);
             while result.is_none() {
                 let part = self.decoder.next(&mut input, &mut self.head_cache);
-                let part = part.map_err(|cause| format!("invalid HTTP response: {}", cause.0))?;
+                let part = part.map_err(|cause| format!("invalid HTTP response: {cause}"))?;
                 let Some(part) = part else { break };
                 result = on_part(part)?;
             }
@@ -294,7 +262,6 @@ impl Client {
         }
     }
 
-    /// Waits for more bytes.
     async fn read(&mut self) -> Result<(), String> {
         match poll_fn(|context| self.stream.poll_receive(context)).await {
             Ok(None) => Err("EOF".to_owned()),

@@ -6,8 +6,6 @@
 //!  thread 1   ├──────────────┼──────────────┼─          ↓
 //!  run        ├──────────────┼──────────────┼─        append → next interval
 //! ```
-//!
-//! Both operations are exact: histograms are added bucket by bucket.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -33,8 +31,7 @@ pub struct Interval {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
-    /// not monitored or has exited.
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
@@ -45,7 +42,6 @@ pub struct Interval {
 
 impl Interval {
     /// Creates an empty interval. If `open_loop` is `true`, the open-loop fields are present.
-    #[must_use]
     pub fn empty(start_ns: u64, open_loop: bool) -> Self {
         Self {
             start_ns,
@@ -62,34 +58,28 @@ impl Interval {
     }
 
     /// Returns the end of the interval, in nanoseconds since the start of the measurement.
-    #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.elapsed_ns)
     }
 
-    /// Adds measurements of the same interval on other connections, such as those of another thread. All fields are
-    /// summed. Values that describe a process or the machine rather than a thread (`server`, `load_cpu_ns`,
-    /// `stolen_ns`) must therefore be present in only one of the intervals, or be set afterwards.
+    /// Adds measurements of the same interval on other connections, such as those of another thread. Values that
+    /// describe a process or the machine (`server`, `load_cpu_ns`, `stolen_ns`) must be present in only one of the
+    /// intervals, or be set afterwards.
     pub fn add(&mut self, other: &Self) {
         self.sum(other);
         self.open_connections += other.open_connections;
-        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
-            server.resident_bytes = server.resident_bytes.saturating_add(others.resident_bytes);
-        }
-        self.server = self.server.or(other.server);
     }
 
     /// Appends the next interval. The number of open connections and the memory usage are taken from `next`.
     pub fn append(&mut self, next: &Self) {
         self.sum(next);
         self.open_connections = next.open_connections;
-        if let (Some(server), Some(others)) = (&mut self.server, &next.server) {
-            server.resident_bytes = others.resident_bytes;
+        if let (Some(server), Some(next)) = (&mut self.server, &next.server) {
+            server.resident_bytes = next.resident_bytes;
         }
-        self.server = self.server.or(next.server);
     }
 
-    /// Sums the fields that [`add`](Self::add) and [`append`](Self::append) treat alike.
+    /// Adds all fields except the number of open connections.
     fn sum(&mut self, other: &Self) {
         let end_ns = self.end_ns().max(other.end_ns());
         self.start_ns = self.start_ns.min(other.start_ns);
@@ -98,45 +88,36 @@ impl Interval {
         add_histogram(&mut self.latency, &other.latency);
         match (&mut self.uncorrected, &other.uncorrected) {
             (Some(sum), Some(others)) => add_histogram(sum, others),
-            (sum @ None, others) => sum.clone_from(others),
-            (Some(_), None) => {}
+            (sum, others) => *sum = sum.take().or_else(|| others.clone()),
         }
         self.counts.add(&other.counts);
-        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
-            server.add_work(others);
-        }
+        self.server = sum_of_known(self.server, other.server, ProcessUsage::plus);
         self.load_cpu_ns += other.load_cpu_ns;
-        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns);
+        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns, u64::saturating_add);
     }
 
     /// Returns the number of requests answered per second, or 0 if the interval has no length.
-    #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// Returns the quantiles of the latency, or `None` if no request was answered.
-    #[must_use]
     pub fn quantiles(&self) -> Option<Latency> {
         Latency::of(&self.latency)
     }
 
     /// Returns the quantiles of the uncorrected latency, or `None` in a closed loop or if no request was answered.
-    #[must_use]
     pub fn uncorrected_quantiles(&self) -> Option<Latency> {
         self.uncorrected.as_ref().and_then(Latency::of)
     }
 
-    /// Returns the CPU time of the server per request, in nanoseconds. Returns `None` if the CPU time is unknown or no
-    /// request was answered.
-    #[must_use]
+    /// Returns the CPU time of the server per request, in nanoseconds, or `None` if it is unknown or no request was
+    /// answered.
     pub fn server_cpu_ns_per_request(&self) -> Option<f64> {
-        let server = self.server.filter(|_| self.requests > 0)?;
-        Some(server.cpu_ns as f64 / self.requests as f64)
+        (self.requests > 0).then_some(self.server?.cpu_ns as f64 / self.requests as f64)
     }
 
     /// Returns the CPU time of the load generator per request, in nanoseconds, or `None` if no request was answered.
-    #[must_use]
     pub fn load_cpu_ns_per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.load_cpu_ns as f64 / self.requests as f64)
     }
@@ -165,7 +146,7 @@ pub struct Counts {
 
 impl Counts {
     fn add(&mut self, other: &Self) {
-        self.offered = sum_of_known(self.offered, other.offered);
+        self.offered = sum_of_known(self.offered, other.offered, u64::saturating_add);
         self.late += other.late;
         self.unsent += other.unsent;
         self.abandoned += other.abandoned;
@@ -176,11 +157,8 @@ impl Counts {
 }
 
 /// Adds the known values. Returns `None` if both are unknown.
-fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
-    }
+fn sum_of_known<T: Copy>(one: Option<T>, other: Option<T>, add: impl FnOnce(T, T) -> T) -> Option<T> {
+    one.zip(other).map(|(one, other)| add(one, other)).or(one).or(other)
 }
 
 /// Summary of an [`Interval`], with quantiles instead of histograms. Times are in nanoseconds, sizes in bytes.
@@ -204,8 +182,7 @@ pub struct IntervalRecord {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
-    /// not monitored or has exited.
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
     pub server_cpu_ns_per_request: Option<f64>,
@@ -213,8 +190,7 @@ pub struct IntervalRecord {
     pub load_cpu_ns: u64,
     /// CPU time of the load generator per request. `None` if no request was answered.
     pub load_cpu_ns_per_request: Option<f64>,
-    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
-    /// unknown.
+    /// Time that the hypervisor took from the cores of the load generator and the server. `None` if unknown.
     pub stolen_ns: Option<u64>,
 }
 

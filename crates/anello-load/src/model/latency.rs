@@ -1,10 +1,10 @@
-//! Addition of histograms with different layouts.
+//! Latency histograms, and exact addition of histograms with different layouts.
 //!
-//! The *layout* of a histogram is its lowest discernible value and its number of significant digits. The layout
-//! determines the buckets. Each bucket of a finer layout lies within one bucket of a coarser layout. A sum in the
-//! coarser of two layouts is therefore exact: each value is counted in the bucket into which it would have been
-//! recorded directly, and the order of additions does not matter. A sum in the finer layout would have to guess the
-//! position of values within their buckets.
+//! The *layout* of a histogram is its lowest discernible value and its number of significant digits, which determine
+//! the buckets. Each bucket of a finer layout lies within one bucket of a coarser layout. In a sum in the coarser of
+//! two layouts, each value is therefore counted in the bucket into which it would have been recorded directly, and the
+//! order of additions does not matter. A sum in the finer layout would have to guess the position of values within
+//! their buckets.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,6 @@ pub struct Latency {
 
 impl Latency {
     /// Computes the quantiles of a histogram of values in nanoseconds. Returns `None` if it is empty.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
             min_ns: histogram.min(),
@@ -49,33 +48,23 @@ impl Latency {
 
 /// Returns an empty histogram with the bounds of all latency histograms: 1 ns to one day, with three significant
 /// digits. Longer latencies are recorded as one day.
-///
-/// # Panics
-/// Never panics, because the bounds are valid constants.
-#[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid constants")
 }
 
-/// Adds `other` to `sum` exactly. If the layouts differ, `sum` is converted to the coarser one. Its range grows if
-/// `other` contains higher values.
+/// Adds `other` to `sum` bucket by bucket. If the layouts differ, `sum` is converted to the coarser one. Its range
+/// grows if `other` contains higher values.
 pub(crate) fn add_histogram(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
     if sum.low() < other.low() || sum.sigfig() > other.sigfig() {
-        let mut coarser = empty_in_coarser_layout(sum, other);
+        let (low, high) = (sum.low().max(other.low()), sum.high().max(other.high()));
+        // The bounds are valid because both inputs are valid: `high` is at least twice the `low` of either input, and
+        // the input that provides `low` has at least as many significant digits as the result.
+        let mut coarser = Histogram::new_with_bounds(low, high, sum.sigfig().min(other.sigfig()))
+            .expect("the coarser layout of two valid histograms is valid");
         append(&mut coarser, sum);
         *sum = coarser;
     }
     append(sum, other);
-}
-
-/// Returns an empty histogram with the coarser layout and the wider range of the two.
-fn empty_in_coarser_layout(one: &Histogram<u64>, other: &Histogram<u64>) -> Histogram<u64> {
-    let low = one.low().max(other.low());
-    let high = one.high().max(other.high());
-    // The bounds are valid because both inputs are valid: `high` is at least twice the `low` of either input, and the
-    // input that provides `low` has at least as many significant digits as the result.
-    Histogram::new_with_bounds(low, high, one.sigfig().min(other.sigfig()))
-        .expect("the coarser layout of two valid histograms is valid")
 }
 
 /// Adds `other` to `sum`, whose layout must not be finer than that of `other`.

@@ -1,6 +1,5 @@
 //! Data model of a load: configuration, errors, measurements and the report.
 
-pub(crate) mod address;
 pub(crate) mod config;
 pub(crate) mod errors;
 pub(crate) mod interval;

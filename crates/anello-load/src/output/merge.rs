@@ -11,12 +11,11 @@
 //! ```
 //!
 //! A line is never split, so no value is estimated. Seconds are aligned to Unix time, not to the start of a log. The
-//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so merging is associative and
-//! commutative: the order and grouping of the logs do not affect the result. Logs with different precision or range are
-//! added in the coarser layout (see the `histogram` module).
+//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so the order and grouping of the
+//! logs do not affect the result. Logs with different precision or range are added in the coarser layout.
 //!
 //! The clocks of the machines should agree to within a fraction of a second. Clock skew changes which lines are merged
-//! into an interval. It does not affect the totals of the whole run.
+//! into an interval, but not the totals of the whole run.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -61,7 +60,6 @@ pub struct Sum {
 
 impl Sum {
     /// Returns the number of values per second, or 0 if the period is empty.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         match self.end_ns - self.start_ns {
             0 => 0.0,
@@ -69,14 +67,8 @@ impl Sum {
         }
     }
 
-    fn of(record: &LogRecord) -> Result<Self, LogError> {
-        Ok(Self { start_ns: record.start_ns, end_ns: record.end_ns(), latency: record.histogram()? })
-    }
-
-    /// Adds another sum, bucket by bucket.
-    ///
-    /// # Errors
-    /// Returns an error if the total number of values exceeds `u64::MAX`. `self` is then unchanged.
+    /// Adds another sum, bucket by bucket. Returns an error and leaves `self` unchanged if the total number of values
+    /// exceeds `u64::MAX`.
     pub fn add(&mut self, other: &Self) -> Result<(), &'static str> {
         let total = self.latency.len().checked_add(other.latency.len());
         total.ok_or("the total number of values exceeds 2^64 - 1")?;
@@ -98,10 +90,8 @@ pub struct TagSum {
     pub total: Sum,
 }
 
-/// Computes the totals over whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
-///
-/// # Errors
-/// Returns a [`MergeError`] for the first line that cannot be decoded or that overflows a sum.
+/// Computes the totals over whole logs, sorted by tag. Lines without a tag come first. Returns a [`MergeError`] for the
+/// first line that cannot be decoded or that overflows a sum.
 pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
     let mut tags: BTreeMap<Option<&str>, TagSum> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
@@ -112,16 +102,11 @@ pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
         for (tag, sum) in by_tag {
             match tags.get_mut(&tag) {
                 None => {
-                    let first = TagSum {
-                        tag: tag.map(str::to_owned),
-                        total: sum.clone(),
-                        by_log: vec![(index, sum)],
-                    };
-                    tags.insert(tag, first);
+                    let (tag_name, total) = (tag.map(str::to_owned), sum.clone());
+                    tags.insert(tag, TagSum { tag: tag_name, total, by_log: vec![(index, sum)] });
                 }
                 Some(all) => {
-                    let line = log.log.records.last().map_or(0, |record| record.line);
-                    all.total.add(&sum).map_err(|problem| log.error(line, problem))?;
+                    all.total.add(&sum).map_err(|problem| log.error_at_end(problem))?;
                     all.by_log.push((index, sum));
                 }
             }
@@ -131,10 +116,8 @@ pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
 }
 
 /// Merges the logs second by second. Calls `on_sum` in chronological order with the sum of each second and tag. Only
-/// the histograms of one second are decoded at a time.
-///
-/// # Errors
-/// Returns the error of `on_sum`, or `InvalidData` for the first line that cannot be decoded or that overflows a sum.
+/// the histograms of one second are decoded at a time. Returns the error of `on_sum`, or `InvalidData` for the first
+/// line that cannot be decoded or that overflows a sum.
 pub fn seconds(
     logs: &[NamedLog],
     mut on_sum: impl FnMut(Option<&str>, &Sum) -> io::Result<()>,
@@ -142,10 +125,8 @@ pub fn seconds(
     let mut by_second: BTreeMap<u128, Vec<(usize, &LogRecord)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         for record in &log.log.records {
-            // Doubled because halving would round.
             let doubled_midpoint = u128::from(record.start_ns) + u128::from(record.end_ns());
-            let second = doubled_midpoint / (2 * SECOND_NS);
-            by_second.entry(second).or_default().push((index, record));
+            by_second.entry(doubled_midpoint / (2 * SECOND_NS)).or_default().push((index, record));
         }
     }
     for records in by_second.into_values() {
@@ -161,29 +142,22 @@ pub fn seconds(
     Ok(())
 }
 
-/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete.
-///
-/// # Errors
-/// Returns a [`MergeError`] for the first log that overflows the sum.
+/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete. Returns a
+/// [`MergeError`] for the first log that overflows the sum.
 pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
     let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
     for log in logs {
-        sum.is_complete &= log.log.errors.is_complete;
-        let line = log.log.records.last().map_or(0, |record| record.line);
-        sum.known.try_merge(log.log.errors.known.clone()).map_err(|problem| log.error(line, problem))?;
+        sum.try_merge(log.log.errors.clone()).map_err(|problem| log.error_at_end(problem))?;
     }
     Ok(sum)
 }
 
-/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. The errors
-/// are marked as complete only if the counts of every log are complete.
-///
-/// # Errors
-/// Returns the errors of [`seconds`] and [`errors()`], and any error from the output.
+/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. Returns the
+/// errors of [`seconds`] and [`errors()`], and any error from the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    // The start time in a header is used only if no log has an interval: in logs written by other tools, the header may
-    // disagree with the intervals.
+    // A start time in a header is used only if no log has an interval: those of other tools may disagree with the
+    // intervals.
     let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
     let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
     // Truncated to whole milliseconds, the resolution of the log. A remainder would change the rounding of every start.
@@ -202,16 +176,20 @@ impl NamedLog {
     fn error(&self, line: usize, problem: &str) -> MergeError {
         MergeError { name: self.name.clone(), error: LogError { line, problem: problem.to_owned() } }
     }
+
+    fn error_at_end(&self, problem: &str) -> MergeError {
+        self.error(self.log.records.last().map_or(0, |record| record.line), problem)
+    }
 }
 
-/// Adds a line to the sum for `tag`.
 fn add_record<'a>(
     sums: &mut BTreeMap<Option<&'a str>, Sum>,
     tag: Option<&'a str>,
     log: &NamedLog,
     record: &LogRecord,
 ) -> Result<(), MergeError> {
-    let new = Sum::of(record).map_err(|error| MergeError { name: log.name.clone(), error })?;
+    let latency = record.histogram().map_err(|error| MergeError { name: log.name.clone(), error })?;
+    let new = Sum { start_ns: record.start_ns, end_ns: record.end_ns(), latency };
     match sums.get_mut(&tag) {
         Some(sum) => sum.add(&new).map_err(|problem| log.error(record.line, problem))?,
         None => {

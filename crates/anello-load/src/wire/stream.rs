@@ -14,11 +14,9 @@ use crate::wire::transport::Transport;
 /// An open connection.
 pub(crate) enum Stream {
     Plain(Transport),
-    /// TLS over a transport, after the handshake.
     Tls(Box<TlsStream>),
 }
 
-/// Received bytes.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// Bytes as received from the kernel.
@@ -62,7 +60,6 @@ impl Stream {
         }
     }
 
-    /// Reuses the memory of decrypted bytes that are no longer needed.
     pub fn recycle(&self, plaintext: Vec<u8>) {
         if let Self::Tls(stream) = self {
             stream.recycle(plaintext);
@@ -91,7 +88,6 @@ impl Stream {
         }
     }
 
-    /// Returns the outcome of the TLS handshake.
     pub fn handshake_summary(&self) -> Option<HandshakeSummary> {
         match self {
             Self::Plain(_) => None,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anello::net::{Chunk, ShutdownHandle, TcpStream, UnixStream};
 use bytes::Bytes;
 
-/// A TCP or Unix socket connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(TcpStream),

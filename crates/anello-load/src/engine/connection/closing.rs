@@ -8,6 +8,7 @@ use crate::engine::connection::state::{Connection, ConnectionState};
 use crate::engine::shared::Shared;
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
+use crate::wire::exchange::ReplyDecoder;
 
 /// Initial and maximum delay between attempts to open a connection.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
@@ -28,11 +29,10 @@ impl Connection {
                 self.state = ConnectionState::AwaitingEof(stream);
                 self.slot.set_oldest_sent(self.now_ns);
             }
-            ConnectionState::Open(stream) => {
-                stream.abort();
+            state => {
+                self.state = state;
                 self.close(shared);
             }
-            other => self.state = other,
         }
     }
 
@@ -54,11 +54,6 @@ impl Connection {
         self.slot.set_idle();
     }
 
-    /// Returns `true` if a request has been answered since the connection was opened.
-    fn has_answered(&self) -> bool {
-        self.oldest_sequence() > self.first_sequence
-    }
-
     /// Handles EOF on an open connection.
     pub(super) fn handle_eof(&mut self, shared: &Shared) {
         self.now_ns = shared.now_ns();
@@ -71,13 +66,13 @@ impl Connection {
             && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, id)
         {
             shared.counters.add_received_bytes(0, self.now_ns);
-            self.record_reply(&check, shared);
+            self.record_reply(check, shared);
             self.requeue_in_flight(shared);
             self.close(shared);
             return;
         }
         if !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
-            let has_answered = self.has_answered();
+            let has_answered = self.oldest_sequence() > self.first_sequence;
             if self.in_flight.is_empty() {
                 self.close(shared);
                 // No delay if the connection was open for a while: closing an idle connection is not a failure.
@@ -89,10 +84,9 @@ impl Connection {
             }
             // The server closed the idle connection while the next request was in flight, so the request is sent again.
             // This happens at most once per request, because the next connection must answer a request first.
-            let last_activity_ns =
-                self.in_flight.front().map_or(0, |request| request.sent_ns).max(self.last_reply_ns);
-            let is_in_retry_window =
-                self.now_ns.saturating_sub(last_activity_ns) < RETRY_WINDOW.as_nanos() as u64;
+            let sent_ns = self.in_flight.front().map_or(0, |request| request.sent_ns);
+            let idle_ns = self.now_ns.saturating_sub(sent_ns.max(self.last_reply_ns));
+            let is_in_retry_window = idle_ns < RETRY_WINDOW.as_nanos() as u64;
             if has_answered && is_in_retry_window && self.decoder.progress(&shared.exchange).is_none() {
                 self.requeue_in_flight(shared);
                 self.close(shared);
@@ -100,22 +94,28 @@ impl Connection {
             }
         }
         let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
-        let error = match self.decoder.progress(&shared.exchange) {
-            None => {
-                ConnectionError::new(ErrorKind::ClosedEarly, "server closed the connection without a reply")
+        match self.decoder.progress(&shared.exchange) {
+            None => self.fail(ErrorKind::ClosedEarly, "server closed the connection without a reply", shared),
+            Some(progress) => {
+                let text = format!("server closed the connection after {progress}{suffix}");
+                self.fail(ErrorKind::TruncatedReply, text, shared);
             }
-            Some(progress) => ConnectionError::new(
-                ErrorKind::TruncatedReply,
-                format!("server closed the connection after {progress}{suffix}"),
-            ),
-        };
-        self.fail_connection(error, shared);
+        }
     }
 
-    /// Closes the connection, which can be opened again.
+    /// Closes the connection without sending buffered data. It can be opened again.
     pub(super) fn close(&mut self, shared: &Shared) {
-        self.close_without_flush(shared);
-        self.state = ConnectionState::Closed;
+        if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
+            std::mem::replace(&mut self.state, ConnectionState::Closed)
+        {
+            stream.abort();
+        }
+        // The next connection starts with a new decoder. Dropping this decoder also stops recording a body.
+        self.decoder = ReplyDecoder::default();
+        // Only connections with a shutdown handle have been counted as open.
+        if self.slot.is_open() {
+            shared.counters.open.set(shared.counters.open.get() - 1);
+        }
         self.slot.set_closed();
         // Requests that became due before now were delayed by the connection, not by the load generator.
         self.ready_since_ns = self.now(shared);
@@ -130,19 +130,9 @@ impl Connection {
         self.state = ConnectionState::Waiting(sleep(delay));
     }
 
-    /// Closes the stream, if there is one, without sending buffered data.
-    fn close_without_flush(&mut self, shared: &Shared) {
-        if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
-            std::mem::replace(&mut self.state, ConnectionState::Closed)
-        {
-            stream.abort();
-        }
-        // The next connection starts with a new decoder. Dropping this decoder also stops recording a body.
-        self.decoder = shared.exchange.new_decoder();
-        // Only connections with a shutdown handle have been counted as open.
-        if self.slot.is_open() {
-            shared.counters.open.set(shared.counters.open.get() - 1);
-        }
+    #[cold]
+    pub(super) fn fail(&mut self, kind: ErrorKind, text: impl Into<String>, shared: &Shared) {
+        self.fail_connection(ConnectionError::new(kind, text), shared);
     }
 
     /// Records the error for every lost request and closes the connection.
@@ -153,19 +143,22 @@ impl Connection {
         let requests = self.in_flight.drain(..).chain(self.reserved_request.take());
         let lost_ns: Vec<u64> =
             requests.map(|request| request.due_ns).chain(self.resend_queue.drain(..)).collect();
-        let lost = (lost_ns.len() as u64).max(1);
+        let (lost, kind) = ((lost_ns.len() as u64).max(1), error.kind);
         match self.slot.abort_reason.get() {
-            Some(AbortReason::Interrupted) => counters.add_abandoned(shared.counted(lost_ns)),
-            Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
-                format!("connection {}: timed out waiting for a reply", self.index)
-            }),
-            None => counters.record_error(error.kind, lost, || error.text),
+            Some(AbortReason::Interrupted) => {
+                counters.update(|counts| counts.abandoned += shared.counted(lost_ns))
+            }
+            Some(AbortReason::TimedOut) => {
+                let text = format!("connection {}: timed out waiting for a reply", self.index);
+                counters.record_error(lost, ConnectionError::new(ErrorKind::Timeout, text));
+            }
+            None => counters.record_error(lost, error),
         }
         counters.last_ns.set(now_ns);
         self.close(shared);
         if !shared.reconnect {
             self.mark_broken(shared);
-        } else if self.consecutive_failures > 0 || error.kind == ErrorKind::Refused {
+        } else if self.consecutive_failures > 0 || kind == ErrorKind::Refused {
             self.schedule_reconnect();
         } else {
             self.consecutive_failures = 1;

@@ -12,7 +12,7 @@ use crate::engine::slot::ConnectionSlot;
 use crate::model::errors::ConnectionError;
 use crate::model::tls::HandshakeSummary;
 use crate::wire::exchange::ReplyDecoder;
-use crate::wire::reply::{ReplyCheck, RequestId};
+use crate::wire::message::{ReplyCheck, RequestId};
 use crate::wire::stream::Stream;
 
 /// A connection in the load, open or closed.
@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     pub answered: u64,
     pub state: ConnectionState,
     pub decoder: ReplyDecoder,
-    /// Requests that have been sent but not answered, oldest first.
+    /// Oldest first.
     pub in_flight: VecDeque<InFlightRequest>,
     /// Closed loop: first send times of requests that are sent again because the connection closed before their reply.
     pub resend_queue: VecDeque<u64>,
@@ -45,10 +45,9 @@ pub(crate) struct Connection {
     pub consecutive_failures: u32,
     /// Set if the connection has ever been open.
     pub was_opened: bool,
-    /// Time at which the connection was last opened, and number of the first request on it.
+    /// Time at which the connection was last opened, and number of the first request since then.
     pub opened_ns: u64,
     pub first_sequence: u64,
-    /// Time of the last complete reply.
     pub last_reply_ns: u64,
 }
 
@@ -64,12 +63,6 @@ pub enum ConnectionState {
 }
 
 impl Connection {
-    /// Creates a connection that is not open.
-    pub fn new(index: u64, decoder: ReplyDecoder, slot: Rc<ConnectionSlot>) -> Self {
-        Self { index, decoder, slot, ..Self::default() }
-    }
-
-    /// Sets the stream of the connection and marks it as open.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.counters.open.set(shared.counters.open.get() + 1);
         if let Some(summary) = stream.handshake_summary() {
@@ -84,13 +77,6 @@ impl Connection {
         self.state = ConnectionState::Open(stream);
     }
 
-    /// Sends `close_notify` on a TLS connection if this is possible without blocking.
-    pub fn send_close_notify(&mut self) {
-        if let ConnectionState::Open(stream) = &mut self.state {
-            stream.send_close_notify();
-        }
-    }
-
     /// Marks the connection as broken. It is not opened again.
     pub fn mark_broken(&mut self, shared: &Shared) {
         self.state = ConnectionState::Broken;
@@ -101,10 +87,6 @@ impl Connection {
 
     pub fn is_open(&self) -> bool {
         matches!(self.state, ConnectionState::Open(_))
-    }
-
-    pub fn is_broken(&self) -> bool {
-        matches!(self.state, ConnectionState::Broken)
     }
 
     /// Returns `true` if a request has started but is neither in flight nor answered.
@@ -126,7 +108,7 @@ impl Connection {
 
     /// Records the reply to the oldest request in flight.
     #[inline(always)]
-    pub fn record_reply(&mut self, check: &ReplyCheck, shared: &Shared) {
+    pub fn record_reply(&mut self, check: ReplyCheck, shared: &Shared) {
         let now_ns = self.now_ns;
         if self.in_flight.len() == shared.max_in_flight {
             self.ready_since_ns = now_ns;
@@ -148,7 +130,7 @@ impl Connection {
                     shared.counters.record_reply(request, now_ns);
                 }
             }
-            ReplyCheck::Invalid(error) => shared.counters.record_error(error.kind, 1, || error.text.clone()),
+            ReplyCheck::Invalid(error) => shared.counters.record_error(1, *error),
         }
     }
 

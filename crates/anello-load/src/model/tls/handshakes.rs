@@ -19,7 +19,6 @@ pub struct HandshakeSummary {
 }
 
 impl HandshakeSummary {
-    /// Returns the outcome of a complete handshake.
     pub(crate) fn of(tls: &ClientConnection) -> Self {
         const UNKNOWN: &str = "unknown";
         let version = match tls.protocol_version() {
@@ -39,7 +38,6 @@ impl HandshakeSummary {
     }
 
     /// Describes the outcome, for example `TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519`.
-    #[must_use]
     pub fn in_words(&self) -> String {
         let mut text = format!("{}, {}", self.version, self.cipher_suite);
         if let Some(group) = &self.key_exchange {
@@ -53,7 +51,7 @@ impl HandshakeSummary {
 
     /// Adds the count of `other` to the entry of `all` with the same outcome. A linear search is sufficient because a
     /// load on one server has few distinct outcomes.
-    pub(crate) fn add(all: &mut Vec<Self>, other: Self) {
+    pub fn add(all: &mut Vec<Self>, other: Self) {
         match all.iter_mut().find(|known| known.outcome() == other.outcome()) {
             Some(known) => known.count += other.count,
             None => all.push(other),
@@ -62,32 +60,5 @@ impl HandshakeSummary {
 
     fn outcome(&self) -> (&str, &str, Option<&str>, bool) {
         (&self.version, &self.cipher_suite, self.key_exchange.as_deref(), self.resumed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handshakes_are_counted_by_outcome() {
-        let full = HandshakeSummary {
-            version: "TLS 1.3".to_owned(),
-            cipher_suite: "TLS13_AES_128_GCM_SHA256".to_owned(),
-            key_exchange: Some("X25519".to_owned()),
-            resumed: false,
-            count: 1,
-        };
-        let resumed = HandshakeSummary { resumed: true, ..full.clone() };
-        let older = HandshakeSummary { version: "TLS 1.2".to_owned(), key_exchange: None, ..full.clone() };
-        let mut all = Vec::new();
-        for summary in [&full, &resumed, &full, &HandshakeSummary { count: 5, ..resumed.clone() }, &older] {
-            HandshakeSummary::add(&mut all, summary.clone());
-        }
-        let described: Vec<_> = all.iter().map(|summary| (summary.in_words(), summary.count)).collect();
-        let words = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
-        let older_words = "TLS 1.2, TLS13_AES_128_GCM_SHA256";
-        let expected = [(words.to_owned(), 2), (format!("{words}, resumed"), 6), (older_words.to_owned(), 1)];
-        assert_eq!(described, expected);
     }
 }

@@ -1,8 +1,7 @@
 //! The reference body of each path: the expected body, or the first complete body.
 //!
-//! For each path, one body is recorded, and later bodies are compared with it as they arrive. Bodies that arrive while
-//! it is being recorded are reduced to a digest, so that the memory usage of a load does not grow with the number of
-//! connections.
+//! Bodies that arrive while the first one is being recorded are reduced to a digest, so that the memory usage does not
+//! grow with the number of connections.
 //!
 //! ```text
 //!                body is known
@@ -24,7 +23,6 @@ const MAX_REFERENCE_BYTES: usize = 64 << 20;
 /// References of all paths, shared by all threads.
 pub(crate) type References = Arc<[Reference]>;
 
-/// The reference body of one path, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     /// Digest of the first complete body.
@@ -41,13 +39,24 @@ struct Digest {
     crc32: u32,
 }
 
-/// Result of comparing a complete body with the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyMatch {
     Equal,
     /// Contains the expected length in bytes.
     LengthDiffers(u64),
     BytesDiffer,
+}
+
+impl BodyMatch {
+    fn of(bytes: u64, expected_bytes: u64, is_equal: impl FnOnce() -> bool) -> Self {
+        if bytes != expected_bytes {
+            Self::LengthDiffers(expected_bytes)
+        } else if is_equal() {
+            Self::Equal
+        } else {
+            Self::BytesDiffer
+        }
+    }
 }
 
 /// Comparison of an arriving body with the reference.
@@ -66,7 +75,6 @@ pub(super) enum Comparison {
     },
 }
 
-/// A body that is recorded to become the reference.
 #[derive(Debug)]
 pub(super) struct RecordedBody {
     bytes: Vec<u8>,
@@ -75,39 +83,14 @@ pub(super) struct RecordedBody {
 }
 
 impl Reference {
-    /// Creates a reference with a known body.
     pub fn expected(body: Bytes) -> Self {
-        let digest = Digest::of(&body);
-        Self {
-            digest: OnceLock::from(digest),
-            body: OnceLock::from(body),
-            is_being_recorded: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns `true` if the body is known to be too long to be recorded.
-    fn is_too_long(&self) -> bool {
-        self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
+        Self { body: OnceLock::from(body), ..Self::default() }
     }
 
     /// Compares a digest with the digest of the first complete body. The first digest is stored as the reference.
     fn compare_digest(&self, digest: Digest) -> BodyMatch {
         let expected = self.digest.get_or_init(|| digest);
-        if digest.bytes != expected.bytes {
-            BodyMatch::LengthDiffers(expected.bytes)
-        } else if digest.crc32 != expected.crc32 {
-            BodyMatch::BytesDiffer
-        } else {
-            BodyMatch::Equal
-        }
-    }
-}
-
-impl Digest {
-    fn of(body: &[u8]) -> Self {
-        let mut crc = Crc::new();
-        crc.update(body);
-        Self { bytes: body.len() as u64, crc32: crc.sum() }
+        BodyMatch::of(digest.bytes, expected.bytes, || digest.crc32 == expected.crc32)
     }
 }
 
@@ -147,27 +130,21 @@ impl Comparison {
         if reference.body.get().is_some() {
             return Self::WithReference { bytes: 0, differ: false };
         }
-        let is_recorded =
-            !reference.is_too_long() && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
+        let is_too_long =
+            reference.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64);
+        let is_recorded = !is_too_long && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
         let recorded =
             is_recorded.then(|| RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page });
         Self::Digest { bytes: 0, crc: Crc::new(), recorded }
     }
 
-    /// Returns the result for the complete body.
     #[inline]
     pub fn finish(self, references: &References, page: usize) -> BodyMatch {
         let reference = &references[page];
         match self {
             Self::WithReference { bytes, differ } => {
                 let expected = reference.body.get().map_or(0, |body| body.len() as u64);
-                if bytes != expected {
-                    BodyMatch::LengthDiffers(expected)
-                } else if differ {
-                    BodyMatch::BytesDiffer
-                } else {
-                    BodyMatch::Equal
-                }
+                BodyMatch::of(bytes, expected, || !differ)
             }
             Self::Digest { bytes, crc, recorded } => {
                 let body_match = reference.compare_digest(Digest { bytes, crc32: crc.sum() });
@@ -180,7 +157,10 @@ impl Comparison {
                 }
                 body_match
             }
-            Self::NotStarted => reference.compare_digest(Digest::of(&[])),
+            Self::NotStarted => match reference.body.get() {
+                Some(expected) => BodyMatch::of(0, expected.len() as u64, || true),
+                None => reference.compare_digest(Digest { bytes: 0, crc32: Crc::new().sum() }),
+            },
         }
     }
 }
@@ -253,10 +233,12 @@ mod tests {
 
     #[test]
     fn empty_bodies_are_compared() {
-        let references = empty_references();
-        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
-        assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
-        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+        for references in [empty_references(), [Reference::expected(Bytes::new())].into()] {
+            assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+            assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
+            assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+        }
+        assert_eq!(compare(&[Reference::expected("a".into())].into(), &[]), BodyMatch::LengthDiffers(1));
     }
 
     #[test]
