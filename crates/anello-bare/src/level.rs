@@ -17,7 +17,7 @@ use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::options::Options;
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Maximum number of connections accepted before the other connections are served.
+/// Bounded so that the other connections are served.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run_poll(listener: &TcpListener, options: &Options) -> io::Result<()> {

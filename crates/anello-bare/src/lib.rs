@@ -41,7 +41,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use errors::invalid_input;
 
 pub use accept::ACCEPT_PAUSE;
-pub use options::{MAX_RINGS, Model, Options, TaskWork, UringOptions, Variant, parse_core, variants};
+pub use options::{MAX_RINGS, Model, Options, TaskWork, UringOptions, parse_core};
 
 /// Maximum number of connections waiting to be accepted. The kernel caps it at `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;

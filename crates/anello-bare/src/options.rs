@@ -1,4 +1,4 @@
-//! The I/O models, the options of the echo servers, and the list of io_uring variants that the lab compares.
+//! The I/O models and the options of the echo servers.
 
 use std::fmt;
 use std::io;
@@ -29,20 +29,18 @@ pub enum Model {
 /// Options for [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB. The other models receive into one
-    /// buffer of 64 KiB.
+    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB.
     pub uring_buffer_bytes: u32,
     /// Maximum number of `uring` receive buffers, rounded up to a power of two, at most 32768. Default: 1024. The
     /// server starts with 32 buffers and doubles their number when they run out.
     pub uring_buffers: u16,
-    /// Time for which `epoll` polls for events before it sleeps. Default: zero, which means that it sleeps immediately.
-    /// For `uring`, set [`UringOptions::spin`]; the other models never spin.
+    /// Time for which `epoll` polls for events before it sleeps. Default: zero. For `uring`, set
+    /// [`UringOptions::spin`].
     pub spin: Duration,
-    /// Runs `uring` as the configurable server with these options. Default: `None`, which runs the server without
-    /// options, the baseline.
+    /// Runs `uring` as the configurable server with these options. Default: `None`, the baseline.
     pub uring: Option<UringOptions>,
-    /// Number of connections that were accepted and closed immediately because the model could not serve them: a
-    /// descriptor of 1024 or above with `select`, or a thread that could not be started with `threads`.
+    /// Number of connections that were closed because the model could not serve them: a descriptor of 1024 or above
+    /// with `select`, or a thread that could not be started with `threads`.
     pub refused: Arc<AtomicU64>,
 }
 
@@ -244,17 +242,6 @@ impl fmt::Display for UringOptions {
     }
 }
 
-/// Contender in the comparison of io_uring options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// Unique short name in the lab.
-    pub name: &'static str,
-    /// Arguments of `anello bare` and `anello-bare`, without `--addr`.
-    pub arguments: &'static [&'static str],
-    /// Name of the variant to compare with, which differs only in this option.
-    pub baseline: &'static str,
-}
-
 /// Parses the value of `--sqpoll-core`: a number, or `last` for the last core that this process may use
 /// (`sched_getaffinity(2)`).
 pub fn parse_core(text: &str) -> Result<u32, String> {
@@ -271,39 +258,4 @@ pub fn parse_core(text: &str) -> Result<u32, String> {
 
 fn parse_milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
     text.parse::<u32>().map(|milliseconds| Duration::from_millis(milliseconds.into()))
-}
-
-/// Returns all variants: the default first, then each io_uring option by itself, then the combinations needed to
-/// measure an option. The polling thread sleeps after 5 ms, which is short enough not to disturb the next contender,
-/// and longer than any pause under load.
-pub fn variants() -> &'static [Variant] {
-    const fn new(name: &'static str, baseline: &'static str, arguments: &'static [&'static str]) -> Variant {
-        Variant { name, arguments, baseline }
-    }
-    const VARIANTS: &[Variant] = &[
-        new("default", "default", &["uring", "--configurable"]),
-        new("deferred once", "default", &["uring", "--task-work", "deferred-once"]),
-        new("cooperative", "default", &["uring", "--task-work", "cooperative"]),
-        new("interrupting", "default", &["uring", "--task-work", "interrupting"]),
-        new("sqpoll", "ordinary sends", &["uring", "--sqpoll", "5"]),
-        new("sqpoll, pinned", "sqpoll", &["uring", "--sqpoll", "5", "--sqpoll-core", "last"]),
-        new("one-shot receive", "default", &["uring", "--one-shot-receive"]),
-        new("own buffers", "one-shot receive", &["uring", "--per-connection-buffers"]),
-        new("registered files", "default", &["uring", "--registered-files"]),
-        new("linked timeouts", "one-shot receive", &["uring", "--linked-timeout", "60s"]),
-        new("bundles", "default", &["uring", "--bundles"]),
-        new("ordinary sends", "default", &["uring", "--completion-per-send"]),
-        new("forced async", "ordinary sends", &["uring", "--forced-async"]),
-        new("zero-copy sends", "ordinary sends", &["uring", "--zero-copy-sends"]),
-        new("spin", "default", &["uring", "--spin", "50us"]),
-        new("two rings", "default", &["uring", "--rings", "2"]),
-        new("two rings, shared workers", "two rings", &["uring", "--rings", "2", "--shared-workers"]),
-        new("two rings, forced async", "forced async", &["uring", "--rings", "2", "--forced-async"]),
-        new(
-            "two rings, forced async, shared workers",
-            "two rings, forced async",
-            &["uring", "--rings", "2", "--forced-async", "--shared-workers"],
-        ),
-    ];
-    VARIANTS
 }

@@ -38,7 +38,7 @@ impl Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }
 
-    /// Returns `true` if the stream must wait until the socket is writable rather than readable.
+    /// Returns `true` if the stream waits until the socket is writable.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }

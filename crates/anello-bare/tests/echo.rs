@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run, variants};
+use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run};
 use clap::{Parser, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -203,27 +203,45 @@ impl Drop for Server {
     }
 }
 
+/// Each io_uring option by itself, and combinations.
+const VARIANTS: [&str; 23] = [
+    "--configurable",
+    "--task-work deferred-once",
+    "--task-work cooperative",
+    "--task-work interrupting",
+    "--sqpoll 5",
+    "--sqpoll 5 --sqpoll-core last",
+    "--one-shot-receive",
+    "--per-connection-buffers",
+    "--registered-files",
+    "--linked-timeout 60s",
+    "--bundles",
+    "--completion-per-send",
+    "--forced-async",
+    "--zero-copy-sends",
+    "--spin 50us",
+    "--rings 2",
+    "--rings 2 --shared-workers",
+    "--rings 2 --forced-async",
+    "--rings 2 --forced-async --shared-workers",
+    "--sqpoll 50 --registered-files",
+    "--per-connection-buffers --zero-copy-sends",
+    "--forced-async --one-shot-receive",
+    "--bundles --one-shot-receive --completion-per-send",
+];
+
 /// Runs `case` for each model and variant that is available.
 fn for_each_subject(case: fn(&Subject)) {
-    let variants = variants().iter().map(|variant| Subject::with(variant.name, variant.arguments));
-    let combined = [
-        Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
-        Subject::with(
-            "connection buffers, zero copy",
-            &["uring", "--per-connection-buffers", "--zero-copy-sends"],
-        ),
-        Subject::with("forced async, one-shot receive", &["uring", "--forced-async", "--one-shot-receive"]),
-        Subject::with(
-            "bundles, one-shot receive",
-            &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"],
-        ),
-    ];
+    let variants = VARIANTS.iter().map(|line| {
+        let arguments: Vec<&str> = ["uring"].into_iter().chain(line.split_whitespace()).collect();
+        Subject::with(line, &arguments)
+    });
     let models = Model::value_variants().iter().copied().map(Subject::model).chain([Subject::new(
         Model::Epoll,
         "epoll, spinning",
         &["epoll", "--spin", "50us"],
     )]);
-    for subject in models.chain(variants).chain(combined) {
+    for subject in models.chain(variants) {
         match allowed(subject.model) {
             Ok(()) => {
                 println!("{subject}");

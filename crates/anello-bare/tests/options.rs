@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen, parse_core, variants};
+use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen, parse_core};
 use clap::ValueEnum;
 
 #[test]
@@ -92,12 +92,4 @@ fn last_core_is_in_affinity_mask() {
     assert!(parse_core("first").is_err());
     let last = parse_core("last").unwrap();
     assert!(rustix::thread::sched_getaffinity(None).unwrap().is_set(last as usize));
-}
-
-#[test]
-fn variants_have_unique_names_and_existing_baselines() {
-    for (index, variant) in variants().iter().enumerate() {
-        assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
-        assert!(variants().iter().any(|other| other.name == variant.baseline), "{}", variant.name);
-    }
 }

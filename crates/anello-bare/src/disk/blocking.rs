@@ -15,24 +15,19 @@ use super::request::{Completion, Request, RequestQueue};
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pread {
-    file: File,
-    queue: VecDeque<Request>,
-}
-
-impl Pread {
-    pub(super) fn new(file: File) -> Pread {
-        Pread { file, queue: VecDeque::new() }
-    }
+    pub(super) file: File,
+    /// The depth is always 1.
+    pub(super) next: Option<Request>,
 }
 
 impl RequestQueue for Pread {
     fn start(&mut self, request: Request) -> io::Result<()> {
-        self.queue.push_back(request);
+        self.next = Some(request);
         Ok(())
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
-        completions.extend(self.queue.pop_front().map(|request| execute(&self.file, request)));
+        completions.extend(self.next.take().map(|request| execute(&self.file, request)));
         Ok(())
     }
 }

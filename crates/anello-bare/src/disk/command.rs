@@ -46,9 +46,9 @@ pub enum Operation {
     RandomRead,
     /// Writes uniformly distributed blocks.
     RandomWrite,
-    /// Reads consecutive blocks and restarts at the beginning when it reaches the end of the file.
+    /// Reads consecutive blocks, from the end of the file again from its start.
     SequentialRead,
-    /// Writes consecutive blocks and restarts at the beginning when it reaches the end of the file.
+    /// Writes consecutive blocks, like `SequentialRead`.
     SequentialWrite,
 }
 

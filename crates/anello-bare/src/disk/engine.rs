@@ -51,7 +51,7 @@ impl Engine {
     /// Sets up the engine for a file and a set of blocks. Each block belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
-            Engine::Pread => Box::new(blocking::Pread::new(file)),
+            Engine::Pread => Box::new(blocking::Pread { file, next: None }),
             Engine::Threads => Box::new(blocking::Pool::new(file, blocks.len())?),
             Engine::PosixAio => Box::new(posix_aio::PosixAio::new(&file, blocks.len())?),
             Engine::LinuxAio => Box::new(linux_aio::LinuxAio::new(file, blocks.len())?),

@@ -51,7 +51,7 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
         queue.wait(&mut completions)?;
         now = Instant::now();
         for Completion { slot, block, result } in completions.drain(..) {
-            statistics.record(result, &block, offsets.release(slot), now - start_times[slot])?;
+            statistics.record(&block, offsets.release(slot), now - start_times[slot], result)?;
             free_blocks.push((slot, block));
         }
     }
@@ -130,10 +130,10 @@ impl Statistics {
 
     fn record(
         &mut self,
-        result: io::Result<usize>,
         block: &Block,
         offset: u64,
         latency: Duration,
+        result: io::Result<usize>,
     ) -> io::Result<()> {
         let kind = if self.writes { "write" } else { "read" };
         let error = match result {

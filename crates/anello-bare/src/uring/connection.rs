@@ -37,7 +37,7 @@ pub(super) struct Connection {
 /// Connection state that is unused without options.
 #[derive(Default)]
 pub(super) struct ExtraState {
-    /// ID of the first connection buffer. These buffers stay with the slot.
+    /// ID of the first connection buffer. The buffers stay with the slot.
     pub(super) own_buffers: Option<u32>,
     /// Connection buffer used by the receive in flight.
     pub(super) own_receive: Option<u32>,

@@ -23,8 +23,7 @@
 //! - Sends on one connection never overlap: either chunks, one blocking send or nothing is in flight.
 //! - The kernel accesses only the pool, `messages`, the timeout, and the `unsent` bytes of a stalled connection whose
 //!   send is in flight. None of them moves or is freed during that time: a failed server is never dropped, and a
-//!   connection keeps its slot until its last completion. Messages and timeouts are read only until the kernel has
-//!   consumed the submission.
+//!   connection keeps its slot until its last completion.
 //! - The lists of due work hold indices and are only hints; the state of the connection is authoritative.
 
 mod complete;
@@ -61,7 +60,6 @@ pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     setup::build_ring_with(options, None).map(|_| options.to_string())
 }
 
-/// Runs the baseline on the calling thread.
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     serve::<false>(listener, options, UringOptions::default(), None, |_| Ok(()))
 }

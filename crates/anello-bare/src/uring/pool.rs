@@ -4,13 +4,13 @@
 //!   one mapping:  | ring: `count` entries of 16 bytes | buffer 0 | buffer 1 | ... | buffer count-1 |
 //! ```
 //!
-//! Initially, few buffers are active, so that they stay in the CPU cache. More are added when they run out. Invariant:
-//! either a buffer ID is in the ring and the kernel can write to the buffer, or it is outside the ring and this process
-//! owns the buffer. A completion takes the ID out of the ring; `recycle` puts it back. The memory is never unmapped.
+//! Initially, few buffers are active, so that they stay in the CPU cache. Invariant: either a buffer ID is in the ring
+//! and the kernel can write to the buffer, or it is outside the ring and this process owns the buffer. A completion
+//! takes the ID out of the ring; `recycle` puts it back. The memory is never unmapped.
 //!
 //! The configurable server also uses:
-//! - *Own buffers* (connection buffers): buffers that belong to one connection and are never in the ring. Their IDs
-//!   start at the capacity of the ring.
+//! - *Own buffers*, which belong to one connection and are never in the ring. Their IDs start at the capacity of the
+//!   ring.
 //! - The *follower* of each buffer: the buffer that was recycled next. The completion of a bundle contains only the ID
 //!   of its first buffer and the total number of bytes; the others are the followers. A follower is overwritten only
 //!   after its buffer has been recycled again, and thus after the completion of the bundle has been handled.
@@ -96,8 +96,7 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         Ok(pool)
     }
 
-    /// Doubles the number of active buffers, up to the capacity. Called when the kernel found no buffer. Returns
-    /// `false` if the capacity is reached.
+    /// Doubles the number of active buffers. Returns `false` if the capacity is reached.
     #[cold]
     pub(super) fn grow(&mut self) -> bool {
         let has_grown = self.active_buffers < self.count;
@@ -123,8 +122,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         first
     }
 
-    /// Takes an unused connection buffer; `first` is the ID of the connection's first buffer. Returns its ID, address
-    /// and length; they are valid until the buffer is recycled.
+    /// Takes an unused connection buffer; `first` is the ID of the connection's first buffer. The returned ID, address
+    /// and length are valid until the buffer is recycled.
     pub(super) fn take_own_buffer(&mut self, first: u32) -> Option<(u32, *mut u8, u32)> {
         let start = first as usize - usize::from(self.count);
         let buffers = &mut self.own_buffers[start..start + OWN_BUFFERS];

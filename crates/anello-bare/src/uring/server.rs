@@ -17,8 +17,8 @@ pub(super) const MESSAGES: usize = 64;
 /// Maximum number of chunks in one send.
 pub(super) const MAX_IOVECS: usize = 16;
 
-/// Header of a gathered send. For an inline send the kernel can read it until the submission returns, otherwise until
-/// the completion of the send.
+/// Header of a gathered send. The kernel can read it until the submission of an inline send returns, or until the
+/// completion of another send.
 pub(super) struct Message {
     header: libc::msghdr,
     pub(super) iovecs: [libc::iovec; MAX_IOVECS],
@@ -30,8 +30,7 @@ impl Message {
         unsafe { std::mem::zeroed() }
     }
 
-    /// Returns the header for the first `count` parts. The header points into this message, which must not move
-    /// afterwards.
+    /// The returned header points into this message, which must not move afterwards.
     #[inline]
     pub(super) fn prepare_header(&mut self, count: usize) -> *const libc::msghdr {
         self.header.msg_iov = self.iovecs.as_mut_ptr();
