@@ -95,8 +95,7 @@ pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
 pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
-pub use model::interval::{Counts, Interval};
-pub use model::latency::{Latency, latency_histogram};
+pub use model::interval::{Counts, Interval, Latency, latency_histogram};
 pub use model::report::{
     KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };

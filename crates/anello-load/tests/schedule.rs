@@ -84,7 +84,8 @@ fn remaining_requests_match_iteration() {
     }
     // Too many requests to iterate over.
     let [constant, poisson] = [Arrivals::Constant, Arrivals::Poisson].map(|arrivals| {
-        Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).remaining_requests(0, 1 << 50)
+        Schedule::new(Share { thread: 0, threads: 1, connections: 3 }, 1_000_000_000, arrivals, 5)
+            .remaining_requests(0, 1 << 50)
     });
     assert!(constant == 1 << 50 && poisson.abs_diff(1 << 50) < 1 << 10, "{constant}, {poisson}");
 }

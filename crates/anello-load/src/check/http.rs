@@ -265,11 +265,13 @@ impl Client {
     async fn read(&mut self) -> Result<(), String> {
         match poll_fn(|context| self.stream.poll_receive(context)).await {
             Ok(None) => Err("EOF".to_owned()),
-            Ok(Some(received)) => {
-                self.unread.extend_from_slice(&received);
-                if let Received::Plaintext(plaintext) = received {
-                    self.stream.recycle(plaintext);
-                }
+            Ok(Some(Received::Chunk(chunk))) => {
+                self.unread.extend_from_slice(&chunk);
+                Ok(())
+            }
+            Ok(Some(Received::Plaintext(plaintext))) => {
+                self.unread.extend_from_slice(&plaintext);
+                self.stream.recycle(plaintext);
                 Ok(())
             }
             Err(error) => Err(error.to_string()),

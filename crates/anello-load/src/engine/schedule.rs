@@ -34,11 +34,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// Returns the share of a single thread.
-    pub fn whole(connections: usize) -> Self {
-        Self { thread: 0, threads: 1, connections }
-    }
-
     /// Returns the number of connections in the share.
     pub fn count(&self) -> usize {
         (self.connections + self.threads - 1 - self.thread) / self.threads

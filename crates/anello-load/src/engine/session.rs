@@ -50,7 +50,7 @@ use crate::wire::message::Messages;
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     /// All connections of this thread in index order, including broken ones.
-    connections: Vec<Connection>,
+    pub(crate) connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
     connect_errors: Errors,
@@ -86,7 +86,7 @@ impl Session {
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
-        let share = Share::whole(load.connections);
+        let share = Share { thread: 0, threads: 1, connections: load.connections };
         let references = load.http_load().map(references).unwrap_or_default();
         let no_tick = &mut |_| ControlFlow::Continue(());
         Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
@@ -241,11 +241,6 @@ impl Session {
     pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
         let is_usable = |one: &&Connection| !matches!(one.state, ConnectionState::Broken);
         self.connections.iter().filter(is_usable).map(|connection| connection.answered).collect()
-    }
-
-    /// Returns the number of connections that have ever been open.
-    pub(crate) fn opened_connections(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.was_opened).count()
     }
 
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.

@@ -11,8 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::model::interval::{Counts, Interval};
-use crate::model::latency::latency_histogram;
+use crate::model::interval::{Counts, Interval, latency_histogram};
 use crate::model::tls::HandshakeSummary;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;

@@ -20,8 +20,7 @@ use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
-use crate::model::interval::Interval;
-use crate::model::latency::latency_histogram;
+use crate::model::interval::{Interval, latency_histogram};
 use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
 use crate::wire::http::References;
@@ -182,7 +181,7 @@ impl Worker {
             final_interval: interval,
             throughput: measured.throughput,
             requests_by_connection: session.requests_by_connection(),
-            opened: session.opened_connections(),
+            opened: session.connections.iter().filter(|connection| connection.was_opened).count(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
             handshakes: shared.handshakes.take(),

@@ -3,6 +3,5 @@
 pub(crate) mod config;
 pub(crate) mod errors;
 pub(crate) mod interval;
-pub(crate) mod latency;
 pub(crate) mod report;
 pub mod tls;

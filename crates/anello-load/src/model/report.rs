@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::config::{Knee, LoadConfig, Mode, Protocol};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord};
-use crate::model::latency::Latency;
+use crate::model::interval::{Interval, IntervalRecord, Latency};
 use crate::model::tls::{HandshakeSummary, Trust};
 use crate::system::process::ProcessUsage;
 

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use hdrhistogram::Histogram;
 use thiserror::Error;
 
-use crate::model::latency::add_histogram;
+use crate::model::interval::add_histogram;
 use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -93,26 +93,22 @@ pub struct TagSum {
 /// Computes the totals over whole logs, sorted by tag. Lines without a tag come first. Returns a [`MergeError`] for the
 /// first line that cannot be decoded or that overflows a sum.
 pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
-    let mut tags: BTreeMap<Option<&str>, TagSum> = BTreeMap::new();
+    let mut tags: BTreeMap<Option<&str>, Vec<(usize, Sum)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
-        let mut by_tag: BTreeMap<Option<&str>, Sum> = BTreeMap::new();
+        let mut by_tag = BTreeMap::new();
         for record in &log.log.records {
             add_record(&mut by_tag, record.tag.as_deref(), log, record)?;
         }
-        for (tag, sum) in by_tag {
-            match tags.get_mut(&tag) {
-                None => {
-                    let (tag_name, total) = (tag.map(str::to_owned), sum.clone());
-                    tags.insert(tag, TagSum { tag: tag_name, total, by_log: vec![(index, sum)] });
-                }
-                Some(all) => {
-                    all.total.add(&sum).map_err(|problem| log.error_at_end(problem))?;
-                    all.by_log.push((index, sum));
-                }
-            }
-        }
+        by_tag.into_iter().for_each(|(tag, sum)| tags.entry(tag).or_default().push((index, sum)));
     }
-    Ok(tags.into_values().collect())
+    let total = |(tag, by_log): (Option<&str>, Vec<(usize, Sum)>)| {
+        let mut total = by_log[0].1.clone();
+        for (index, sum) in &by_log[1..] {
+            total.add(sum).map_err(|problem| logs[*index].error_at_end(problem))?;
+        }
+        Ok(TagSum { tag: tag.map(str::to_owned), by_log, total })
+    };
+    tags.into_iter().map(total).collect()
 }
 
 /// Merges the logs second by second. Calls `on_sum` in chronological order with the sum of each second and tag. Only

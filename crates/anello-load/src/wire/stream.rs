@@ -1,7 +1,6 @@
 //! Connections to a server. [`Stream`] is the only type that distinguishes between kinds of connections.
 
 use std::io;
-use std::ops::Deref;
 use std::task::{Context, Poll};
 
 use anello::net::Chunk;
@@ -23,18 +22,6 @@ pub(crate) enum Received {
     Chunk(Chunk),
     /// Bytes that TLS has decrypted. [`Stream::recycle`] reuses their memory.
     Plaintext(Vec<u8>),
-}
-
-impl Deref for Received {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Chunk(chunk) => chunk,
-            Self::Plaintext(plaintext) => plaintext,
-        }
-    }
 }
 
 impl Stream {
@@ -89,10 +76,7 @@ impl Stream {
     }
 
     pub fn handshake_summary(&self) -> Option<HandshakeSummary> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Tls(stream) => Some(stream.handshake_summary()),
-        }
+        if let Self::Tls(stream) = self { Some(HandshakeSummary::of(&stream.tls)) } else { None }
     }
 
     /// Returns the connection underlying TLS, or the connection itself.

@@ -16,10 +16,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::net::Chunk;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::ClientConnection;
 
-use crate::model::tls::{HandshakeSummary, Tls, TlsError};
+use crate::model::tls::{Tls, TlsError};
 use crate::wire::transport::Transport;
 
 /// Approximate maximum amount of plaintext that is returned at a time.
@@ -30,24 +29,19 @@ const RECORD_BYTES: usize = 16 * 1024;
 
 /// State shared by all TLS connections of a thread.
 pub(crate) struct TlsConnector {
-    config: Arc<ClientConfig>,
-    server_name: ServerName<'static>,
+    tls: Tls,
     /// Plaintext buffer, unless a connection is using it.
     spare_buffer: Cell<Vec<u8>>,
 }
 
 impl TlsConnector {
     pub fn new(tls: &Tls) -> Self {
-        Self {
-            config: Arc::clone(&tls.config),
-            server_name: tls.server_name.clone(),
-            spare_buffer: Cell::default(),
-        }
+        Self { tls: tls.clone(), spare_buffer: Cell::default() }
     }
 
     /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error from the transport.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<TlsStream> {
-        let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
+        let tls = ClientConnection::new(Arc::clone(&self.tls.config), self.tls.server_name.clone());
         let tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
         let mut stream = TlsStream {
             connector: self,
@@ -75,7 +69,7 @@ enum CloseState {
 pub(crate) struct TlsStream {
     connector: Rc<TlsConnector>,
     pub transport: Transport,
-    tls: TlsSession<ClientConnection>,
+    pub tls: TlsSession<ClientConnection>,
     /// Received ciphertext that has not been passed to the session yet.
     incoming: Option<Chunk>,
     /// Decrypted data that has not been returned yet.
@@ -206,9 +200,5 @@ impl TlsStream {
 
     pub fn is_truncated(&self) -> bool {
         self.close_state == CloseState::Truncated
-    }
-
-    pub fn handshake_summary(&self) -> HandshakeSummary {
-        HandshakeSummary::of(&self.tls)
     }
 }

@@ -7,8 +7,7 @@ use crate::engine::measurement::Throughput;
 use crate::engine::worker::{MeasurementResult, ThreadUsage};
 use crate::model::config::{Knee, LoadConfig};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord};
-use crate::model::latency::{Latency, add_histogram, latency_histogram};
+use crate::model::interval::{Interval, IntervalRecord, Latency, add_histogram, latency_histogram};
 use crate::model::report::{
     KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
