@@ -207,38 +207,27 @@ impl UringOptions {
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task_work = self.task_work.unwrap_or(TaskWork::Deferred);
-        match self.sqpoll {
-            Some(idle) => write!(formatter, "sqpoll={}ms", idle.as_millis())?,
-            None => write!(formatter, "{task_work}")?,
-        }
-        if let Some(core) = self.sqpoll_core {
-            write!(formatter, ",sqpoll-core={core}")?;
-        }
         let (multishot, inline) = (self.uses_multishot_receive(), self.completes_sends_inline());
-        for (is_set, name) in [
-            (multishot, "multishot-receive"),
-            (!multishot, "one-shot-receive"),
-            (self.per_connection_buffers, "own-buffers"),
-            (!self.per_connection_buffers, "buffer-ring"),
-            (self.zero_copy_sends, "zero-copy-sends"),
-            (inline, "sends-at-submission"),
-            (!self.zero_copy_sends && !inline, "completion-per-send"),
-            (self.registered_files, "registered-files"),
-            (self.forced_async, "forced-async"),
-            (self.bundles, "bundles"),
-            (self.shared_workers, "shared-workers"),
-        ] {
-            if is_set {
-                write!(formatter, ",{name}")?;
-            }
-        }
-        if let Some(timeout) = self.linked_timeout {
-            write!(formatter, ",linked-timeout={}ms", timeout.as_millis())?;
-        }
-        if !self.spin.is_zero() {
-            write!(formatter, ",spin={}us", self.spin.as_micros())?;
-        }
-        write!(formatter, ",rings={}", self.rings)
+        let named = |is_set: bool, name: &str| is_set.then(|| name.to_owned());
+        let features = [
+            Some(self.sqpoll.map_or(task_work.to_string(), |idle| format!("sqpoll={}ms", idle.as_millis()))),
+            self.sqpoll_core.map(|core| format!("sqpoll-core={core}")),
+            named(multishot, "multishot-receive"),
+            named(!multishot, "one-shot-receive"),
+            named(self.per_connection_buffers, "own-buffers"),
+            named(!self.per_connection_buffers, "buffer-ring"),
+            named(self.zero_copy_sends, "zero-copy-sends"),
+            named(inline, "sends-at-submission"),
+            named(!self.zero_copy_sends && !inline, "completion-per-send"),
+            named(self.registered_files, "registered-files"),
+            named(self.forced_async, "forced-async"),
+            named(self.bundles, "bundles"),
+            named(self.shared_workers, "shared-workers"),
+            self.linked_timeout.map(|timeout| format!("linked-timeout={}ms", timeout.as_millis())),
+            (!self.spin.is_zero()).then(|| format!("spin={}us", self.spin.as_micros())),
+            Some(format!("rings={}", self.rings)),
+        ];
+        formatter.write_str(&features.into_iter().flatten().collect::<Vec<_>>().join(","))
     }
 }
 

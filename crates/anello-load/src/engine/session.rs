@@ -167,8 +167,8 @@ impl Session {
         &self.connect_errors
     }
 
-    /// Loads the server for `duration`, then waits for the replies to requests in flight. Dropping the future closes all
-    /// connections.
+    /// Loads the server for `duration`, then waits for the replies to requests in flight. Dropping the future closes
+    /// all connections.
     ///
     /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
     /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still

@@ -140,8 +140,7 @@ impl Worker {
                 set.set(core);
             }
             sched_setaffinity(None, &set).map_err(|errno| {
-                let error = io::Error::from(errno);
-                io::Error::new(error.kind(), format!("cannot pin thread to core {core}: {error}"))
+                io::Error::new(errno.kind(), format!("cannot pin thread to core {core}: {errno}"))
             })?;
         }
         let runtime = self.runtime.build()?;

@@ -278,11 +278,19 @@ impl LoadConfig {
     /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
     /// enough for at most 4,000 connections from each address. Empty if the kernel chooses the address.
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
-        match self.tcp_target() {
-            Some(target) if self.source_addresses.is_empty() => loopback_addresses(target, self.connections),
-            Some(_) => self.source_addresses.clone(),
-            None => Vec::new(),
+        let Some(target) = self.tcp_target() else { return Vec::new() };
+        let has_other_addresses = target.is_ipv4() && target.ip().is_loopback();
+        if !self.source_addresses.is_empty()
+            || !has_other_addresses
+            || self.connections <= MAX_CONNECTIONS_PER_SOURCE
+        {
+            return self.source_addresses.clone();
         }
+        let first = u32::from(Ipv4Addr::LOCALHOST);
+        let count = u32::try_from(self.connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
+        // The last address of the network is its broadcast address.
+        let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
+        addresses.map(|address| IpAddr::V4(address.into())).collect()
     }
 
     fn tcp_target(&self) -> Option<SocketAddr> {
@@ -420,17 +428,4 @@ impl Mode {
             }
         }
     }
-}
-
-/// Returns the addresses in 127.0.0.0/8 required for the connections, or an empty vector if the kernel's choice is
-/// sufficient or `target` is not in 127.0.0.0/8.
-fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
-    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {
-        return Vec::new();
-    }
-    let first = u32::from(Ipv4Addr::LOCALHOST);
-    let count = u32::try_from(connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
-    // The last address of the network is its broadcast address.
-    let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
-    addresses.map(|address| IpAddr::V4(address.into())).collect()
 }

@@ -14,7 +14,6 @@
 //! read once for each received chunk. That time is the completion time of all replies in the chunk and, in a closed
 //! loop, the send time of the requests that follow.
 
-mod closing;
 mod state;
 
 use std::future::Future;
