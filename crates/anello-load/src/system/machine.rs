@@ -1,4 +1,4 @@
-//! Cores of this machine: which are online, which a process may use, and how much time the hypervisor steals from them.
+//! Cores of this machine: which a process may use, and how much time the hypervisor steals from them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,13 +9,6 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::system::process::{thread_ids, with_context};
-
-/// Returns the cores that are online. Returns an error if `/proc/stat` cannot be read or lists no cores.
-pub fn online_cores() -> io::Result<Vec<usize>> {
-    let stat = read_stat()?;
-    let cores: Vec<usize> = stat.lines().filter_map(parse_core_line).map(|(core, _)| core).collect();
-    if cores.is_empty() { Err(invalid_data("no cores listed")) } else { Ok(cores) }
-}
 
 /// Returns the cores that the calling thread may run on, in ascending order, or the error of `sched_getaffinity(2)`,
 /// which fails on machines with more than 1024 cores.
@@ -43,36 +36,27 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
 /// once, and offline cores count as 0. Only differences between two values are meaningful. Returns an error if
 /// `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
 pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
-    stolen_ticks(&read_stat()?, cores)
-        .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
-        .ok_or_else(|| invalid_data("no steal column"))
+    let stat = fs::read_to_string("/proc/stat")
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "cannot parse /proc/stat: no steal column");
+    stolen_ticks(&stat, cores).map(|ticks| ticks.saturating_mul(tick_ns)).ok_or_else(invalid)
 }
 
-fn read_stat() -> io::Result<String> {
-    fs::read_to_string("/proc/stat")
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
-}
-
-fn invalid_data(cause: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {cause}"))
+fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
+    // The columns after the core's number are user, nice, system, idle, iowait, irq, softirq and steal.
+    let mut lines = stat.lines().filter_map(|line| {
+        let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+        number.parse().is_ok_and(|core| cores.contains(&core)).then_some(columns)
+    });
+    lines.try_fold(0u64, |sum, columns| {
+        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
+        Some(sum.saturating_add(stolen))
+    })
 }
 
 fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
-}
-
-/// Returns a core's number and columns: user, nice, system, idle, iowait, irq, softirq, steal.
-fn parse_core_line(line: &str) -> Option<(usize, &str)> {
-    let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
-    Some((number.parse().ok()?, columns))
-}
-
-fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
-    let mut lines = stat.lines().filter_map(parse_core_line).filter(|(core, _)| cores.contains(core));
-    lines.try_fold(0u64, |sum, (_, columns)| {
-        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
-        Some(sum.saturating_add(stolen))
-    })
 }
 
 #[cfg(test)]

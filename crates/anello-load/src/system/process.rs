@@ -31,16 +31,7 @@ pub struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Returns the usage of the process since its start (`clock_getcpuclockid(3)`, `/proc/PID/status`). Context
-    /// switches are summed over the live threads (`/proc/PID/task/*/status`). Returns an error if the process does not
-    /// exist, or if the caller may not inspect it.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let (usage, threads) = read(pid)?;
-        Ok(threads.into_values().fold(usage, Self::plus))
-    }
-
-    /// Returns the usage since `earlier`, with the current memory usage. A counter that has decreased counts as 0. This
-    /// happens to the context switches returned by [`of`](Self::of) when a thread exits.
+    /// Returns the usage since `earlier`, with the current memory usage.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -72,15 +63,14 @@ pub struct ProcessMeter {
 }
 
 impl ProcessMeter {
-    /// Takes the first reading. Returns the errors of [`ProcessUsage::of`].
+    /// Takes the first reading. Returns an error if the process does not exist, or if the caller may not inspect it.
     pub fn new(pid: u32) -> io::Result<Self> {
         let (_, threads) = read(pid)?;
         Ok(Self { pid, threads, exited: ProcessUsage::default() })
     }
 
     /// Returns the usage of the process up to now. For context switches, only differences between readings are
-    /// meaningful ([`ProcessUsage::since`]): threads that exited before the first reading are not counted. Returns the
-    /// errors of [`ProcessUsage::of`], for example if the process has exited.
+    /// meaningful ([`ProcessUsage::since`]): threads that exited before the first reading are not counted.
     pub fn read(&mut self) -> io::Result<ProcessUsage> {
         let (usage, threads) = read(self.pid)?;
         Ok(self.update(usage, threads))

@@ -147,10 +147,11 @@ impl HttpReplyDecoder {
 
     #[inline]
     fn add_body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
-        self.response.body_bytes += data.len() as u64;
+        let Response { comparison, body_bytes, .. } = &mut self.response;
         if shared.verify {
-            self.response.comparison.update(&shared.references, page, data);
+            comparison.update(&shared.references, page, *body_bytes, data);
         }
+        *body_bytes += data.len() as u64;
     }
 
     #[inline]
@@ -165,7 +166,7 @@ impl HttpReplyDecoder {
         if !shared.verify {
             return ReplyCheck::Valid;
         }
-        match comparison.finish(&shared.references, page) {
+        match comparison.finish(&shared.references, page, body_bytes) {
             BodyMatch::Equal => ReplyCheck::Valid,
             BodyMatch::LengthDiffers(expected) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
                 format!("{path}: body has {body_bytes} bytes (expected {expected})")

@@ -65,11 +65,9 @@ pub(super) enum Comparison {
     #[default]
     NotStarted,
     WithReference {
-        bytes: u64,
-        differ: bool,
+        differs: bool,
     },
     Digest {
-        bytes: u64,
         crc: Crc,
         recorded: Option<RecordedBody>,
     },
@@ -86,35 +84,27 @@ impl Reference {
     pub fn expected(body: Bytes) -> Self {
         Self { body: OnceLock::from(body), ..Self::default() }
     }
-
-    /// Compares a digest with the digest of the first complete body. The first digest is stored as the reference.
-    fn compare_digest(&self, digest: Digest) -> BodyMatch {
-        let expected = self.digest.get_or_init(|| digest);
-        BodyMatch::of(digest.bytes, expected.bytes, || digest.crc32 == expected.crc32)
-    }
 }
 
 impl Comparison {
-    /// Adds the next chunk of the body.
+    /// Adds the next chunk of the body, after `offset` bytes.
     #[inline]
-    pub fn update(&mut self, references: &References, page: usize, data: &[u8]) {
+    pub fn update(&mut self, references: &References, page: usize, offset: u64, data: &[u8]) {
         if let Self::NotStarted = self {
             *self = Self::start(references, page);
         }
         match self {
-            Self::WithReference { bytes, differ } => {
-                let start = usize::try_from(*bytes).unwrap_or(usize::MAX);
+            Self::WithReference { differs } => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
                 let end = start.saturating_add(data.len());
-                *bytes += data.len() as u64;
                 let expected = references[page].body.get().map_or(&[][..], |body| &body[..]);
                 // `finish` reports bytes beyond the end of the reference as a wrong length.
-                *differ |= (expected.get(start..end.min(expected.len())))
+                *differs |= (expected.get(start..end.min(expected.len())))
                     .is_some_and(|expected| *expected != data[..expected.len()]);
             }
-            Self::Digest { bytes, crc, recorded } => {
-                *bytes += data.len() as u64;
+            Self::Digest { crc, recorded } => {
                 crc.update(data);
-                if *bytes > MAX_REFERENCE_BYTES as u64 {
+                if offset + data.len() as u64 > MAX_REFERENCE_BYTES as u64 {
                     *recorded = None;
                 }
                 if let Some(recorded) = recorded {
@@ -128,26 +118,30 @@ impl Comparison {
     fn start(references: &References, page: usize) -> Self {
         let reference = &references[page];
         if reference.body.get().is_some() {
-            return Self::WithReference { bytes: 0, differ: false };
+            return Self::WithReference { differs: false };
         }
         let is_too_long =
             reference.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64);
         let is_recorded = !is_too_long && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
         let recorded =
             is_recorded.then(|| RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page });
-        Self::Digest { bytes: 0, crc: Crc::new(), recorded }
+        Self::Digest { crc: Crc::new(), recorded }
     }
 
+    /// Returns the result for a complete body of `bytes` bytes.
     #[inline]
-    pub fn finish(self, references: &References, page: usize) -> BodyMatch {
+    pub fn finish(self, references: &References, page: usize, bytes: u64) -> BodyMatch {
         let reference = &references[page];
         match self {
-            Self::WithReference { bytes, differ } => {
+            Self::WithReference { differs } => {
                 let expected = reference.body.get().map_or(0, |body| body.len() as u64);
-                BodyMatch::of(bytes, expected, || !differ)
+                BodyMatch::of(bytes, expected, || !differs)
             }
-            Self::Digest { bytes, crc, recorded } => {
-                let body_match = reference.compare_digest(Digest { bytes, crc32: crc.sum() });
+            Self::Digest { crc, recorded } => {
+                // The first digest is that of the first complete body.
+                let digest = Digest { bytes, crc32: crc.sum() };
+                let expected = reference.digest.get_or_init(|| digest);
+                let body_match = BodyMatch::of(bytes, expected.bytes, || digest.crc32 == expected.crc32);
                 if body_match == BodyMatch::Equal
                     && let Some(mut recorded) = recorded
                 {
@@ -157,10 +151,7 @@ impl Comparison {
                 }
                 body_match
             }
-            Self::NotStarted => match reference.body.get() {
-                Some(expected) => BodyMatch::of(0, expected.len() as u64, || true),
-                None => reference.compare_digest(Digest { bytes: 0, crc32: Crc::new().sum() }),
-            },
+            Self::NotStarted => Self::start(references, page).finish(references, page, bytes),
         }
     }
 }
@@ -181,14 +172,20 @@ mod tests {
         [Reference::default()].into()
     }
 
+    fn bytes(chunks: &[&[u8]]) -> u64 {
+        chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
     fn body(references: &References, chunks: &[&[u8]]) -> Comparison {
         let mut comparison = Comparison::default();
-        chunks.iter().for_each(|chunk| comparison.update(references, 0, chunk));
+        for (index, chunk) in chunks.iter().enumerate() {
+            comparison.update(references, 0, bytes(&chunks[..index]), chunk);
+        }
         comparison
     }
 
     fn compare(references: &References, chunks: &[&[u8]]) -> BodyMatch {
-        body(references, chunks).finish(references, 0)
+        body(references, chunks).finish(references, 0, bytes(chunks))
     }
 
     #[test]
@@ -213,12 +210,12 @@ mod tests {
         let recorded = body(&references, &[b"hel"]);
         assert!(matches!(recorded, Comparison::Digest { recorded: Some(_), .. }));
         let other = body(&references, &[b"he", b"llo"]);
-        assert!(matches!(other, Comparison::Digest { bytes: 5, recorded: None, .. }));
-        assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "first complete body");
+        assert!(matches!(other, Comparison::Digest { recorded: None, .. }));
+        assert_eq!(other.finish(&references, 0, 5), BodyMatch::Equal, "first complete body");
         assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
         let mut recorded = recorded;
-        recorded.update(&references, 0, b"p!");
-        assert_eq!(recorded.finish(&references, 0), BodyMatch::BytesDiffer);
+        recorded.update(&references, 0, 3, b"p!");
+        assert_eq!(recorded.finish(&references, 0, 5), BodyMatch::BytesDiffer);
         assert!(references[0].body.get().is_none(), "a wrong body does not become the reference");
         assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another body is recorded");
         assert!(references[0].body.get().is_some());
@@ -247,7 +244,7 @@ mod tests {
         let chunk = vec![7; MAX_REFERENCE_BYTES / 2 + 1];
         let long = body(&references, &[&chunk, &chunk]);
         assert!(matches!(long, Comparison::Digest { recorded: None, .. }));
-        assert_eq!(long.finish(&references, 0), BodyMatch::Equal);
+        assert_eq!(long.finish(&references, 0, 2 * chunk.len() as u64), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk]), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk[1..], b"8"]), BodyMatch::BytesDiffer);
     }
