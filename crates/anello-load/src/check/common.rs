@@ -47,7 +47,7 @@ pub(super) async fn exchange_once_on_each(
     Ok(())
 }
 
-/// Opens the other connections before the stall and sends one request on each.
+/// Opens connections before the stall and sends one request on each.
 pub(super) async fn connect_others<C>(
     connect: impl AsyncFn() -> Result<C, String>,
     request: impl AsyncFn(&mut C) -> Result<(), String>,

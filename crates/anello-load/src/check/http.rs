@@ -14,7 +14,7 @@ use crate::check::common::{
     OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
     exchange_once_on_each, serve_others, with_timeout,
 };
-use crate::model::config::{Address, LoadConfig, Protocol};
+use crate::model::config::{LoadConfig, Protocol};
 use crate::model::tls::Tls;
 use crate::wire::connect;
 use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
@@ -66,7 +66,7 @@ pub async fn complete_bytes(
     pages: &[Page],
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let mut client = Connector::of(server).connect(timeout).await?;
+    let mut client = connect(&server.into(), timeout).await?;
     let mut rejected_heads = Vec::new();
     for page in pages {
         let path = &page.path;
@@ -98,8 +98,8 @@ pub async fn stalled_reader(
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "response to another client during the stall";
-    let connector = Connector::of(server);
-    let connect = async || connector.connect(timeout).await;
+    let server = server.into();
+    let connect = async || connect(&server, timeout).await;
     let request =
         async |what: &str, client: &mut Client| with_timeout(timeout, what, client.get(small)).await;
     let others = connect_others(connect, async |client| request("first response", client).await).await?;
@@ -144,23 +144,12 @@ pub async fn many_connections(
     Ok(vec![format!("{connections} concurrent connections, each with a correct response to GET {path}")])
 }
 
-struct Connector {
-    address: Address,
-    tls: Option<Rc<TlsConnector>>,
-}
-
-impl Connector {
-    fn of(server: impl Into<Server>) -> Self {
-        let Server { address, tls } = server.into();
-        Self { address: address.into(), tls: tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls))) }
-    }
-
-    async fn connect(&self, timeout: Duration) -> Result<Client, String> {
-        let connecting = connect::connect(&self.address, None, self.tls.as_ref());
-        let stream = connect_within(timeout, connecting).await?;
-        let (decoder, head_cache) = (Decoder::default(), HeadCache::default());
-        Ok(Client { stream, decoder, head_cache, unread: Vec::new() })
-    }
+async fn connect(server: &Server, timeout: Duration) -> Result<Client, String> {
+    let tls = server.tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls)));
+    let address = server.address.into();
+    let stream = connect_within(timeout, connect::connect(&address, None, tls.as_ref())).await?;
+    let (decoder, head_cache) = (Decoder::default(), HeadCache::default());
+    Ok(Client { stream, decoder, head_cache, unread: Vec::new() })
 }
 
 /// A client with one connection, which has one request in flight at a time.

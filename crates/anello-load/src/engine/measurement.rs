@@ -41,7 +41,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
-/// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
+/// Maximum number of requests in the due queues of a thread. Others count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
 /// Bounded so that replies, timeouts and stop requests are handled at any request rate.

@@ -9,7 +9,6 @@ use anello::net::ShutdownHandle;
 
 use crate::engine::shared::Shared;
 
-/// Shared state of one connection in a load, which may be closed and opened again.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionSlot {
     /// Send time of the oldest request in flight, if any.
@@ -30,10 +29,8 @@ pub(crate) struct ConnectionSlot {
     pub broken: Cell<bool>,
 }
 
-/// Reason why the runner has aborted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbortReason {
-    /// The reply took too long.
     TimedOut,
     /// The load was stopped.
     Interrupted,

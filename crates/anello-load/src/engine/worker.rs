@@ -25,7 +25,6 @@ use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
 use crate::wire::http::References;
 
-/// Initial state of a worker thread.
 pub(crate) struct Worker {
     pub load: LoadConfig,
     pub share: Share,
@@ -42,14 +41,15 @@ pub(crate) type WorkerReport = (usize, WorkerEvent);
 
 pub(crate) enum WorkerEvent {
     /// All connections that could be opened are open.
-    Opened { driver: DriverInfo, errors: Errors },
-    /// The worker could not start.
+    Opened {
+        driver: DriverInfo,
+        errors: Errors,
+    },
     Failed(io::Error),
     /// Errors during the warm-up.
     WarmedUp(Errors),
     /// Results of the interval with this index.
     Interval(u64, Box<Interval>),
-    /// The requested measurement is complete.
     Done(Box<MeasurementResult>),
 }
 
@@ -109,7 +109,6 @@ impl SharedProgress {
         update(&mut self.threads[thread].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns the sum over all threads.
     pub fn total(&self) -> ProgressSnapshot {
         let mut sum = ProgressSnapshot::default();
         for thread in 0..self.threads.len() {
@@ -145,17 +144,15 @@ impl Worker {
         }
         let runtime = self.runtime.build()?;
         let mut session = runtime.block_on(async {
-            let mut tick = |snapshot| self.tick(snapshot);
-            let references = Arc::clone(&self.references);
-            Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
+            let (references, tick) = (Arc::clone(&self.references), &mut |snapshot| self.tick(snapshot));
+            Session::open(self.load.clone(), self.share, self.origin, references, tick).await
         });
         let errors = session.connect_errors().clone();
         let open = session.open_connections();
         self.shared_progress.update(self.share.thread, |progress| progress.open = open);
         self.report(WorkerEvent::Opened { driver: runtime.driver(), errors });
-        let mut has_ramped = false;
-        while let Ok(request) = self.request_queue.recv() {
-            if !std::mem::replace(&mut has_ramped, true) {
+        for (index, request) in self.request_queue.iter().enumerate() {
+            if index == 0 {
                 session.start_ramp(request.start_ns);
             }
             let result = runtime.block_on(self.run_measurement(&mut session, &request));

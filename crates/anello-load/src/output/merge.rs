@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
-use thiserror::Error;
 
 use crate::model::interval::add_histogram;
 use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
@@ -35,16 +34,6 @@ pub struct NamedLog {
     pub name: String,
     /// Parsed content of the log.
     pub log: HdrLog,
-}
-
-/// Error in one of the logs being merged.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{name}, {error}")]
-pub struct MergeError {
-    /// Name of the log.
-    pub name: String,
-    /// Line number and cause.
-    pub error: LogError,
 }
 
 /// Latencies recorded in a period of time, in nanoseconds.
@@ -90,9 +79,9 @@ pub struct TagSum {
     pub total: Sum,
 }
 
-/// Computes the totals over whole logs, sorted by tag. Lines without a tag come first. Returns a [`MergeError`] for the
+/// Computes the totals over whole logs, sorted by tag. Lines without a tag come first. Returns `InvalidData` for the
 /// first line that cannot be decoded or that overflows a sum.
-pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
+pub fn totals(logs: &[NamedLog]) -> io::Result<Vec<TagSum>> {
     let mut tags: BTreeMap<Option<&str>, Vec<(usize, Sum)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         let mut by_tag = BTreeMap::new();
@@ -128,8 +117,7 @@ pub fn seconds(
     for records in by_second.into_values() {
         let mut by_tag = BTreeMap::new();
         for (index, record) in records {
-            add_record(&mut by_tag, record.tag.as_deref(), &logs[index], record)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            add_record(&mut by_tag, record.tag.as_deref(), &logs[index], record)?;
         }
         for (tag, sum) in by_tag {
             on_sum(tag, &sum)?;
@@ -138,9 +126,9 @@ pub fn seconds(
     Ok(())
 }
 
-/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete. Returns a
-/// [`MergeError`] for the first log that overflows the sum.
-pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
+/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete. Returns
+/// `InvalidData` for the first log that overflows the sum.
+pub fn errors(logs: &[NamedLog]) -> io::Result<ReportedErrors> {
     let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
     for log in logs {
         sum.try_merge(log.log.errors.clone()).map_err(|problem| log.error_at_end(problem))?;
@@ -151,7 +139,7 @@ pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
 /// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. Returns the
 /// errors of [`seconds`] and [`errors()`], and any error from the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
-    let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let errors = errors(logs)?;
     // A start time in a header is used only if no log has an interval: those of other tools may disagree with the
     // intervals.
     let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
@@ -169,12 +157,13 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
 }
 
 impl NamedLog {
-    fn error(&self, line: usize, problem: &str) -> MergeError {
-        MergeError { name: self.name.clone(), error: LogError { line, problem: problem.to_owned() } }
+    fn error(&self, error: &LogError) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}, {error}", self.name))
     }
 
-    fn error_at_end(&self, problem: &str) -> MergeError {
-        self.error(self.log.records.last().map_or(0, |record| record.line), problem)
+    fn error_at_end(&self, problem: &str) -> io::Error {
+        let line = self.log.records.last().map_or(0, |record| record.line);
+        self.error(&LogError { line, problem: problem.to_owned() })
     }
 }
 
@@ -183,14 +172,13 @@ fn add_record<'a>(
     tag: Option<&'a str>,
     log: &NamedLog,
     record: &LogRecord,
-) -> Result<(), MergeError> {
-    let latency = record.histogram().map_err(|error| MergeError { name: log.name.clone(), error })?;
+) -> io::Result<()> {
+    let latency = record.histogram().map_err(|error| log.error(&error))?;
     let new = Sum { start_ns: record.start_ns, end_ns: record.end_ns(), latency };
-    match sums.get_mut(&tag) {
-        Some(sum) => sum.add(&new).map_err(|problem| log.error(record.line, problem))?,
-        None => {
-            sums.insert(tag, new);
-        }
+    if let Some(sum) = sums.get_mut(&tag) {
+        let error = |problem: &str| LogError { line: record.line, problem: problem.to_owned() };
+        return sum.add(&new).map_err(|problem| log.error(&error(problem)));
     }
+    sums.insert(tag, new);
     Ok(())
 }

@@ -104,8 +104,7 @@ impl TlsStream {
     pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(context))?;
         self.tls.encrypt(bytes)?;
-        // The bytes are accepted at this point. Output that the transport does not accept now is flushed by the next
-        // receive.
+        // Output that the transport does not accept now is flushed by the next receive.
         Poll::Ready(self.try_flush(context))
     }
 

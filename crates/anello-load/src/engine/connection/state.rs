@@ -25,7 +25,6 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// assumed to have received the request without answering it.
 const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
-/// A connection in the load, open or closed.
 #[derive(Default)]
 pub(crate) struct Connection {
     /// Index among all connections in the load.
@@ -53,7 +52,6 @@ pub(crate) struct Connection {
     pub now_ns: u64,
     /// Failures since the last reply: failed attempts to connect, and connections that closed without a reply.
     pub consecutive_failures: u32,
-    /// Set if the connection has ever been open.
     pub was_opened: bool,
     /// Time at which the connection was last opened, and number of the first request since then.
     pub opened_ns: u64,
@@ -87,7 +85,6 @@ impl Connection {
         self.state = ConnectionState::Open(stream);
     }
 
-    /// Marks the connection as broken. It is not opened again.
     pub fn mark_broken(&mut self, shared: &Shared) {
         self.state = ConnectionState::Broken;
         self.slot.broken.set(true);

@@ -32,7 +32,7 @@ use crate::wire::http::references;
 /// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Delay between the request for an open loop and its start, so that all threads are ready in time.
+/// Delay before the start of an open loop, so that all threads are ready in time.
 const START_DELAY_NS: u64 = 2_000_000;
 
 /// Phase of a load.

@@ -57,12 +57,8 @@ pub(super) struct Totals {
 
 impl Default for Totals {
     fn default() -> Self {
-        Self {
-            interval: None,
-            throughput: Throughput::default(),
-            schedule_error: latency_histogram(),
-            busy_percent: 0.0,
-        }
+        let (interval, throughput) = (None, Throughput::default());
+        Self { interval, throughput, schedule_error: latency_histogram(), busy_percent: 0.0 }
     }
 }
 
@@ -120,12 +116,11 @@ impl Results {
         if self.interrupted {
             return true;
         }
-        let (last, reason) = (self.steps.last(), knee.saturation_reason(&self.steps));
-        self.knee = last.zip(reason).map(|(last, why)| KneeReport {
-            step: self.steps.len() - 1,
-            per_second: last.per_second,
-            why,
-        });
+        self.knee = self
+            .steps
+            .last()
+            .zip(knee.saturation_reason(&self.steps))
+            .map(|(last, why)| KneeReport { step: self.steps.len() - 1, per_second: last.per_second, why });
         // Connections that the server closed without an error are opened again in the next step.
         self.knee.is_some() || self.requests_by_connection.is_empty()
     }

@@ -37,12 +37,10 @@ enum State {
     #[default]
     Head,
     Length(u64),
-    /// A chunk-size line.
     ChunkSize,
     ChunkData(u64),
     /// The line ending after chunk data.
     ChunkEnd,
-    /// A line of the trailer section.
     Trailer,
     UntilClose,
 }
@@ -59,14 +57,8 @@ pub(crate) struct Head {
     pub status: u16,
     /// The server closes the connection after this response.
     pub closes_connection: bool,
-    framing: Framing,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Length(u64),
-    Chunked,
-    UntilClose,
+    /// `Length`, `ChunkSize` or `UntilClose`.
+    next: State,
 }
 
 impl Head {
@@ -77,7 +69,7 @@ impl Head {
 
     /// Returns the body length if the head specifies it.
     pub fn body_bytes(&self) -> Option<u64> {
-        if let Framing::Length(bytes) = self.framing { Some(bytes) } else { None }
+        if let State::Length(bytes) = self.next { Some(bytes) } else { None }
     }
 }
 
@@ -125,11 +117,7 @@ impl Decoder {
                     Some(head) if head.is_interim() => {}
                     Some(head) => {
                         self.line_bytes = 0;
-                        self.state = match head.framing {
-                            Framing::Length(bytes) => State::Length(bytes),
-                            Framing::Chunked => State::ChunkSize,
-                            Framing::UntilClose => State::UntilClose,
-                        };
+                        self.state = head.next;
                         return Ok(Some(Part::Head(head)));
                     }
                 },
@@ -286,14 +274,14 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, S
             date = if start <= bytes { start..(start + header.value.len()).min(bytes) } else { 0..0 };
         }
     }
-    let framing = match (status, length) {
-        (100..=199 | 204 | 304, _) => Framing::Length(0),
-        _ if is_chunked => Framing::Chunked,
-        (_, Some(bytes)) if !has_encoding => Framing::Length(bytes),
-        _ => Framing::UntilClose,
+    let next = match (status, length) {
+        (100..=199 | 204 | 304, _) => State::Length(0),
+        _ if is_chunked => State::ChunkSize,
+        (_, Some(bytes)) if !has_encoding => State::Length(bytes),
+        _ => State::UntilClose,
     };
-    closes_connection |= framing == Framing::UntilClose;
-    let head = Head { status, closes_connection, framing };
+    closes_connection |= next == State::UntilClose;
+    let head = Head { status, closes_connection, next };
     if !head.is_interim() {
         *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
     }
@@ -415,7 +403,7 @@ mod tests {
         assert_eq!(cache.find(b""), None);
         let first = text("Sun, 06 Nov 1994 08:49:37 GMT", "");
         let (head, bytes) = parse(first.as_bytes(), &mut cache).unwrap().unwrap();
-        let expected = Head { status: 200, closes_connection: false, framing: Framing::Length(5) };
+        let expected = Head { status: 200, closes_connection: false, next: State::Length(5) };
         assert_eq!((head, bytes), (expected, first.len()));
         let later = text("Sun, 06 Nov 1994 08:49:38 GMT", "") + "hello";
         assert_eq!(cache.find(later.as_bytes()), Some((head, bytes)));

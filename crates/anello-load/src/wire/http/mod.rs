@@ -21,7 +21,6 @@ pub(crate) fn references(load: &HttpLoad) -> References {
     load.paths.iter().map(|_| reference()).collect()
 }
 
-/// State shared by all connections of a thread.
 #[derive(Debug)]
 pub(crate) struct HttpShared {
     pages: Vec<Page>,
@@ -80,7 +79,6 @@ impl HttpShared {
         }
     }
 
-    /// Encodes `count` requests, starting with `id`.
     #[inline]
     pub fn requests(&self, id: RequestId, count: usize) -> Bytes {
         let first = &self.pages[self.page(id)].request;
@@ -96,8 +94,6 @@ impl HttpShared {
 }
 
 impl HttpReplyDecoder {
-    /// Consumes the bytes at the front of `bytes` that belong to the response to request `id`. Returns the result of
-    /// the check once the response is complete.
     #[inline]
     pub fn receive(&mut self, shared: &HttpShared, id: RequestId, bytes: &mut &[u8]) -> ReceiveResult {
         let page = shared.page(id);
