@@ -89,7 +89,7 @@ fn wait_with_poll(
     let mut descriptors = Vec::with_capacity(streams.len() + 1);
     descriptors.extend(streams.iter().map(|stream| {
         let interest = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
-        PollFd::from_borrowed_fd(stream.as_fd(), interest)
+        PollFd::new(&stream.socket, interest)
     }));
     descriptors.push(PollFd::new(listener, if accept_paused { PollFlags::empty() } else { PollFlags::IN }));
     poll(&mut descriptors, accept_paused.then_some(&pause))?;
@@ -108,8 +108,8 @@ fn wait_with_select(
     let mut max_fd = listener.as_raw_fd();
     for stream in streams {
         let set = if stream.is_blocked() { &mut writable } else { &mut readable };
-        set.insert(stream.as_fd());
-        max_fd = max_fd.max(stream.as_fd().as_raw_fd());
+        set.insert(stream.socket.as_fd());
+        max_fd = max_fd.max(stream.socket.as_raw_fd());
     }
     let mut pause = accept_paused.then(|| TimeVal::milliseconds(ACCEPT_PAUSE.subsec_millis().into()));
     if !accept_paused {
@@ -117,7 +117,10 @@ fn wait_with_select(
     }
     select(max_fd + 1, &mut readable, &mut writable, None, pause.as_mut())
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
-    let is_ready = |stream: &Stream| readable.contains(stream.as_fd()) || writable.contains(stream.as_fd());
-    ready.extend((0..streams.len()).filter(|&index| is_ready(&streams[index])));
+    let is_ready = |index: &usize| {
+        let socket = streams[*index].socket.as_fd();
+        readable.contains(socket) || writable.contains(socket)
+    };
+    ready.extend((0..streams.len()).filter(is_ready));
     Ok(readable.contains(listener.as_fd()))
 }

@@ -12,7 +12,7 @@ pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 /// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so there are at most
 /// [`RECEIVE_BUFFER_BYTES`] of them.
 pub(crate) struct Stream {
-    socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
     unsent: Vec<u8>,
     sent_bytes: usize,
 }
@@ -84,12 +84,6 @@ impl Stream {
         self.unsent = Vec::new();
         self.sent_bytes = 0;
         None
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

@@ -23,7 +23,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             Kind::SendAll => self.on_blocking_send(token, result),
             Kind::Accept => return self.on_accept(result, cqueue::more(flags)),
             Kind::AcceptPause => self.accept = AcceptState::Unarmed,
-            Kind::Send if self.completes_sends_inline() => self.on_short_send(token, result),
+            Kind::Send if self.options().completes_sends_inline() => self.on_short_send(token, result),
             Kind::Send => self.on_send(token, result, flags),
             Kind::Cancel => self.on_cancel(token, result),
             Kind::Close => self.free_file_slots += 1,

@@ -92,12 +92,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         if CONFIGURABLE { self.selected_options } else { UringOptions::default() }
     }
 
-    /// Returns `true` if a send posts a completion only if it is short or fails.
-    #[inline(always)]
-    pub(super) fn completes_sends_inline(&self) -> bool {
-        self.options().completes_sends_inline()
-    }
-
     /// Returns `false` if the submission queue is full.
     #[inline]
     pub(super) fn push(&mut self, entry: squeue::Entry, token: Token) -> bool {

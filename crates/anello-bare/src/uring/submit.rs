@@ -39,7 +39,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         {
             done += 1;
         }
-        if !self.completes_sends_inline() {
+        if !self.options().completes_sends_inline() {
             self.to_send.drain(..done);
             self.skip_wait |= !self.to_send.is_empty();
         } else if done == self.to_send.len() && self.sends_in_flight.is_empty() {
@@ -139,7 +139,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             1 => (self.single_send(connection.first_chunk, fd, zero_copy), 1),
             _ => self.gather_send(index, fd, zero_copy),
         };
-        let is_inline = self.completes_sends_inline();
+        let is_inline = self.options().completes_sends_inline();
         let success = if is_inline { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
         if !self.push(entry.flags(self.transfer_flags() | success), token) {
             return false;
