@@ -27,7 +27,6 @@ use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Event data of the listener; connections use their index.
 const LISTENER: u64 = u64::MAX;
-/// Maximum number of events returned by one wait.
 const MAX_EVENTS: usize = 1024;
 /// Maximum number of full buffers echoed for one connection before the other connections are served.
 const MAX_STEPS_PER_TURN: usize = 16;

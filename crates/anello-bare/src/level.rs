@@ -1,12 +1,10 @@
 //! `poll` and `select`: level-triggered. In every turn, the complete list of sockets is passed to the kernel and back.
 //!
-//! `select` uses sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection with such a
-//! descriptor is closed immediately and counted.
+//! `select` uses sets of 1024 bits. A connection with a descriptor of 1024 or above is closed immediately.
 
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering;
 
 use nix::sys::select::{FD_SETSIZE, FdSet, select};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -14,23 +12,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
-use crate::options::Options;
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Bounded so that the other connections are served.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
-pub(crate) fn run_poll(listener: &TcpListener, options: &Options) -> io::Result<()> {
-    serve(listener, options, wait_with_poll, |_| true)
+pub(crate) fn run_poll(listener: &TcpListener) -> io::Result<()> {
+    serve(listener, wait_with_poll, |_| true)
 }
 
-pub(crate) fn run_select(listener: &TcpListener, options: &Options) -> io::Result<()> {
+pub(crate) fn run_select(listener: &TcpListener) -> io::Result<()> {
     if !fits_fd_set(listener.as_raw_fd()) {
         let text =
             "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)";
         return Err(io::Error::other(text));
     }
-    serve(listener, options, wait_with_select, fits_fd_set)
+    serve(listener, wait_with_select, fits_fd_set)
 }
 
 fn fits_fd_set(descriptor: i32) -> bool {
@@ -41,12 +38,7 @@ fn fits_fd_set(descriptor: i32) -> bool {
 /// listener is not polled.
 type Wait = fn(&TcpListener, &[Stream], accept_paused: bool, ready: &mut Vec<usize>) -> Result<bool, Errno>;
 
-fn serve(
-    listener: &TcpListener,
-    options: &Options,
-    wait: Wait,
-    is_supported: fn(i32) -> bool,
-) -> io::Result<()> {
+fn serve(listener: &TcpListener, wait: Wait, is_supported: fn(i32) -> bool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     let mut streams: Vec<Stream> = Vec::new();
@@ -67,7 +59,7 @@ fn serve(
         for _ in 0..if listener_ready { MAX_ACCEPTS_PER_TURN } else { 0 } {
             match accept(listener) {
                 Ok(socket) if is_supported(socket.as_raw_fd()) => streams.push(Stream::new(socket)),
-                Ok(_) => drop(options.refused.fetch_add(1, Ordering::Relaxed)),
+                Ok(socket) => drop(socket),
                 Err(AcceptError::WouldBlock | AcceptError::Transient) => break,
                 Err(AcceptError::OutOfResources) => {
                     accept_paused = true;

@@ -120,8 +120,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     match model {
         Model::Uring => uring::run(listener, options),
         Model::Epoll => epoll::run(listener, options),
-        Model::Poll => level::run_poll(&listener, options),
-        Model::Select => level::run_select(&listener, options),
-        Model::Threads => threads::run(listener, options),
+        Model::Poll => level::run_poll(&listener),
+        Model::Select => level::run_select(&listener),
+        Model::Threads => threads::run(&listener),
     }
 }

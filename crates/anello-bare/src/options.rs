@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
@@ -39,20 +37,11 @@ pub struct Options {
     pub spin: Duration,
     /// Runs `uring` as the configurable server with these options. Default: `None`, the baseline.
     pub uring: Option<UringOptions>,
-    /// Number of connections that were closed because the model could not serve them: a descriptor of 1024 or above
-    /// with `select`, or a thread that could not be started with `threads`.
-    pub refused: Arc<AtomicU64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            uring_buffer_bytes: 16 * 1024,
-            uring_buffers: 1024,
-            spin: Duration::ZERO,
-            uring: None,
-            refused: Arc::default(),
-        }
+        Options { uring_buffer_bytes: 16 * 1024, uring_buffers: 1024, spin: Duration::ZERO, uring: None }
     }
 }
 

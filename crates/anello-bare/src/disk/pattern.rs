@@ -18,7 +18,6 @@ use std::path::Path;
 pub const GRANULE_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes per write when a file is created.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Mixes the bits of a number (the splitmix64 finalizer).

@@ -18,10 +18,9 @@ use rustix::io::Errno;
 
 use super::request::{Block, Completion, Request, RequestQueue};
 
+/// Both lists are indexed by slot.
 pub(super) struct PosixAio {
-    /// Indexed by slot.
     in_flight: Vec<Option<InFlight>>,
-    /// Indexed by slot.
     descriptors: Vec<File>,
 }
 

@@ -24,7 +24,6 @@ pub(super) struct Uring {
     _file: File,
 }
 
-/// The only registered file.
 const FILE: Fixed = Fixed(0);
 
 pub(super) fn ring() -> io::Result<IoUring> {

@@ -33,8 +33,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         Ok(())
     }
 
-    // Receives.
-
     #[inline]
     fn on_receive(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
         let index = token.index();
@@ -112,8 +110,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         self.advance(index);
         Ok(())
     }
-
-    // Sends.
 
     /// Confirms the submitted inline sends that posted no completion, which means that all bytes were sent. Chunks that
     /// were received in the meantime follow them in the list.
@@ -244,8 +240,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             self.to_cancel.push(token.index());
         }
     }
-
-    // Connections.
 
     #[cold]
     fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {

@@ -22,14 +22,10 @@ const MAX_WORKERS: [u32; 2] = [4, 64];
 /// Sets of flags with their names, newest kernel first. The columns are task work, SINGLE_ISSUER and NO_SQARRAY. Each
 /// set has one flag fewer than the preceding set.
 const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
-    // Linux 6.6
-    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true),
-    // Linux 6.1
-    ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),
-    // Linux 6.0
-    ("single-issuer,coop-taskrun", TaskWork::Cooperative, true, false),
-    // Linux 5.19
-    ("coop-taskrun", TaskWork::Cooperative, false, false),
+    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true), // Linux 6.6
+    ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),           // Linux 6.1
+    ("single-issuer,coop-taskrun", TaskWork::Cooperative, true, false),                      // Linux 6.0
+    ("coop-taskrun", TaskWork::Cooperative, false, false),                                   // Linux 5.19
 ];
 
 fn builder(
