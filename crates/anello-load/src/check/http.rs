@@ -21,14 +21,12 @@ use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
 use crate::wire::stream::{Received, Stream};
 use crate::wire::tls_stream::TlsConnector;
 
-/// `Host` field of the requests.
 const HOST: &str = "localhost";
 
 /// Number of requests that the stalled reader sends. With responses of 10 MiB, the buffers of both sockets hold less
 /// than one response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
-/// Time during which the stalled reader does not read.
 const STALL_TIME: Duration = Duration::from_millis(400);
 
 /// Address of a server, and its TLS configuration. A plain `SocketAddr` converts to a server without TLS.

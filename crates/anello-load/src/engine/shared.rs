@@ -92,7 +92,7 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns `true` if requests due at this time count because it is after the warm-up.
+    /// Returns `true` if a request due at this time counts, which means that the warm-up is over by then.
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()
@@ -134,7 +134,6 @@ pub(crate) struct InFlightRequest {
     pub sent_ns: u64,
 }
 
-/// Results of all connections.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// Results since the last interval, without times and the number of open connections.

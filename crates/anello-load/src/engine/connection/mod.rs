@@ -311,7 +311,7 @@ impl Connection {
         }
     }
 
-    /// Kept out of line, for plaintext connections.
+    /// Not inlined, to keep the code for plaintext connections small.
     #[inline(never)]
     fn receive_plaintext(&mut self, plaintext: Vec<u8>, shared: &Shared) -> Result<bool, ConnectionError> {
         let is_closing = self.receive(&plaintext, shared);

@@ -29,7 +29,6 @@ use crate::model::report::Step;
 use crate::system::nanoseconds;
 use crate::wire::http::references;
 
-/// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Delay before the start of an open loop, so that all threads are ready in time.

@@ -80,7 +80,7 @@ impl Totals {
 }
 
 impl Results {
-    /// Returns the last interval of the thread.
+    /// Adds the results of a thread. Returns its last interval.
     pub fn add_thread(&mut self, thread: usize, result: MeasurementResult, totals: &mut Totals) -> Interval {
         self.requests_by_connection.extend(result.requests_by_connection);
         self.opened += result.opened;
