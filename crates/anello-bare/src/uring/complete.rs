@@ -55,14 +55,14 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             } else if let Some(stalled) = &mut connection.stalled_send {
                 stalled.received.extend_from_slice(self.pool.bytes(buffer_id));
                 self.pool.recycle(buffer_id);
-                self.turn.stop_receiving();
+                self.turn.is_full = true;
                 self.to_cancel.push(index);
             } else {
                 connection.push_chunk(&mut self.pool, buffer_id);
                 match connection.chunk_count {
                     1 => self.to_send.push(index),
                     MAX_CHUNKS.. => {
-                        self.turn.stop_receiving();
+                        self.turn.is_full = true;
                         self.to_cancel.push(index);
                     }
                     _ => {}
@@ -88,7 +88,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         } else if result < 0 {
             match errno(result) {
                 Errno::NOBUFS => {
-                    self.turn.stop_receiving();
+                    self.turn.is_full = true;
                     let has_grown = self.pool.grow();
                     connection.extra.is_ring_exhausted = CONFIGURABLE && !has_grown;
                 }

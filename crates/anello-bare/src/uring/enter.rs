@@ -29,16 +29,11 @@ const MAX_ENTERS: u32 = 64;
 #[derive(Default)]
 pub(super) struct Turn {
     enters: u32,
-    is_full: bool,
+    /// One connection has received enough, or the buffers have run out.
+    pub(super) is_full: bool,
 }
 
 impl Turn {
-    /// Stops receiving in this turn: one connection has received enough, or the buffers have run out.
-    #[inline]
-    pub(super) fn stop_receiving(&mut self) {
-        self.is_full = true;
-    }
-
     /// Runs more task work if some is pending and the turn may receive more. Returns `false` if the turn must echo;
     /// the next turn then starts.
     #[inline]
