@@ -1,18 +1,50 @@
-//! `threads`: a thread pool that executes blocking requests, as in applications whose event loop must not block on a
-//! read.
+//! `pread`: one system call after another, on the calling thread. `threads`: a thread pool that executes blocking
+//! requests, as in applications whose event loop must not block on a read.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::pread::execute;
 use super::request::{Completion, Request, RequestQueue};
 
-/// Stack size of a thread, in bytes. A thread only makes system calls.
+/// Stack size of a thread of the pool, in bytes.
 const STACK_BYTES: usize = 64 * 1024;
+
+pub(super) struct Pread {
+    pub(super) file: File,
+    /// The depth is always 1.
+    pub(super) next: Option<Request>,
+}
+
+impl RequestQueue for Pread {
+    fn start(&mut self, request: Request) -> io::Result<()> {
+        self.next = Some(request);
+        Ok(())
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        completions.extend(self.next.take().map(|request| execute(&self.file, request)));
+        Ok(())
+    }
+}
+
+/// Calls `pread(2)` or `pwrite(2)`, and retries when a signal interrupts the call.
+fn execute(file: &File, Request { slot, writes, offset, mut block }: Request) -> Completion {
+    loop {
+        let result = if writes {
+            file.write_at(block.bytes(), offset)
+        } else {
+            file.read_at(block.bytes_mut(), offset)
+        };
+        if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+            return Completion { slot, block, result };
+        }
+    }
+}
 
 pub(super) struct Pool {
     queue: Arc<Queue>,
