@@ -1,7 +1,7 @@
 //! Bootstrap interval for the ratio between the medians of two runs.
 //!
-//! Each run is resampled separately: first the passes, then the values within each pass. Two levels are needed
-//! because every pass starts new processes, and some properties of a process affect its speed for its whole lifetime.
+//! Each run is resampled separately: first the passes, then the values within each pass, because every pass starts new
+//! processes, and some properties of a process affect its speed for its whole lifetime.
 
 use crate::judge::statistics::{RESAMPLES, median, quantile};
 use crate::plan::schedule::Random;

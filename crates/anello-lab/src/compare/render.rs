@@ -1,5 +1,7 @@
 //! Plain-text output of a comparison: differences between the runs, verdict, changes.
 
+use std::collections::HashSet;
+
 use crate::compare::change::{Change, ChangeVerdict, Comparison, RunName};
 use crate::report::format::{cut, interval, percent, times};
 use crate::report::table::{Table, TableRow, Value, push_line, wrap};
@@ -30,7 +32,6 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     text + &facts(comparison).to_list()
 }
 
-/// Returns the differences between the machines, plans and contenders of the two runs.
 fn differences(comparison: &Comparison) -> Table {
     let rows = comparison.differences.iter().map(|difference| {
         let (before, after) = distinguishing_parts(&difference.before, &difference.after);
@@ -53,7 +54,6 @@ fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     (rest(&before), rest(&after))
 }
 
-/// Returns the verdict as a sentence.
 fn conclusion(comparison: &Comparison) -> String {
     if !comparison.obstacles.is_empty() {
         return format!(
@@ -61,17 +61,18 @@ fn conclusion(comparison: &Comparison) -> String {
             comparison.obstacles.join(", ")
         );
     }
-    let own = || comparison.changes.iter().filter(|change| is_counted(comparison, change));
-    let is_judged = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
-    let judged = own().filter(is_judged).count();
-    let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
-    let of_names = if comparison.changes.iter().all(|change| is_counted(comparison, change)) {
+    let own: Vec<&Change> =
+        comparison.changes.iter().filter(|change| is_counted(comparison, change)).collect();
+    let is_judged = |change: &&&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
+    let judged = own.iter().filter(is_judged).count();
+    let noisy = own.iter().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
+    let of_names = if own.len() == comparison.changes.len() {
         String::new()
     } else {
-        let reference = reference(comparison);
-        let names: Vec<&str> = comparison.counted.iter().map(String::as_str).collect();
-        let others: Vec<&str> = names.iter().copied().filter(|name| Some(*name) != reference).collect();
-        format!(" of {}", if others.is_empty() { names } else { others }.join(", "))
+        let names = comparison.counted.iter().map(String::as_str);
+        let (references, others): (Vec<_>, Vec<_>) =
+            names.partition(|name| Some(*name) == reference(comparison));
+        format!(" of {}", if others.is_empty() { references } else { others }.join(", "))
     };
     let threshold = percent(comparison.threshold);
     match comparison.regressions {
@@ -85,7 +86,6 @@ fn conclusion(comparison: &Comparison) -> String {
     }
 }
 
-/// Returns the number of changes by verdict, the noise floor, and the regressions that do not count.
 fn facts(comparison: &Comparison) -> Table {
     let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
     let mut rows = Vec::new();
@@ -118,16 +118,13 @@ fn facts(comparison: &Comparison) -> Table {
     add("Too noisy", count(ChangeVerdict::TooNoisy).to_string());
     for measure in Measure::IN_PAIRS {
         let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
-        let floors = of_measure().filter_map(|change| change.noise);
-        let range = floors
-            .map(|floor| (floor, floor))
-            .reduce(|(low, high), (floor, _)| (low.min(floor), high.max(floor)));
-        if let (Some((low, high)), Some(change)) = (range, of_measure().next()) {
+        let floors = || of_measure().filter_map(|change| change.noise);
+        if let (Some(low), Some(high), Some(change)) =
+            (floors().reduce(f64::min), floors().reduce(f64::max), of_measure().next())
+        {
             let name = format!("Noise floor of {}", measure.name(change.cell.workload));
-            add(
-                &name,
-                format!("{} to {} (change of the reference against itself)", percent(low), percent(high)),
-            );
+            let range = format!("{} to {}", percent(low), percent(high));
+            add(&name, format!("{range} (change of the reference against itself)"));
         }
     }
     let mut reasons: Vec<(&str, usize)> = Vec::new();
@@ -145,7 +142,6 @@ fn facts(comparison: &Comparison) -> Table {
     Table::new("Facts", &[], rows)
 }
 
-/// Returns the name of the reference.
 fn reference(comparison: &Comparison) -> Option<&str> {
     let mut changes = comparison.changes.iter();
     let reference = changes.find(|change| change.verdict == ChangeVerdict::Reference)?;
@@ -156,20 +152,13 @@ fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
 }
 
-/// Returns the contenders with regressions that do not count.
 fn uncounted_regressions(comparison: &Comparison) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for change in
-        comparison.changes.iter().filter(|change| change.regression && !is_counted(comparison, change))
-    {
-        if !names.contains(&change.contender.as_str()) {
-            names.push(&change.contender);
-        }
-    }
-    names
+    let is_shown = |change: &&Change| change.regression && !is_counted(comparison, change);
+    let names = comparison.changes.iter().filter(is_shown).map(|change| change.contender.as_str());
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
 }
 
-/// Returns the changes for the better or worse.
 fn changes(comparison: &Comparison) -> Table {
     let is_shown = |change: &&Change| matches!(change.verdict, ChangeVerdict::Better | ChangeVerdict::Worse);
     let rows = comparison.changes.iter().filter(is_shown).map(|change| {

@@ -17,8 +17,7 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Returns how many connections the lab can have open after raising its limit: the hard limit on open files minus a
-/// reserve.
+/// Returns how many connections the lab can have open after it has raised its limit on open files.
 pub fn connections_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)

@@ -10,7 +10,6 @@ mod estimate;
 pub mod instructions;
 pub mod limits;
 pub mod method;
-mod overrides;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -23,11 +23,9 @@ pub trait Machine {
     /// Returns the time in seconds since 1970, for the report.
     fn unix_time_s(&mut self) -> u64;
 
-    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds.
-    ///
-    /// # Errors
-    /// Returns a description if the time cannot be read.
-    fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
+    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds. `None` if
+    /// it is unknown.
+    fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
     /// in nanoseconds. 0 if there is no limit.
@@ -74,11 +72,9 @@ pub trait Machine {
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
 
-    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown IDs are ignored.
-    fn pause(&mut self, pid: u32);
-
-    /// Continues a stopped process (SIGCONT). Has no effect on a running process.
-    fn resume(&mut self, pid: u32);
+    /// Pauses a process (SIGSTOP) or resumes it (SIGCONT), which has no effect on a running process. Unknown IDs are
+    /// ignored.
+    fn set_paused(&mut self, pid: u32, is_paused: bool);
 
     /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.
     fn stop(&mut self, pids: &[u32]);

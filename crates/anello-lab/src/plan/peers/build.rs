@@ -1,7 +1,4 @@
-//! Building a peer, and checking whether it is up to date.
-//!
-//! A build runs the commands of the manifest in order and writes their output to `build.log`. After all commands
-//! have succeeded and the program exists, `built.json` records the build ([`Built`]).
+//! Building a peer, and checking whether it is up to date. A build runs the commands of the manifest in order.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::peers::manifest::Manifest;
-use crate::plan::peers::origin::{Origin, PinnedLibrary};
+use crate::plan::peers::origin::Origin;
 use crate::plan::peers::toolchains::Toolchains;
 
-/// Directories within a peer's directory that contain no sources. They are created by tools that were run by hand.
+/// Directories within a peer's directory that contain no sources, but files that tools have created.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
 /// Number of trailing log lines that are reported when a build fails.
@@ -44,8 +41,7 @@ pub struct Built {
     pub compiler: String,
     /// Build commands.
     pub commands: Vec<String>,
-    /// Build time, in seconds since 1970.
-    pub built_unix_s: u64,
+    pub(crate) built_unix_s: u64,
     /// Origin of the library and the server. Empty in records from older versions.
     #[serde(default)]
     pub origin: Origin,
@@ -90,14 +86,8 @@ pub enum Outcome {
 }
 
 impl Peer {
-    /// Expands `{out}` and `{peer}` in a word of the manifest.
     pub(super) fn expand(&self, word: &str) -> String {
         word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
-    }
-
-    /// Returns the library that the peer demonstrates.
-    pub(super) fn library(&self) -> PinnedLibrary<'_> {
-        PinnedLibrary { name: &self.manifest.library, directory: &self.folder }
     }
 
     /// Returns the toolchain programs that are not found.
@@ -114,10 +104,10 @@ impl Peer {
             Ok((built, fs::metadata(&record)?.modified()?))
         };
         match read() {
-            Ok((built, modified)) if self.missing_parts().is_empty() => match self.newest_source() {
-                Ok(newest) if newest <= modified => State::Built(built),
-                _ => State::Outdated(built),
-            },
+            Ok((built, modified)) if self.missing_parts().is_empty() => {
+                let is_current = self.newest_source().is_ok_and(|newest| newest <= modified);
+                if is_current { State::Built(built) } else { State::Outdated(built) }
+            }
             _ => State::NotBuilt,
         }
     }
@@ -131,21 +121,14 @@ impl Peer {
             return Outcome::Missing { programs, hint };
         }
         let log = self.out.join("build.log");
-        let failed =
-            |why: String| Outcome::Failed { why, last_lines: last_lines(&log), log: log.clone(), hint };
-        let compiler = match toolchains.first_line(&self.manifest.compiler, &self.folder) {
-            Ok(compiler) => compiler,
-            Err(why) => return failed(why),
+        let build = || {
+            let compiler = toolchains.first_line(&self.manifest.compiler, &self.folder)?;
+            match self.state() {
+                State::Built(built) if !force && built.compiler == compiler => Ok(Outcome::UpToDate(built)),
+                _ => self.run_build(toolchains, compiler, &log).map(Outcome::Built),
+            }
         };
-        if let (State::Built(built), false) = (self.state(), force)
-            && built.compiler == compiler
-        {
-            return Outcome::UpToDate(built);
-        }
-        match self.run_build(toolchains, compiler, &log) {
-            Ok(built) => Outcome::Built(built),
-            Err(why) => failed(why),
-        }
+        build().unwrap_or_else(|why| Outcome::Failed { why, last_lines: last_lines(&log), log, hint })
     }
 
     fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> Result<Built, String> {
@@ -175,12 +158,12 @@ impl Peer {
             Some(version) => version.clone(),
             None => toolchains.first_line(&self.manifest.version_command, &self.folder)?,
         };
-        let sources = self.manifest.sources.iter().map(Path::new);
-        let sources: Vec<&Path> = std::iter::once(self.folder.as_path()).chain(sources).collect();
+        let further = self.manifest.sources.iter().map(Path::new);
+        let sources: Vec<&Path> = [self.folder.as_path()].into_iter().chain(further).collect();
         let built = Built {
             peer: self.manifest.name.clone(),
             library: self.manifest.library.clone(),
-            origin: Origin::current(self.library(), &version, &sources),
+            origin: Origin::current(&self.folder, &self.manifest.library, &version, &sources),
             version,
             compiler,
             commands,
@@ -210,17 +193,13 @@ impl Peer {
         files.map(|(_, word)| self.expand(word)).filter(|file| !Path::new(file).is_file()).collect()
     }
 
-    /// Returns the modification time of the newest source.
     fn newest_source(&self) -> io::Result<SystemTime> {
-        let mut newest = newest_below(&self.folder)?;
-        for directory in &self.manifest.sources {
-            newest = newest.max(newest_below(&self.folder.join(directory))?);
-        }
-        Ok(newest)
+        let further =
+            self.manifest.sources.iter().map(|directory| newest_below(&self.folder.join(directory)));
+        further.chain([newest_below(&self.folder)]).try_fold(UNIX_EPOCH, |newest, time| Ok(newest.max(time?)))
     }
 }
 
-/// Returns the modification time of the newest file below `directory`.
 fn newest_below(directory: &Path) -> io::Result<SystemTime> {
     let mut newest = UNIX_EPOCH;
     for entry in fs::read_dir(directory)? {

@@ -14,7 +14,6 @@ const CHECK_CONNECTIONS: usize = 5000;
 /// handshakes must complete before the server's handshake timeout expires.
 const CHECK_TLS_CONNECTIONS: usize = 1000;
 
-/// Name of the first check: the contender starts.
 const START: &str = "start";
 
 /// Returns the checks for a workload, in order. The stalled-reader check needs large files: small
@@ -83,7 +82,7 @@ impl Runner<'_> {
         let start_ns = self.machine.now_ns();
         if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
             // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
-            let elapsed_ns = self.since(start_ns);
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
             self.report(index, None, 0, what, Consequence::SkippedPass);
             return;
@@ -105,7 +104,7 @@ impl Runner<'_> {
             if self.stopped() && outcome.is_err() {
                 break; // The check was interrupted.
             }
-            let elapsed_ns = self.since(start_ns);
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             let has_many_connections = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
             let fewer = fewer.clone().filter(|_| has_many_connections);
             let with_note = |details: Vec<String>| details.into_iter().chain(fewer).collect::<Vec<_>>();
@@ -126,10 +125,6 @@ impl Runner<'_> {
     fn failed_to_start(&self, index: usize) -> bool {
         let name = &self.config.contenders[index].name;
         self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
-    }
-
-    fn since(&mut self, start_ns: u64) -> u64 {
-        self.machine.now_ns().saturating_sub(start_ns)
     }
 
     /// Records the outcome of a check, and excludes the contender if the check failed.

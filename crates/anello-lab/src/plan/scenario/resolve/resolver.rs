@@ -18,7 +18,6 @@ pub(super) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Returns an error at a position in the file.
     pub(super) fn error<T>(&self, span: Range<usize>, message: impl ToString) -> Result<T, ScenarioError> {
         Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
@@ -28,7 +27,6 @@ impl Resolver<'_> {
         self.protocol.without_tls() == Protocol::Http
     }
 
-    /// Adds a note that names the omitted items, if there are any.
     pub(super) fn note_omitted(&mut self, why: &str, names: &[String]) {
         if !names.is_empty() {
             self.notes.push(format!("{why}: {}.", names.join(", ")));

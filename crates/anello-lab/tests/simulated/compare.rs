@@ -5,12 +5,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare, compare_counting, render_comparison};
+use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare_counting, render_comparison};
 use anello_lab::measure::Measure;
 use anello_lab::result::{ContenderRecord, Quality};
 use anello_lab::schedule::Random;
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, CoreLayout, Executable, LabConfig, LabResult, Role, Timing, echo_cells, run};
+use anello_lab::{Contender, CoreLayout, Executable, LabConfig, LabResult, Role, Timing, echo_cells};
+
+use crate::lab::{compare, run};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
 const REFERENCE_NS: f64 = 6_000.0;
@@ -20,7 +22,7 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
     let contender = |name: &str| Contender::new(name, Path::new("server"), &[]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(servers.iter().map(|(name, _)| contender(name)));
-    let quick = LabConfig::quick(PathBuf::from("server"));
+    let quick = LabConfig::preset("quick", PathBuf::from("server")).unwrap();
     let config = LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
