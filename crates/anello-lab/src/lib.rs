@@ -50,6 +50,5 @@ pub use run::load::{self, Check, Load, LoadSession, SliceLoad};
 pub use run::local::LocalMachine;
 pub use run::machine::{self, Machine, Running, Usage};
 pub use run::process::ServerProcess;
-
 pub use run::progress::{Observer, Progress};
 pub use run::{LabError, ResumeError, checkpoint, tls};

@@ -290,9 +290,10 @@ fn missing_toolchain_is_reported_without_building() {
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
     // This file exists but is not executable.
     fs::write(tools.path().join("cp"), "").unwrap();
-    let outcome = fixture.peers().all()[0].build(&Toolchains::new(tools.path().as_os_str()), true);
-    let Outcome::Missing { programs, hint } = outcome else { panic!("{outcome:?}") };
-    assert_eq!((programs, hint.as_deref()), (vec!["cp".to_owned()], Some("it needs a shell")));
+    let peers = fixture.peers();
+    let outcome = peers.all()[0].build(&Toolchains::new(tools.path().as_os_str()), true);
+    assert_eq!(outcome, Outcome::Missing(vec!["cp".to_owned()]));
+    assert_eq!(peers.all()[0].manifest.hint.as_deref(), Some("it needs a shell"));
     assert!(!fixture.directory.path().join("out").exists());
     let none = fixture.peers().all()[0].missing_programs(&Toolchains::new(OsStr::new("")));
     assert_eq!(none, ["sh", "cp"]);

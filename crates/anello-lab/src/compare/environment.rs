@@ -78,8 +78,8 @@ fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool 
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// Returns the differences between the contenders that occur in both runs. Contenders with the same difference, for
-/// example because they run the same program, share one entry.
+/// Returns the differences between the contenders that occur in both runs. Those with the same difference share one
+/// entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Property = fn(&LabResult, &ContenderRecord) -> String;
     let properties: [(&str, Property); 8] = [
@@ -139,8 +139,8 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     other.chain(changed_reference(before, after)).collect()
 }
 
-/// Returns a reason if the reference belongs to the program under test and its build changed. In that case, an
-/// improvement in the reference would look like a regression in all other contenders.
+/// Returns a reason if the reference is part of anello and its build changed: an improvement would look like a
+/// regression in all other contenders.
 fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let reference = |result: &LabResult| {
         let mut all = result.contenders.iter();
@@ -155,8 +155,7 @@ fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     })
 }
 
-/// Returns the command of a contender. The name of the disk workers' file contains the lab's process ID and differs in
-/// every run, so the name is replaced by a placeholder.
+/// Returns the command of a contender without the name of the disk workers' file, which contains the lab's process ID.
 fn command(result: &LabResult, record: &ContenderRecord) -> String {
     let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
     match file {

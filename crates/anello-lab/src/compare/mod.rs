@@ -237,8 +237,8 @@ impl Runs<'_> {
         ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
-    /// Returns the noise floor by cell (of the first run) and measure. The noise floor is the maximum deviation
-    /// from 1 of the interval for the twin's change, or the median of this value over all cells if that is larger.
+    /// Returns the noise floor by cell (of the first run) and measure: the maximum deviation from 1 of the interval for
+    /// the twin's change, or the median of this value over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
         let Some((twin_before, twin_after)) = self.before.twin.zip(self.after.twin) else { return noise };

@@ -174,15 +174,15 @@ fn changes(comparison: &Comparison) -> Table {
         // The column is too narrow for the word "server".
         let measure =
             change.measure.map(|measure| measure.name(change.cell.workload).trim_start_matches("server "));
-        let cell = Value::new(cut(&change.cell.to_string(), 27));
-        let values = [
-            cell,
+        let values = vec![
+            Value::new(cut(&change.cell.to_string(), 27)),
             Value::new(measure.unwrap_or("")),
             value(change.before),
             value(change.after),
             Value::new(ratio),
+            Value::new(verdict),
         ];
-        TableRow::new(&change.contender, values.into_iter().chain([Value::new(verdict)]).collect())
+        TableRow::new(&change.contender, values)
     });
     let head = ["contender", "cell", "measure", "A", "B", "B / A", ""];
     Table::new("Significant changes of the ratio to the reference", &head, rows.collect())

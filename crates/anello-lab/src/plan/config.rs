@@ -105,8 +105,7 @@ pub struct CoreLayout {
 /// How contenders are started, and the time limits for start and exit.
 #[derive(Debug, Clone)]
 pub struct Startup {
-    /// Command prefix for starting contenders, hidden in reports. It prepares the process and then executes the
-    /// contender. Empty to start contenders directly.
+    /// Command prefix for starting contenders, hidden in reports. It prepares the process and executes the contender.
     pub launcher: Vec<String>,
     /// Time limit for the ready line of a contender.
     pub start_timeout: Duration,

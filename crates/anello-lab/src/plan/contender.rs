@@ -17,8 +17,7 @@ pub(crate) const KEY: &str = "{key}";
 /// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// Maximum number of connections for a server based on `select(2)`: its highest descriptor is 1023, and some
-/// descriptors have other uses.
+/// The highest descriptor of `select(2)` is 1023, and some descriptors have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.
@@ -117,8 +116,8 @@ impl Contender {
         }
     }
 
-    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
-    /// otherwise only the fixed response.
+    /// Returns this HTTP server with `serves` derived from its command: files if it contains [`ROOT`], else the fixed
+    /// response.
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }

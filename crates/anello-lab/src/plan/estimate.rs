@@ -46,8 +46,7 @@ impl LabConfig {
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups. Includes the contenders' own warm-ups, but not startup and
-    /// connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own, but not startup and connecting.
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.timing.rounds + 1);
@@ -102,8 +101,7 @@ fn in_flight_request_time(cell: &Cell) -> Duration {
     each.saturating_mul(saturating_u32(cell.connections.saturating_mul(pipelining)))
 }
 
-/// Returns how long a slice is extended to transfer the responses in flight at its end. Only significant for large
-/// responses.
+/// Returns how long a slice is extended to transfer the responses in flight at its end.
 fn in_flight_bytes_time(cell: &Cell) -> Duration {
     let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);

@@ -10,9 +10,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Confines every thread of a process, and the threads that it starts later, to these cores. A thread that has pinned
 /// itself to some of these cores stays pinned, as does an io_uring kernel thread that is pinned to any single core.
-///
-/// # Errors
-/// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.
 pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;

@@ -39,10 +39,7 @@ struct Shared {
 }
 
 impl CpuThrottle {
-    /// Creates an inactive throttle for these cores.
-    ///
-    /// # Errors
-    /// Returns an error if a thread cannot be started or pinned. An unpinned thread could slow down the load generator.
+    /// Creates an inactive throttle. Fails if a thread cannot be pinned, because it could slow down the load generator.
     pub(crate) fn new(cores: &[usize]) -> io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
         let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };

@@ -33,34 +33,26 @@ pub trait Load {
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
 }
 
-/// Functional check of a contender before it is measured. The speed of an incorrect server is meaningless.
+/// Functional check of a contender before it is measured, with the resources of an HTTP server or `None` for an echo
+/// server. The speed of an incorrect server is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly.
-    CompleteBytes,
-    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. In the
-    /// meantime, other clients are served.
-    StalledReader,
-    /// This many connections are open at the same time, each with one message.
-    ManyConnections(usize),
-    /// An HTTP server with these resources sends each of them completely and correctly on a keep-alive connection,
-    /// for GET and for HEAD.
-    CompleteAnswers(SupportedTargets),
-    /// A client requests the largest of these resources without reading for some time, and then receives all bytes
-    /// correctly. In the meantime, other clients are served.
-    StalledDownload(SupportedTargets),
-    /// An HTTP server with these resources has this many open connections, each with one request.
-    ManyRequests(SupportedTargets, usize),
+    /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
+    /// completely and correctly on a keep-alive connection, for GET and for HEAD.
+    CompleteBytes(Option<SupportedTargets>),
+    /// A client sends several MiB, or requests the largest resource, without reading for some time, and then receives
+    /// all bytes correctly. In the meantime, other clients are served.
+    StalledReader(Option<SupportedTargets>),
+    /// This many connections are open at the same time, each with one message or request.
+    ManyConnections(Option<SupportedTargets>, usize),
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Check::CompleteBytes | Check::CompleteAnswers(_) => formatter.write_str("complete bytes"),
-            Check::StalledReader | Check::StalledDownload(_) => formatter.write_str("stalled reader"),
-            Check::ManyConnections(count) | Check::ManyRequests(_, count) => {
-                write!(formatter, "{count} connections")
-            }
+            Check::CompleteBytes(_) => formatter.write_str("complete bytes"),
+            Check::StalledReader(_) => formatter.write_str("stalled reader"),
+            Check::ManyConnections(_, count) => write!(formatter, "{count} connections"),
         }
     }
 }

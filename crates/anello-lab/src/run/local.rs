@@ -270,8 +270,7 @@ fn cpu_statistics(root: &Path) -> Option<PathBuf> {
     files.into_iter().find(|path| fs::read_to_string(path).is_ok_and(|text| throttled_ns(&text).is_some()))
 }
 
-/// Parses how long a control group was throttled, in nanoseconds: `throttled_usec` (version 2) or `throttled_time`
-/// (version 1, already in nanoseconds).
+/// Parses `throttled_usec` (version 2) or `throttled_time` (version 1, in nanoseconds) of a control group.
 fn throttled_ns(cpu_stat: &str) -> Option<u64> {
     cpu_stat.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_usec", value) => Some(value.trim().parse::<u64>().ok()? * 1000),

@@ -88,8 +88,8 @@ impl ServerProcess {
         Ok((process, running))
     }
 
-    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
-    /// standard error. Returns `None` if the process is still running after `timeout`. Blocks the thread.
+    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of standard
+    /// error. Returns `None` if the process is still running after `timeout`.
     pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -166,8 +166,7 @@ impl ServerProcess {
         Err(what + &self.stderr_tail())
     }
 
-    /// Returns the child's status once it has exited. `None` if it is still running at the deadline. Checks at least
-    /// once.
+    /// Returns the child's status once it has exited. `None` if it is still running at the deadline.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             let status = self.reap()?;
@@ -225,8 +224,7 @@ fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
 }
 
-/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on its
-/// output.
+/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks.
 fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     let mut is_waiting = true;
     // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.

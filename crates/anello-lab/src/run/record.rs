@@ -27,7 +27,6 @@ pub struct ResumeError {
     pub current: String,
 }
 
-/// Creates a result that contains only the plan.
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
@@ -74,9 +73,6 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
 }
 
 /// Continues `previous`, whose plan and contenders must match those of `fresh`. Drops the data of incomplete cells.
-///
-/// # Errors
-/// Returns the first difference that prevents resuming.
 pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, ResumeError> {
     check_same_plan(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();

@@ -5,11 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Replaces the contents of the file at `path` with `bytes`. A path that is not a regular file (a pipe, a terminal)
-/// is written to directly.
-///
-/// # Errors
-/// Returns an error if an operation fails. The file at `path` is unchanged unless the rename succeeded.
+/// Replaces the contents of the file at `path` with `bytes`. After an error, the file is unchanged unless the rename
+/// succeeded. A path that is not a regular file (a pipe, a terminal) is written to directly.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return fs::write(path, bytes),

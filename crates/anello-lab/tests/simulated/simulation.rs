@@ -532,7 +532,7 @@ impl Load for Simulation {
         state.clock_ns += 1_000_000;
         let process = &state.processes[usize::from(target.port() - FIRST_PORT)];
         match (&state.servers[&process.server].fault, check) {
-            (Fault::LosesBytes, Check::StalledReader | Check::StalledDownload(_)) => {
+            (Fault::LosesBytes, Check::StalledReader(_)) => {
                 Err("sent 2097152 bytes, received 1048576".to_owned())
             }
             _ => Ok(vec![format!("{check}: all data received")]),

@@ -14,7 +14,7 @@ use crate::plan::peers::toolchains::Toolchains;
 /// Directories within a peer's directory that contain no sources, but files that tools have created.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
-/// Number of trailing log lines that are reported when a build fails.
+/// Number of log lines that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
 /// A peer: its manifest and its directories.
@@ -66,12 +66,7 @@ pub enum Outcome {
     /// The build succeeded.
     Built(Built),
     /// Required programs are not on `PATH`. Nothing was built.
-    Missing {
-        /// Names of the programs.
-        programs: Vec<String>,
-        /// Requirements other than programs, from the manifest.
-        hint: Option<String>,
-    },
+    Missing(Vec<String>),
     /// The build failed.
     Failed {
         /// Description of the failure.
@@ -80,8 +75,6 @@ pub enum Outcome {
         last_lines: Vec<String>,
         /// Path of the log.
         log: PathBuf,
-        /// Requirements other than programs, from the manifest.
-        hint: Option<String>,
     },
 }
 
@@ -115,10 +108,9 @@ impl Peer {
     /// Builds the peer unless it is up to date and was built by the same compiler. With `force`, always builds it. May
     /// take minutes and may download the dependencies in the lock file.
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
-        let hint = self.manifest.hint.clone();
         let programs = self.missing_programs(toolchains);
         if !programs.is_empty() {
-            return Outcome::Missing { programs, hint };
+            return Outcome::Missing(programs);
         }
         let log = self.out.join("build.log");
         let build = || {
@@ -128,7 +120,7 @@ impl Peer {
                 _ => self.run_build(toolchains, compiler, &log).map(Outcome::Built),
             }
         };
-        build().unwrap_or_else(|why| Outcome::Failed { why, last_lines: last_lines(&log), log, hint })
+        build().unwrap_or_else(|why| Outcome::Failed { why, last_lines: last_lines(&log), log })
     }
 
     fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> Result<Built, String> {

@@ -45,12 +45,12 @@ pub struct Manifest {
     pub(crate) build: Vec<Vec<String>>,
     /// Other build requirements, as a clause. Shown when a build fails.
     #[serde(default)]
-    pub(crate) hint: Option<String>,
+    pub hint: Option<String>,
     /// Directories with additional sources, relative to the peer's directory.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// Program and its first arguments. `--addr`, `--cores`, `--root` for a file server, and the contender's own
-    /// arguments are appended.
+    /// First words of the command that starts a contender. `--addr`, `--cores`, `--root` for a file server, and the
+    /// contender's own arguments are appended.
     pub(crate) program: Vec<String>,
     /// Duration of the warm-up before the first measurement, in seconds.
     #[serde(default)]

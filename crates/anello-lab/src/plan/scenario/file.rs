@@ -198,8 +198,7 @@ impl ScenarioFile {
         self.protocol.as_ref().map_or_else(Protocol::default, |protocol| *protocol.get_ref())
     }
 
-    /// Returns the position for an error about a missing key: the `protocol` key, or `name` if there is no
-    /// `protocol`.
+    /// Returns the position for an error about a missing key: the `protocol` key or, if there is none, `name`.
     pub fn missing_key_span(&self) -> Range<usize> {
         self.protocol.as_ref().map_or_else(|| self.name.span(), Spanned::span)
     }

@@ -11,8 +11,8 @@ use crate::result::{Disk, Environment};
 use tree::{Tree, bracketed_option};
 
 impl Environment {
-    /// Reads the state of the machine from the file tree at `root` (`/` on a real machine). `cores` are the cores that
-    /// the run uses, and `disk_file` is the disk workers' file, which need not exist yet.
+    /// Reads the state of the machine from the file tree at `root`, for a run on `cores`. `disk_file` is the disk
+    /// workers' file, which need not exist yet.
     pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
         let (mitigations, vulnerable) = vulnerabilities(&tree).unzip();
@@ -127,8 +127,8 @@ fn vulnerabilities(tree: &Tree<'_>) -> Option<(Vec<String>, Vec<String>)> {
     Some((mitigated, unmitigated))
 }
 
-/// Returns the value of the `mitigations=` boot parameter: "off", "auto,nosmt". `None` if it is not set. The last
-/// occurrence takes effect. Arguments after "--" belong to init.
+/// Returns the last value of the `mitigations=` boot parameter, such as "auto,nosmt". Arguments after "--" belong to
+/// init.
 fn boot_parameter(tree: &Tree<'_>) -> Option<String> {
     let line = tree.line("proc/cmdline")?;
     let words = line.split_whitespace().take_while(|word| *word != "--");

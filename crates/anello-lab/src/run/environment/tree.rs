@@ -27,8 +27,7 @@ impl Tree<'_> {
         self.line(path)?.parse().ok()
     }
 
-    /// Returns the frequency governor of these cores: one name if all cores have the same governor, otherwise
-    /// each governor with its cores. `None` if no governor is readable.
+    /// Returns the frequency governor of these cores or, if they differ, each governor with its cores.
     pub(super) fn governor(&self, cores: &[usize]) -> Option<String> {
         let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
         for core in cores {

@@ -12,12 +12,11 @@ use crate::run::runner::slices::Measured;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check};
 
 /// Number of connections opened before the first memory sample. By then, the server has allocated the memory that does
-/// not depend on the number of connections (rings, pools, code pages).
+/// not depend on the number of connections.
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
-    /// Measures the memory of idle connections. Every slice starts its own server process, because a process rarely
-    /// returns memory to the kernel.
+    /// Every slice starts its own server process, because a process rarely returns memory to the kernel.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);

@@ -57,8 +57,7 @@ pub struct Runner<'a> {
     pending: (usize, Latencies),
     /// Offset from the machine's clock to the time since the start of the run, including its parts before a resume.
     clock_offset_ns: i128,
-    /// Number of slices in the completed cells.
-    completed_slices: usize,
+    /// Number of slices measured or skipped so far.
     done: usize,
     ever_started: bool,
 }
@@ -108,7 +107,6 @@ impl<'a> Runner<'a> {
             latencies: latencies.collect(),
             pending: (0, HashMap::new()),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
-            completed_slices: 0,
             done: 0,
             ever_started: !result.slices.is_empty(),
             config,
@@ -154,6 +152,7 @@ impl<'a> Runner<'a> {
             if self.stopped() {
                 break;
             }
+            let done_before = self.done;
             if is_pending(self, cell) {
                 if self.config.cells[cell].workload == Workload::Idle {
                     self.run_idle_cell(pass, cell);
@@ -166,8 +165,7 @@ impl<'a> Runner<'a> {
                 self.complete(pass, cell);
             }
             // Skipped slices count as completed.
-            self.completed_slices += self.config.slices_in(&self.config.cells[cell]);
-            self.done = self.completed_slices;
+            self.done = done_before + self.config.slices_in(&self.config.cells[cell]);
             self.observer.progress(Progress::Slices { done: self.done });
         }
         self.stop_all();

@@ -179,8 +179,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that
-    /// exceed its cores.
+    /// Returns the requested numbers of server cores, and adds a note about those that exceed the cores of this
+    /// machine.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");

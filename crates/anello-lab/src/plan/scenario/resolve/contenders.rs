@@ -171,8 +171,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. If there is no
-    /// such core, these contenders are removed: on a core of the servers or the load generator, they would not measure
-    /// the option under test.
+    /// such core, these contenders are removed: on a used core, they would not measure the option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,

@@ -13,7 +13,6 @@ pub(super) struct Resolver<'a> {
     pub(super) file: &'a ScenarioFile,
     pub(super) protocol: Protocol,
     pub(super) resources: &'a Resources,
-    /// Notes about reduced and omitted parts.
     pub(super) notes: Vec<String>,
 }
 
@@ -22,7 +21,6 @@ impl Resolver<'_> {
         Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
 
-    /// Returns `true` for HTTP with or without TLS.
     pub(super) fn is_http(&self) -> bool {
         self.protocol.without_tls() == Protocol::Http
     }
