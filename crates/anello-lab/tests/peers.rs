@@ -332,7 +332,7 @@ fn peers_are_found_by_name_and_manifest_errors_name_location() {
     for name in ["fake", "fake-echo", "fake two"] {
         assert_eq!(peers.named(&[name.to_owned()]).unwrap().len(), 1, "{name}");
     }
-    let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err();
+    let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err().to_string();
     assert!(unknown.contains("\"tokyo\"") && unknown.contains("known peers: fake"), "{unknown}");
 
     let directory = fixture.directory.path().join("peers");

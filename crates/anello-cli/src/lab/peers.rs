@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
 use super::resources::PeersFlag;
-use crate::common::error::invalid_input;
 use crate::common::output::{print_stderr, show};
 
 #[derive(clap::Subcommand)]
@@ -56,7 +55,7 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
-        peers.named(&arguments.names).map_err(invalid_input)?
+        peers.named(&arguments.names)?
     };
     let toolchains = Toolchains::from_environment();
     let mut all_built = true;

@@ -22,7 +22,7 @@ mod counting;
 mod environment;
 mod render;
 
-pub use change::{Change, ChangeVerdict, Comparison, RunName, SCHEMA, SCHEMA_VERSION};
+pub use change::{Change, ChangeVerdict, Comparison, RunName};
 pub use counting::Counted;
 pub use environment::Difference;
 pub use render::render_comparison;
@@ -58,8 +58,8 @@ pub fn compare_counting(
         .filter(|change| change.regression)
         .partition(|change| counted.contains(&change.contender));
     Comparison {
-        schema: SCHEMA.to_owned(),
-        schema_version: SCHEMA_VERSION,
+        schema: "anello-lab-compare".to_owned(),
+        schema_version: 3,
         before: name_of(before),
         after: name_of(after),
         threshold,

@@ -14,11 +14,9 @@ use crate::plan::limits::{
 };
 use crate::plan::method::Method;
 
-/// Default time to wait for a server with broken connections to exit before it is considered still running.
-///
-/// The kernel closes the descriptors of an exiting process before the process can be reaped, and each of its threads
-/// must be scheduled to exit. With 300 threads, the exit takes about a second, and two on a starved machine. If a
-/// server closes connections but keeps running, each failure takes this long.
+/// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
+/// process before the process can be reaped: with 300 threads, the exit takes about a second, and two on a starved
+/// machine. If a server closes connections but keeps running, each failure takes this long.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default CPU share of servers in saturated closed loops. With small messages on 50 and 300 connections, requests were

@@ -39,11 +39,9 @@ pub enum Role {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
-    /// Runs tasks, coroutines or goroutines that wait for sockets. Also includes runtimes like Netty, which run
-    /// handlers on their own executor and return futures for operations.
+    /// Runs tasks, coroutines or goroutines that wait for sockets, or, like Netty, handlers that use futures.
     Runtime,
-    /// Invokes callbacks for events. Includes Asio: its peer uses callbacks, although Asio also supports futures
-    /// and coroutines.
+    /// Invokes callbacks for events. Asio also supports futures and coroutines, but its peer uses callbacks.
     Library,
     /// A minimal event loop around socket readiness.
     Loop,

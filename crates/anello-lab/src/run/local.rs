@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,7 @@ use crate::plan::cores::SPARE_DESCRIPTORS;
 use crate::result::Environment;
 use crate::run::affinity::cpu_set;
 use crate::run::cpu_throttle::CpuThrottle;
+use crate::run::environment::field;
 use crate::run::machine::{Machine, Running, Usage};
 use crate::run::process::ServerProcess;
 use crate::run::temporary::with_site;
@@ -103,7 +105,7 @@ impl Machine for LocalMachine {
 
     fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
-        Some(ticks_ns(cores.iter().map(|&core| stolen_ticks(&stat, core).unwrap_or(0)).sum()))
+        Some(ticks_ns(cores.iter().map(|&core| core_ticks(&stat, core, STEAL).unwrap_or(0)).sum()))
     }
 
     fn throttled_ns(&mut self) -> u64 {
@@ -141,7 +143,7 @@ impl Machine for LocalMachine {
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let own = fs::read_to_string("/proc/self/stat").ok()?;
-        let busy: u64 = cores.iter().map(|&core| busy_ticks(&stat, core)).sum::<Option<u64>>()?;
+        let busy: u64 = cores.iter().map(|&core| core_ticks(&stat, core, BUSY)).sum::<Option<u64>>()?;
         Some(ticks_ns(busy.saturating_sub(family_ticks(&own)?)))
     }
 
@@ -223,21 +225,16 @@ fn ticks_ns(ticks: u64) -> u64 {
     ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Returns the steal column of a core in `/proc/stat`.
-fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
-    core_columns(stat, core)?.get(7).copied()
-}
+/// Columns of a core in `/proc/stat`: user, nice, system (without interrupts, which belong to no process), and steal.
+const BUSY: Range<usize> = 0..3;
+const STEAL: Range<usize> = 7..8;
 
-/// Returns the time that programs have used on a core. Interrupts are excluded because they belong to no process.
-fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
-    Some(core_columns(stat, core)?.get(..3)?.iter().sum())
-}
-
-/// Returns the columns of a core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
-fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
+/// Returns the sum of these columns of a core in `/proc/stat`.
+fn core_ticks(stat: &str, core: usize, columns: Range<usize>) -> Option<u64> {
     let name = format!("cpu{core}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
-    line.split_whitespace().skip(1).map(|column| column.parse().ok()).collect()
+    let columns = line.split_whitespace().skip(1 + columns.start).take(columns.len());
+    columns.map(|column| column.parse::<u64>().ok()).sum()
 }
 
 /// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.
@@ -280,8 +277,7 @@ fn throttled_ns(cpu_stat: &str) -> Option<u64> {
 }
 
 fn status_number(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.split_whitespace().next()?.parse().ok()
+    field(status, name)?.split(' ').next()?.parse().ok()
 }
 
 /// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
@@ -301,10 +297,10 @@ mod tests {
     fn parses_proc_stat_columns_by_core() {
         let stat =
             "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
-        assert_eq!(stolen_ticks(stat, 0), Some(30));
-        assert_eq!(stolen_ticks(stat, 10), Some(58));
-        assert_eq!(stolen_ticks(stat, 1), None);
-        assert_eq!(busy_ticks(stat, 0), Some(6));
+        assert_eq!(core_ticks(stat, 0, STEAL), Some(30));
+        assert_eq!(core_ticks(stat, 10, STEAL), Some(58));
+        assert_eq!(core_ticks(stat, 1, STEAL), None);
+        assert_eq!(core_ticks(stat, 0, BUSY), Some(6));
         assert_eq!(family_ticks("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 0"), Some(127));
     }
 

@@ -40,9 +40,9 @@ pub trait Machine {
     /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
     fn load_cpu_ns(&mut self) -> u64;
 
-    /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
-    /// lab and the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
-    /// meaningful, and only if no contender is running during either call.
+    /// Returns the CPU time that programs other than the lab and the contenders that it has reaped have used on these
+    /// cores since boot, in nanoseconds. `None` if it is unknown. Only differences between two calls without running
+    /// contenders are meaningful.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.

@@ -44,12 +44,11 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless
-    /// `launcher` is empty (see [`LabConfig`](crate::LabConfig)).
+    /// Starts the contender on `cores`, through `launcher` unless it is empty, and waits for its ready line.
     ///
     /// # Errors
-    /// Returns a description of the failure with the last lines of standard error: the process could not be started
-    /// or pinned, exited early, or printed no ready line within `timeout`.
+    /// Returns a description of the failure with the last lines of standard error: the process could not be started or
+    /// pinned, exited early, or printed no ready line within `timeout`.
     pub fn start(
         contender: &Contender,
         launcher: &[String],

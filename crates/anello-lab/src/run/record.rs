@@ -19,12 +19,9 @@ use crate::run::machine::Machine;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{property} differs: {previous} in the previous run, {current} now")]
 pub struct ResumeError {
-    /// Property that differs: "seed", "kernel".
-    pub property: String,
-    /// Its value in the previous run.
-    pub previous: String,
-    /// Its value now.
-    pub current: String,
+    property: String,
+    previous: String,
+    current: String,
 }
 
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {

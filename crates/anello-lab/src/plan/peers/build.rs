@@ -1,5 +1,6 @@
 //! Building a peer, and checking whether it is up to date. A build runs the commands of the manifest in order.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -120,10 +121,13 @@ impl Peer {
                 _ => self.run_build(toolchains, compiler, &log).map(Outcome::Built),
             }
         };
-        build().unwrap_or_else(|why| Outcome::Failed { why, last_lines: last_lines(&log), log })
+        build().unwrap_or_else(|error: io::Error| {
+            let last_lines = last_lines(&log);
+            Outcome::Failed { why: error.to_string(), last_lines, log }
+        })
     }
 
-    fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> Result<Built, String> {
+    fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> io::Result<Built> {
         let record = self.out.join("built.json");
         let prepare = || {
             fs::create_dir_all(&self.out)?;
@@ -133,18 +137,17 @@ impl Peer {
                 _ => File::create(log),
             }
         };
-        let mut file = prepare().map_err(|error| format!("{}: {error}", self.out.display()))?;
+        let mut file = in_context(self.out.display(), prepare())?;
         // Sources that change during the build count as newer than the build.
         let start = SystemTime::now();
         let mut commands = Vec::new();
         for words in &self.manifest.build {
             let words: Vec<String> = words.iter().map(|word| self.expand(word)).collect();
-            self.run_command(toolchains, &words, &mut file)
-                .map_err(|why| format!("{}: {why}", words.join(" ")))?;
             commands.push(words.join(" "));
+            in_context(words.join(" "), self.run_command(toolchains, &words, &mut file))?;
         }
         if let [missing, ..] = self.missing_parts().as_slice() {
-            return Err(format!("build succeeded but did not create {missing}"));
+            return Err(io::Error::other(format!("build succeeded but did not create {missing}")));
         }
         let version = match &self.manifest.version {
             Some(version) => version.clone(),
@@ -161,20 +164,16 @@ impl Peer {
             commands,
             built_unix_s: start.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         };
-        write_record(&record, &built, start).map_err(|error| format!("{}: {error}", record.display()))?;
+        in_context(record.display(), write_record(&record, &built, start))?;
         Ok(built)
     }
 
-    fn run_command(&self, toolchains: &Toolchains, words: &[String], log: &mut File) -> Result<(), String> {
-        let mut run = || {
-            writeln!(log, "$ {}", words.join(" "))?;
-            let mut command = toolchains.command(words, &self.folder)?;
-            command.stdout(log.try_clone()?).stderr(log.try_clone()?).status()
-        };
-        match run() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("failed with {status}")),
-            Err(error) => Err(error.to_string()),
+    fn run_command(&self, toolchains: &Toolchains, words: &[String], log: &mut File) -> io::Result<()> {
+        writeln!(log, "$ {}", words.join(" "))?;
+        let mut command = toolchains.command(words, &self.folder)?;
+        match command.stdout(log.try_clone()?).stderr(log.try_clone()?).status()? {
+            status if status.success() => Ok(()),
+            status => Err(io::Error::other(format!("failed with {status}"))),
         }
     }
 
@@ -215,6 +214,11 @@ fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<(
     file.write_all(text.as_bytes())?;
     file.set_modified(start)?;
     fs::rename(temporary, record)
+}
+
+/// Adds a context to the message of an error.
+pub(super) fn in_context<T>(context: impl Display, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{context}: {error}")))
 }
 
 fn last_lines(log: &Path) -> Vec<String> {

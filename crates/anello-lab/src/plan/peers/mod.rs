@@ -32,6 +32,7 @@ pub use manifest::{Driver, Manifest, ManifestContender, Protocol};
 pub use origin::Origin;
 pub use toolchains::Toolchains;
 
+use build::in_context;
 use manifest::in_file;
 
 use crate::plan::contender::{Contender, ROOT};
@@ -48,14 +49,12 @@ impl Peers {
     /// Reads the peers in `directory`. They are built in subdirectories of `out`.
     ///
     /// # Errors
-    /// Returns an error if the directory does not exist or contains no peers, or if a manifest is invalid (with
-    /// file and line).
+    /// Returns an error if the directory does not exist or contains no peers, or if a manifest is invalid.
     pub fn open(directory: &Path, out: &Path) -> io::Result<Peers> {
         let (directory, out) = (absolute(directory)?, absolute(out)?);
         let mut peers = Vec::new();
-        let entries = fs::read_dir(&directory).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: cannot list peers: {error}", directory.display()))
-        })?;
+        let entries =
+            in_context(directory.display(), in_context("cannot list peers", fs::read_dir(&directory)))?;
         for entry in entries {
             let peer_directory = entry?.path();
             let file = peer_directory.join("peer.toml");
@@ -75,9 +74,9 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, otherwise in
-    /// `peers` in this program's workspace. They are built in the target directory of this program or, if the program
-    /// is installed, in the target directory next to the peers.
+    /// Finds the peers in `directory` or, by default, in `peers` in the current directory, else in this program's
+    /// workspace. They are built in the target directory of this program or, if it is installed, in the one next to the
+    /// peers.
     ///
     /// # Errors
     /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
@@ -109,12 +108,13 @@ impl Peers {
     ///
     /// # Errors
     /// Returns an error that names the first unknown name.
-    pub fn named(&self, names: &[String]) -> Result<Vec<&Peer>, String> {
+    pub fn named(&self, names: &[String]) -> io::Result<Vec<&Peer>> {
         for name in names {
             if !self.peers.iter().any(|peer| peer.has_name(name)) {
                 let known: Vec<&str> = self.peers.iter().map(|peer| peer.manifest.name.as_str()).collect();
-                let directory = self.directory.display();
-                return Err(format!("{directory} has no peer {name:?} (known peers: {})", known.join(", ")));
+                let (directory, known) = (self.directory.display(), known.join(", "));
+                let problem = format!("{directory} has no peer {name:?} (known peers: {known})");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
             }
         }
         Ok(self.peers.iter().filter(|peer| names.iter().any(|name| peer.has_name(name))).collect())

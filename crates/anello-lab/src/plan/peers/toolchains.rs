@@ -47,8 +47,8 @@ impl Toolchains {
     }
 
     /// Returns the first non-empty line of a command's standard output or, if that is empty, standard error.
-    pub(super) fn first_line(&self, words: &[String], directory: &Path) -> Result<String, String> {
-        let failed = |why: String| format!("{}: {why}", words.join(" "));
+    pub(super) fn first_line(&self, words: &[String], directory: &Path) -> io::Result<String> {
+        let failed = |why: String| io::Error::other(format!("{}: {why}", words.join(" ")));
         let output = self.command(words, directory).and_then(|mut command| command.output());
         let Output { status, stdout, stderr } = output.map_err(|error| failed(error.to_string()))?;
         if !status.success() {

@@ -46,7 +46,14 @@ impl Environment {
             mitigations: mitigations.unwrap_or_default(),
             mitigations_at_boot: boot_parameter(&tree),
             container: tree.container(),
-            seccomp: field(&status, "Seccomp").map(|mode| seccomp_mode(&mode).to_owned()),
+            seccomp: field(&status, "Seccomp").map(|mode| {
+                let modes = ["off", "strict", "filter"];
+                mode.parse()
+                    .ok()
+                    .and_then(|mode: usize| modes.get(mode).copied())
+                    .unwrap_or("unknown")
+                    .to_owned()
+            }),
             open_files: limit(&limits, "Max open files"),
             locked_memory: limit(&limits, "Max locked memory"),
             processes: limit(&limits, "Max processes"),
@@ -69,7 +76,7 @@ impl Environment {
 }
 
 /// Returns the value of the first `name: value` line. Whitespace before the colon is ignored.
-fn field(text: &str, name: &str) -> Option<String> {
+pub(super) fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
@@ -90,15 +97,6 @@ fn limit(limits: &str, name: &str) -> Option<String> {
     let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = rest.split_whitespace();
     Some(format!("{}, {}", words.next()?, words.next()?))
-}
-
-fn seccomp_mode(mode: &str) -> &'static str {
-    match mode {
-        "0" => "off",
-        "1" => "strict",
-        "2" => "filter",
-        _ => "unknown",
-    }
 }
 
 /// Returns the active mitigations ("meltdown: PTI"), and the vulnerabilities that are unmitigated, partly mitigated or

@@ -96,8 +96,7 @@ impl Runner<'_> {
                 break; // The check was interrupted.
             }
             let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-            let has_many_connections = matches!(check, Check::ManyConnections(..));
-            let fewer = fewer.clone().filter(|_| has_many_connections);
+            let fewer = fewer.clone().filter(|_| matches!(check, Check::ManyConnections(..)));
             let with_note = |details: Vec<String>| details.into_iter().chain(fewer).collect::<Vec<_>>();
             match outcome {
                 Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
