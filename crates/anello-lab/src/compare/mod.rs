@@ -22,6 +22,7 @@ mod counting;
 mod environment;
 mod render;
 
+pub use bootstrap::ratio_of_medians;
 pub use change::{Change, ChangeVerdict, Comparison, RunName};
 pub use counting::Counted;
 pub use environment::Difference;
@@ -29,7 +30,6 @@ pub use render::render_comparison;
 
 use std::collections::HashMap;
 
-use crate::compare::bootstrap::ratio_of_medians;
 use crate::judge::pairs::CleanSlices;
 use crate::judge::statistics::quantile;
 use crate::judge::verdict::{has_enough_samples, verdict_on};

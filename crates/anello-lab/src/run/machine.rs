@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
-pub use crate::plan::cores::{allowed_cores, connections_limit};
+pub use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
 use crate::result::Environment;
 
 /// System interface of the lab.

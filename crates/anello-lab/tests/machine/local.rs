@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anello_lab::machine::allowed_cores;
+use anello_lab::machine::{allowed_cores, core_siblings};
 use anello_lab::tls::Identity;
 use anello_lab::{Contender, LabConfig, LocalMachine, Machine, Target};
 
@@ -84,4 +84,16 @@ fn tls_contender_receives_paths_of_certificate_and_key() {
 #[test]
 fn throttle_fails_if_a_core_is_invalid() {
     assert!(LocalMachine::new(None).throttle_servers(&[allowed_cores()[0], 100_000], 0.5).is_err());
+}
+
+#[test]
+fn core_siblings_default_to_core_itself() {
+    let root = tempfile::tempdir().unwrap();
+    for (core, list) in [(0, "0,2\n"), (1, "1-2,8\n"), (2, "what?\n")] {
+        let directory = root.path().join(format!("sys/devices/system/cpu/cpu{core}/topology"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("thread_siblings_list"), list).unwrap();
+    }
+    let siblings = core_siblings(root.path(), &[0, 1, 2, 3]);
+    assert_eq!(siblings, [vec![0, 2], vec![1, 2, 8], vec![2], vec![3]]);
 }
