@@ -1,7 +1,6 @@
 //! Run planning: contenders, cells and durations, based on presets, scenario files and the machine.
 
 pub mod cell;
-pub mod cipher;
 pub mod commit;
 pub mod config;
 pub mod contender;

@@ -10,9 +10,12 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use tempfile::TempDir;
 
 use crate::plan::cell::Cell;
-pub use crate::plan::cipher::{Cipher, SERVER_NAME};
+pub use crate::plan::cell::Cipher;
 use crate::plan::contender::{CERTIFICATE, Contender, KEY};
 use crate::run::temporary;
+
+/// Server name in the certificate and in the load generator's requests.
+pub const SERVER_NAME: &str = "localhost";
 
 const CERTIFICATE_FILE: &str = "certificate.pem";
 const KEY_FILE: &str = "key.pem";

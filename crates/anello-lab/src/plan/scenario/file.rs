@@ -13,8 +13,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::plan::cell::DiskOperation;
-use crate::plan::cipher::Cipher;
+use crate::plan::cell::{Cipher, DiskOperation};
 use crate::plan::contender::{Role, Serves};
 use crate::plan::site::Target;
 use crate::plan::toml_error::describe_toml_error;

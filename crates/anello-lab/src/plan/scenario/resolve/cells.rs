@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use crate::plan::cell::{Cell, Workload};
-use crate::plan::cipher::Cipher;
+use crate::plan::cell::{Cell, Cipher, Workload};
 use crate::plan::limits::check_cell;
 use crate::plan::scenario::file::{CellEntry, Protocol, ScenarioError};
 use crate::plan::scenario::resolve::resolver::{Resolver, values_or};
