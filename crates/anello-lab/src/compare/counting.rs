@@ -1,8 +1,7 @@
 //! Selection of the contenders whose regressions count.
 //!
 //! A comparison in CI must show whether the program under test became worse, not whether a peer or the machine changed.
-//! By default, only the anello contenders count, and regressions in other contenders are reported without being
-//! counted.
+//! By default, only the anello contenders count. Regressions in other contenders are only reported.
 
 use std::collections::HashSet;
 

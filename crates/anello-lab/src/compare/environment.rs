@@ -78,8 +78,7 @@ fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool 
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// Returns the differences between the contenders that occur in both runs. Those with the same difference share one
-/// entry.
+/// Returns the differences between the contenders of both runs. Contenders with the same difference share one entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Property = fn(&LabResult, &ContenderRecord) -> String;
     let properties: [(&str, Property); 8] = [

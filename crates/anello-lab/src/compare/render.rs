@@ -40,8 +40,7 @@ fn differences(comparison: &Comparison) -> Table {
     Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
-/// Cuts two values to the available width. If they would look the same after that, removes their common leading
-/// words.
+/// Cuts two values to the available width. If they look the same after that, removes their common leading words.
 fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {
@@ -87,23 +86,27 @@ fn conclusion(comparison: &Comparison) -> String {
 }
 
 fn facts(comparison: &Comparison) -> Table {
-    let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
+    let with = |verdict| comparison.changes.iter().filter(move |change| change.verdict == verdict);
+    let count = |verdict| with(verdict).count();
     let mut rows = Vec::new();
     let mut add = |name: &str, value: String| rows.push(TableRow::new(name, vec![Value::long(value)]));
     for (title, verdict) in
         [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
-        for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
+        for change in with(verdict) {
             let why = change.why.as_deref().unwrap_or("");
             add(&format!("{} at {}", change.contender, change.cell), format!("{title}: {why}"));
         }
     }
     if let Some(reference) =
-        reference(comparison).filter(|name| comparison.counted.iter().any(|of| of == name))
+        reference(comparison).filter(|name| comparison.counted.iter().any(|it| it == name))
     {
         add(reference, "is the reference: its own changes cannot be detected unless it fails".to_owned());
     }
-    let others = uncounted_regressions(comparison);
+    let is_uncounted = |change: &&Change| change.regression && !is_counted(comparison, change);
+    let others = comparison.changes.iter().filter(is_uncounted).map(|change| change.contender.as_str());
+    let mut seen = HashSet::new();
+    let others: Vec<&str> = others.filter(|name| seen.insert(*name)).collect();
     if !others.is_empty() {
         let regressions = match comparison.regressions_of_others {
             1 => "one regression".to_owned(),
@@ -128,9 +131,7 @@ fn facts(comparison: &Comparison) -> Table {
         }
     }
     let mut reasons: Vec<(&str, usize)> = Vec::new();
-    let incomparable =
-        comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
-    for why in incomparable.filter_map(|change| change.why.as_deref()) {
+    for why in with(ChangeVerdict::NotComparable).filter_map(|change| change.why.as_deref()) {
         match reasons.iter_mut().find(|(earlier, _)| *earlier == why) {
             Some((_, count)) => *count += 1,
             None => reasons.push((why, 1)),
@@ -150,13 +151,6 @@ fn reference(comparison: &Comparison) -> Option<&str> {
 
 fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
-}
-
-fn uncounted_regressions(comparison: &Comparison) -> Vec<&str> {
-    let is_shown = |change: &&Change| change.regression && !is_counted(comparison, change);
-    let names = comparison.changes.iter().filter(is_shown).map(|change| change.contender.as_str());
-    let mut seen = HashSet::new();
-    names.filter(|name| seen.insert(*name)).collect()
 }
 
 fn changes(comparison: &Comparison) -> Table {

@@ -59,8 +59,7 @@ pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
     (stripped.unwrap_or(commit), stripped.is_some())
 }
 
-/// Returns the first 12 digits of a commit, with [`CHANGED`] if it has the current or the old suffix for modified
-/// files.
+/// Returns the first 12 digits of a commit, with [`CHANGED`] if a suffix marks modified files.
 pub fn short(commit: &str) -> String {
     let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();

@@ -20,7 +20,7 @@ use crate::plan::method::Method;
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default CPU share of servers in saturated closed loops. With small messages on 50 and 300 connections, requests were
-/// always queued, while the load generator's core was 80 to 85 % busy.
+/// always queued, and the load generator's core was 80 to 85 % busy.
 pub(crate) const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// The scenario of a run.

@@ -114,8 +114,7 @@ impl Contender {
         }
     }
 
-    /// Returns this HTTP server with `serves` derived from its command: files if it contains [`ROOT`], else the fixed
-    /// response.
+    /// Returns this HTTP server with `serves` derived from its command: files if it contains [`ROOT`].
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }

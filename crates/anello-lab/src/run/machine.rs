@@ -72,8 +72,7 @@ pub trait Machine {
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
 
-    /// Pauses a process (SIGSTOP) or resumes it (SIGCONT), which has no effect on a running process. Unknown IDs are
-    /// ignored.
+    /// Pauses a process (SIGSTOP), or resumes it (SIGCONT) if it is paused. Unknown IDs are ignored.
     fn set_paused(&mut self, pid: u32, is_paused: bool);
 
     /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.

@@ -1,5 +1,5 @@
 //! Atomic file replacement: a file is replaced completely or left unchanged, even if the disk is full or power fails.
-//! The new contents are written to `NAME.part` and synced, which is then renamed. Finally, the directory is synced.
+//! The new contents are written to `NAME.part`, which is synced and renamed. Then the directory is synced.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};

@@ -10,8 +10,7 @@ use tempfile::TempDir;
 use crate::plan::contender::{Contender, ROOT};
 use crate::plan::site::Target;
 
-/// Modification time of the files: 1 January 2026, far enough in the past that caches do not treat the files as
-/// recently changed.
+/// 1 January 2026, far enough in the past that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
 /// Creates a directory with these permissions in the system's directory for temporary files (`TMPDIR` or `/tmp`).
@@ -44,8 +43,7 @@ fn with_path(path: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Creates a directory with the files of all targets. It is readable by all users because some servers change their
-/// user ID.
+/// All users can read the directory, because some servers change their user ID.
 fn create_site() -> io::Result<TempDir> {
     let directory = create("anello-lab-site-", 0o755)?;
     for target in Target::ALL {

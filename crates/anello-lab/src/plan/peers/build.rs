@@ -12,7 +12,7 @@ use crate::plan::peers::manifest::Manifest;
 use crate::plan::peers::origin::Origin;
 use crate::plan::peers::toolchains::Toolchains;
 
-/// Directories within a peer's directory that contain no sources, but files that tools have created.
+/// Directories that tools create within a peer's directory. They contain no sources.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
 /// Number of log lines that are reported when a build fails.

@@ -75,8 +75,8 @@ impl Peers {
     }
 
     /// Finds the peers in `directory` or, by default, in `peers` in the current directory, else in this program's
-    /// workspace. They are built in the target directory of this program or, if it is installed, in the one next to the
-    /// peers.
+    /// workspace. They are built in the target directory of this program, or next to the peers if the program is
+    /// installed.
     ///
     /// # Errors
     /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
@@ -104,7 +104,7 @@ impl Peers {
         self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
     }
 
-    /// Returns the peers with the given names: their own, their directories', or their contenders'.
+    /// Returns the peers with these names. A name is that of a peer, of its directory, or of one of its contenders.
     ///
     /// # Errors
     /// Returns an error that names the first unknown name.

@@ -125,8 +125,7 @@ fn vulnerabilities(tree: &Tree<'_>) -> Option<(Vec<String>, Vec<String>)> {
     Some((mitigated, unmitigated))
 }
 
-/// Returns the last value of the `mitigations=` boot parameter, such as "auto,nosmt". Arguments after "--" belong to
-/// init.
+/// Returns the last value of the `mitigations=` boot parameter: "auto,nosmt". Arguments after "--" belong to init.
 fn boot_parameter(tree: &Tree<'_>) -> Option<String> {
     let line = tree.line("proc/cmdline")?;
     let words = line.split_whitespace().take_while(|word| *word != "--");

@@ -178,8 +178,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores, and adds a note about those that exceed the cores of this
-    /// machine.
+    /// Returns the requested numbers of server cores. Adds a note about those that exceed this machine's.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");
