@@ -7,15 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello_lab::raw::runs_of;
 use anello_lab::result::{Consequence, FindingKind, LabResult, Outcome, Quality, Row, Verdict};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table, run,
+    Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table,
 };
 
-#[path = "common/lab.rs"]
-mod lab;
-
-use lab::config_of;
+use crate::lab::{config_of, run};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use anello_lab::measure::Measure;
 use anello_lab::pairs::CleanSlices;
 use anello_lab::result::{PairComparison, Verdict};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, LabConfig, LabError, LabResult, Workload, echo_cells, run_from};
 
 use super::{CheckpointRecorder, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 /// Returns a configuration in which each contender of `field` has the given base.
 fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> LabConfig {

@@ -1,8 +1,7 @@
 //! Simulated machine and servers: runs the lab without sockets, processes or clocks.
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
-//! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use the simulation.
-//! It can also produce sample reports without the time that a real run takes.
+//! stolen time. The correct result of a run is therefore known in advance.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,13 +12,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::plan::cell::{Cell, Workload};
-use crate::plan::config::LabConfig;
-use crate::plan::contender::Contender;
-use crate::plan::schedule::Random;
-use crate::result::Environment;
-use crate::run::load::{Check, Load, LoadSession, SliceLoad, latency_histogram};
-use crate::run::machine::{Machine, Running, Usage};
+use anello_lab::load::latency_histogram;
+use anello_lab::schedule::Random;
+use anello_lab::{
+    Cell, Check, Contender, Environment, LabConfig, Load, LoadSession, Machine, Running, SliceLoad, Usage,
+    Workload,
+};
 
 /// CPU time of the load generator per request. A server that is faster than the load generator is not always busy.
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
@@ -397,8 +395,8 @@ impl Machine for Simulation {
         1_795_000_000
     }
 
-    fn stolen_ns(&mut self, _cores: &[usize]) -> Result<u64, String> {
-        Ok(self.state.borrow().stolen_ns)
+    fn stolen_ns(&mut self, _cores: &[usize]) -> Option<u64> {
+        Some(self.state.borrow().stolen_ns)
     }
 
     fn max_open_connections(&mut self) -> usize {
@@ -487,12 +485,8 @@ impl Machine for Simulation {
 
     fn unthrottle_servers(&mut self) {}
 
-    fn pause(&mut self, pid: u32) {
-        self.state.borrow_mut().processes[pid as usize].is_paused = true;
-    }
-
-    fn resume(&mut self, pid: u32) {
-        self.state.borrow_mut().processes[pid as usize].is_paused = false;
+    fn set_paused(&mut self, pid: u32, is_paused: bool) {
+        self.state.borrow_mut().processes[pid as usize].is_paused = is_paused;
     }
 
     fn stop(&mut self, pids: &[u32]) {
@@ -538,7 +532,7 @@ impl Load for Simulation {
         state.clock_ns += 1_000_000;
         let process = &state.processes[usize::from(target.port() - FIRST_PORT)];
         match (&state.servers[&process.server].fault, check) {
-            (Fault::LosesBytes, Check::StalledReader | Check::StalledDownload(_)) => {
+            (Fault::LosesBytes, Check::StalledReader(_)) => {
                 Err("sent 2097152 bytes, received 1048576".to_owned())
             }
             _ => Ok(vec![format!("{check}: all data received")]),

@@ -4,10 +4,10 @@ use anello_lab::findings::{self, Standing};
 use anello_lab::measure::Measure;
 use anello_lab::peers::Kind;
 use anello_lab::result::{Consequence, FindingKind, Outcome, Verdict};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{LabConfig, LabResult, Role, echo_cells, render_markdown};
 
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 #[test]
 fn contender_failing_check_is_reported_and_not_measured() {

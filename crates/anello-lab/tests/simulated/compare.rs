@@ -5,12 +5,16 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare, compare_counting, render_comparison};
+use anello_lab::compare::{
+    ChangeVerdict, Comparison, Counted, compare_counting, ratio_of_medians, render_comparison,
+};
 use anello_lab::measure::Measure;
 use anello_lab::result::{ContenderRecord, Quality};
 use anello_lab::schedule::Random;
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, CoreLayout, Executable, LabConfig, LabResult, Role, Timing, echo_cells, run};
+use anello_lab::{Contender, CoreLayout, Executable, LabConfig, LabResult, Role, Timing, echo_cells};
+
+use crate::lab::{compare, run};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
 const REFERENCE_NS: f64 = 6_000.0;
@@ -20,7 +24,7 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
     let contender = |name: &str| Contender::new(name, Path::new("server"), &[]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(servers.iter().map(|(name, _)| contender(name)));
-    let quick = LabConfig::quick(PathBuf::from("server"));
+    let quick = LabConfig::preset("quick", PathBuf::from("server")).unwrap();
     let config = LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
@@ -371,4 +375,27 @@ fn comparison_json_round_trip() {
     let text = serde_json::to_string(&comparison).unwrap();
     let back: Comparison = serde_json::from_str(&text).unwrap();
     assert_eq!((back.schema.as_str(), back.changes.len()), ("anello-lab-compare", comparison.changes.len()));
+}
+
+#[test]
+fn ratio_of_constant_values_has_zero_width_interval() {
+    let (one, other) = (vec![vec![2.0; 3], vec![]], vec![vec![3.0], vec![3.0; 4]]);
+    let ratio = ratio_of_medians(&one, &other, &mut Random::new(1)).unwrap();
+    assert_eq!((ratio.low, ratio.estimate, ratio.high), (1.5, 1.5, 1.5));
+    assert_eq!((ratio.pairs, ratio.passes), (3, 1), "those of the run with fewer");
+    assert_eq!(ratio_of_medians(&one, &[vec![]], &mut Random::new(1)), None);
+    assert_eq!(ratio_of_medians(&[], &other, &mut Random::new(1)), None);
+}
+
+#[test]
+fn resampled_medians_are_within_value_range() {
+    let before = vec![vec![1.0; 2]; 8];
+    let after: Vec<Vec<f64>> =
+        (0..8).map(|pass| if pass % 2 == 0 { vec![1.0, 2.0] } else { vec![4.0] }).collect();
+    for seed in 0..5 {
+        let ratio = ratio_of_medians(&before, &after, &mut Random::new(seed)).unwrap();
+        // Undo the widening of the interval for small samples.
+        let resampled = |bound: f64| ratio.estimate * (bound / ratio.estimate).powf(1.0 / ratio.stretch);
+        assert!(resampled(ratio.low) > 0.999 && resampled(ratio.high) < 4.001, "{ratio:?}");
+    }
 }

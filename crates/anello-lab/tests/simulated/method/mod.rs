@@ -5,8 +5,6 @@ mod bases;
 mod cells;
 mod contenders;
 mod http;
-#[path = "../common/lab.rs"]
-mod lab;
 mod peaks;
 mod phases;
 mod resume;
@@ -15,10 +13,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello_lab::result::{CellResult, FindingKind, Row, Verdict};
-use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, Contender, LabConfig, LabError, LabResult, Observer, Progress, Role, run_from};
 
-use lab::{checks_of, config_of};
+use crate::lab::{checks_of, config_of};
+use crate::simulation::{Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";

@@ -9,16 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anello_lab::result::{Consequence, LabResult, Outcome};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
     Cell, Check, Contender, LabConfig, LabError, Load, LoadSession, Observer, Progress, SliceLoad,
-    echo_cells, run, run_from,
+    echo_cells, run_from,
 };
 
-#[path = "common/lab.rs"]
-mod lab;
-
-use lab::{checks_of, config_of};
+use crate::lab::{checks_of, config_of, run};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
 

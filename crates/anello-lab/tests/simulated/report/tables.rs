@@ -1,12 +1,13 @@
 //! Tests for the tables, matrices and bars in pages and terminal output, for each kind of cell.
 
-use anello_lab::compare::{compare, render_comparison};
-use anello_lab::simulation::Noise;
+use anello_lab::compare::render_comparison;
 use anello_lab::{
     Cell, DiskOperation, Workload, echo_cells, render_html, render_markdown, render_plots, render_table,
 };
 
 use super::{check_markup, sample, simulate_in};
+use crate::lab::compare;
+use crate::simulation::Noise;
 
 #[test]
 fn instructions_are_shown_with_cpu() {

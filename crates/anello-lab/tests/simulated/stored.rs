@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, Executable, LabConfig, LabResult, render_json, run};
+use anello_lab::{Contender, Executable, LabConfig, LabResult, render_json};
+
+use crate::lab::run;
+use crate::simulation::{Noise, SimulatedServer, Simulation};
 
 fn result() -> LabResult {
     let simulation = Simulation::new(1, Noise::NONE, &[("one", SimulatedServer::costing(6_000.0))]);
     let config = LabConfig {
         contenders: vec![Contender::new("one", Path::new("one"), &[])],
         reference: "one".to_owned(),
-        ..LabConfig::smoke(PathBuf::from("anello"))
+        ..LabConfig::preset("smoke", PathBuf::from("anello")).unwrap()
     };
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
     run(&config, &mut load, &mut machine, &mut |_| {}, &AtomicBool::new(false)).unwrap()

@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use anello_lab::result::Outcome;
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
 
 use super::{CheckpointRecorder, config, servers, simulate, simulate_on};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 #[test]
 fn resumed_run_equals_uninterrupted_run() {

@@ -1,18 +1,19 @@
 //! Tests for HTTP workloads: supported targets, checks, and comparisons for small and large responses.
 
 use anello_lab::analysis::{analyse, backfill};
-use anello_lab::compare::{Change, compare};
+use anello_lab::compare::Change;
 use anello_lab::measure::Measure;
 use anello_lab::peak::sweeps;
 use anello_lab::peers::Serves;
 use anello_lab::result::{FindingKind, Outcome, PairComparison, Verdict};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
     Cell, LabConfig, LabResult, Role, Target, Workload, findings, render_html, render_json, render_markdown,
     render_table,
 };
 
 use super::{REFERENCE, TWIN, checks_of, claims, config, row, servers, simulate, simulate_on, texts};
+use crate::lab::compare;
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 /// Returns the cells for all combinations of `targets` and `connections`.
 fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {

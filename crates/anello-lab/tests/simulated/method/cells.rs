@@ -2,10 +2,10 @@
 
 use anello_lab::measure::Measure;
 use anello_lab::result::{FindingKind, Outcome, Verdict};
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells, render_markdown};
 
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 #[test]
 fn cells_above_limit_are_reported_as_beyond_limit() {

@@ -1,10 +1,11 @@
 //! Tests with unusual results: from older versions, empty, or constructed by a program.
 
-use anello_lab::compare::{compare, render_comparison};
-use anello_lab::simulation::Noise;
+use anello_lab::compare::render_comparison;
 use anello_lab::{Cell, LabResult, Workload, render_html, render_page, render_plots, render_table};
 
 use super::{check_markup, sample, simulate_in};
+use crate::lab::compare;
+use crate::simulation::Noise;
 
 #[test]
 fn result_without_newer_fields_is_parsed() {

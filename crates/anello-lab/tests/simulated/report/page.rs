@@ -4,10 +4,10 @@
 use anello_lab::executable::Executable;
 use anello_lab::raw::runs_of;
 use anello_lab::result::{CheckRecord, ContenderRecord};
-use anello_lab::simulation::Noise;
 use anello_lab::{Cell, LabResult, Role, Workload, findings, render_html, render_page};
 
 use super::{check_markup, sample, simulate_in};
+use crate::simulation::Noise;
 
 #[test]
 fn page_is_well_formed_and_self_contained() {

@@ -2,10 +2,10 @@
 //! time.
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
-use anello_lab::simulation::{Noise, SimulatedServer};
 use anello_lab::{Executable, echo_cells};
 
 use super::{TWIN, claims, config, row, simulate, texts};
+use crate::simulation::{Noise, SimulatedServer};
 
 /// A machine with slow phases of about three seconds, in which requests take 1.6 times as long.
 const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };

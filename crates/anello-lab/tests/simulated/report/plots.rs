@@ -1,9 +1,9 @@
 //! Tests for plots that are written to separate files.
 
-use anello_lab::simulation::Noise;
 use anello_lab::{Cell, render_html, render_plots};
 
 use super::{check_markup, sample, simulate_in};
+use crate::simulation::Noise;
 
 #[test]
 fn plots_are_standalone_svg_files() {

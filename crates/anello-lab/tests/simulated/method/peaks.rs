@@ -4,10 +4,10 @@
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::peak::{Peak, Sweep, sweeps};
 use anello_lab::result::FindingKind;
-use anello_lab::simulation::{Fault, Noise, SimulatedServer};
 use anello_lab::{Cell, LabConfig, LabResult, Method, Workload, echo_cells, render_json};
 
 use super::{REFERENCE, config, simulate};
+use crate::simulation::{Fault, Noise, SimulatedServer};
 
 /// Returns a configuration with this server share in saturated closed loops.
 fn config_with(server_share: f64, others: &[&str], cells: Vec<Cell>) -> LabConfig {

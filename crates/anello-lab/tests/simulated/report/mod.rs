@@ -13,10 +13,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anello_lab::ScenarioRecord;
-use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, Contender, CoreLayout, Instructions, LabConfig, LabResult, Provenance, Role, echo_cells, run,
+    Cell, Contender, CoreLayout, Instructions, LabConfig, LabResult, Provenance, Role, echo_cells,
 };
+
+use crate::lab::run;
+use crate::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 /// Contenders: name, role, and CPU time per request in nanoseconds.
 const FIELD: [(&str, Role, f64); 8] = [
@@ -70,7 +72,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
         ),
             ..Provenance::default()
         },
-        ..LabConfig::quick(PathBuf::from("server"))
+        ..LabConfig::preset("quick", PathBuf::from("server")).unwrap()
     };
     config.timing.slice = Duration::from_millis(50);
     config.timing.seed = 5;
