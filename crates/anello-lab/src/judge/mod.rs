@@ -2,8 +2,7 @@
 
 pub mod analysis;
 mod cells;
-pub mod comparability;
-mod comparisons;
+pub mod comparisons;
 pub mod findings;
 pub mod pairs;
 pub mod peak;

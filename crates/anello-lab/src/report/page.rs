@@ -6,13 +6,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::judge::findings::{self, method};
-use crate::plan::cell::Group;
+use crate::judge::findings;
+use crate::plan::cell::{Group, Workload};
 use crate::report::chart::{Chart, GroupCharts};
 use crate::report::palette::{Look, looks};
 use crate::report::table::{Table, TableRow, Value};
 use crate::report::{details, figures, names, published, ratios, raw};
-use crate::result::measure::Measure;
 use crate::result::{FindingKind, LabResult};
 
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
@@ -39,10 +38,9 @@ pub fn render_page(results: &[LabResult]) -> String {
         [result] => names::run_title(result),
         _ => format!("{} runs", results.len()),
     };
-    let runs = results.iter().enumerate().map(|(number, result)| Run {
-        result,
-        number,
-        looks: looks(&result.contenders, &result.plan.reference),
+    let runs = results.iter().enumerate().map(|(number, result)| {
+        let looks = looks(&result.contenders, &result.plan.reference);
+        Run { result, number, looks }
     });
     let page = html! {
         (DOCTYPE)
@@ -73,7 +71,6 @@ pub fn render_page(results: &[LabResult]) -> String {
     page.into_string()
 }
 
-/// Returns the runs on a page with their conclusions.
 fn overview(results: &[LabResult]) -> Markup {
     html! {
         h2 { (results.len()) " runs on this page" }
@@ -85,7 +82,6 @@ fn overview(results: &[LabResult]) -> Markup {
     }
 }
 
-/// A run on a page.
 struct Run<'a> {
     result: &'a LabResult,
     number: usize,
@@ -117,11 +113,10 @@ impl Run<'_> {
         }
     }
 
-    /// Conclusion, charts of the CPU time per request, noise floor.
     fn first_screen(&self, groups: &[(Group, GroupCharts)]) -> Markup {
         let result = self.result;
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
-        let methods = method::of_run(result);
+        let methods = result.methods();
         let facts = findings::facts(result);
         // Show neither the smallest nor the largest messages.
         let first = shown.len().saturating_sub(1) / 2;
@@ -175,7 +170,6 @@ impl Run<'_> {
         }
     }
 
-    /// Names of all contenders, each with a switch.
     fn legend(&self) -> Markup {
         html! {
             details.legend.js {
@@ -196,7 +190,7 @@ impl Run<'_> {
     fn group(&self, index: usize, group: &Group, charts: &GroupCharts) -> Markup {
         let result = self.result;
         let cells = result.cells_of(group);
-        let measures = cells.first().map_or(&[][..], |cell| Measure::of_cell(&cell.cell));
+        let measures = result.measures_of(group);
         let own = result.contenders.iter();
         let peers: Vec<Table> = own.flat_map(|own| ratios::against_peers(result, group, &own.name)).collect();
         html! {
@@ -205,7 +199,7 @@ impl Run<'_> {
                 @for measure in measures { (self.table(&ratios::against_reference(result, group, *measure), "ratios")) }
                 @for table in ratios::against_bases(result, group) { (self.table(&table, "ratios")) }
                 div.pair { @for chart in &charts.others { (figure(chart)) } }
-                @if group.workload == crate::plan::cell::Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
+                @if group.workload == Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
                 @if !peers.is_empty() {
                     details { summary { "anello as a multiple of each peer" } @for table in &peers { (self.table(table, "ratios")) } }
                 }
@@ -295,10 +289,8 @@ impl Run<'_> {
         }
     }
 
-    /// Marker of a contender in its colour.
     fn swatch(&self, index: usize) -> Markup {
-        let look = self.looks.get(index);
-        html! { @if let Some(look) = look { i.swatch style={ "color:var(--c" (index) ")" } { (look.marker) } } }
+        html! { @if let Some(look) = self.looks.get(index) { i.swatch style={ "color:var(--c" (index) ")" } { (look.marker) } } }
     }
 
     fn table(&self, table: &Table, class: &str) -> Markup {
@@ -339,7 +331,6 @@ impl Run<'_> {
     }
 }
 
-/// Returns the contents of a cell: bars, text, addition, interval.
 fn cell(value: &Value) -> Markup {
     let place = |ratio: f64| ((ratio.max(f64::MIN_POSITIVE).log2() + 1.0) * 50.0).clamp(0.0, 100.0);
     html! {
@@ -359,7 +350,7 @@ fn cell(value: &Value) -> Markup {
     }
 }
 
-/// Returns a chart, which the script draws from its data.
+/// Returns the data of a chart, which the script draws.
 fn figure(chart: &Chart) -> Markup {
     html! {
         figure.chart role="img" aria-label=(chart.title) {

@@ -10,15 +10,12 @@ use crate::result::ContenderRecord;
 /// A colour for a light and a dark background.
 pub type Colour = (&'static str, &'static str);
 
-/// Anello contenders.
 const ANELLO: [Colour; 4] =
     [("#d9480f", "#ff7a45"), ("#1864ab", "#4c9be8"), ("#e08a00", "#ffc14d"), ("#3b97e0", "#9bd0ff")];
 
-/// Baseline servers.
 const BASELINE: [Colour; 4] =
     [("#3f454d", "#ced3d9"), ("#69707a", "#a6adb5"), ("#8a9199", "#8a929b"), ("#a9aeb4", "#6e767f")];
 
-/// Peers.
 const PEER: [Colour; 16] = [
     ("#7048c8", "#b197fc"),
     ("#2b8a3e", "#69c17b"),
@@ -46,21 +43,18 @@ const DASHES: [&[i32]; 4] = [&[], &[6, 3], &[2, 3], &[8, 3, 2, 3]];
 
 const MARKERS: [char; 6] = ['●', '■', '◆', '▲', '▼', '✚'];
 
-/// Appearance of a contender in all charts of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Clone, Copy, Serialize)]
 pub struct Look {
     /// Colour of the line and its marker. Pages define it as a variable.
     #[serde(skip)]
     pub colour: Colour,
     /// Lengths of dashes and gaps in pixels; empty for a solid line.
     pub dash: &'static [i32],
-    /// Marker of the points.
     pub marker: char,
     /// `true` for the anello contenders and the reference.
     pub is_strong: bool,
 }
 
-/// Returns the appearance of each contender, in the order of `contenders`.
 pub fn looks(contenders: &[ContenderRecord], reference: &str) -> Vec<Look> {
     let count = |role| contenders.iter().filter(|contender| contender.role == role).count();
     // Many shades of grey would be hard to distinguish.
@@ -85,50 +79,4 @@ pub fn looks(contenders: &[ContenderRecord], reference: &str) -> Vec<Look> {
         }
     };
     contenders.iter().map(look).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn luminance(colour: &str) -> f64 {
-        let part = |at: usize| {
-            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
-            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
-        };
-        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
-    }
-
-    fn contrast(one: &str, other: &str) -> f64 {
-        let (one, other) = (luminance(one), luminance(other));
-        (one.max(other) + 0.05) / (one.min(other) + 0.05)
-    }
-
-    /// Returns the light and dark values of a colour in the style sheet.
-    fn variable(name: &str) -> (&'static str, &'static str) {
-        let sheet = include_str!("page.css");
-        let value = sheet.split(&format!("--{name}: light-dark(")).nth(1).unwrap().split(')').next().unwrap();
-        value.split_once(", ").unwrap()
-    }
-
-    #[test]
-    fn text_and_lines_have_sufficient_contrast() {
-        let both =
-            |one: (&str, &str), other: (&str, &str)| contrast(one.0, other.0).min(contrast(one.1, other.1));
-        for (text, background) in [
-            ("fg", "bg"),
-            ("muted", "card"),
-            ("muted", "bg"),
-            ("good", "good-bg"),
-            ("bad", "bad-bg"),
-            ("link", "bg"),
-        ] {
-            let found = both(variable(text), variable(background));
-            assert!(found >= 4.5, "{text} on {background}: {found:.2}");
-        }
-        for line in ANELLO.iter().chain(&BASELINE).chain(&PEER).chain(&[REFERENCE]) {
-            let found = both(*line, variable("card"));
-            assert!(found >= 2.2, "{line:?}: {found:.2}");
-        }
-    }
 }
