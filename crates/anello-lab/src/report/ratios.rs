@@ -1,6 +1,6 @@
 //! Tables of ratios with their verdicts: against the reference, bases and peers. Also the table of peak rates.
 
-use crate::judge::findings::{self, Standing};
+use crate::judge::findings::{self, Standing, Tally};
 use crate::judge::peak::{Peak, Sweep, sweeps};
 use crate::judge::published::{self, PEAKS_OF};
 use crate::judge::statistics::{extremes, quantile};
@@ -188,15 +188,12 @@ fn method_note(result: &LabResult) -> String {
 
 /// Returns the numbers of better, equal and worse cells, with the median and range of the ratios.
 fn standing_value(comparisons: &[&Comparison], measure: Measure) -> Value {
-    let compared: Vec<_> = comparisons.iter().filter(|of| of.ratio(measure).is_some()).collect();
-    let ratios: Vec<f64> = compared.iter().filter_map(|of| Some(of.ratio(measure)?.estimate)).collect();
+    let entries = comparisons.iter().filter_map(|of| Some((of.ratio(measure)?, of.verdict(measure))));
+    let ratios: Vec<f64> = entries.clone().map(|(ratio, _)| ratio.estimate).collect();
     let Some((low, high)) = extremes(ratios.iter().copied()) else { return Value::absent() };
     let median = quantile(&ratios, 0.5).unwrap_or(low);
-    let count = |is: &dyn Fn(Verdict) -> bool| compared.iter().filter(|of| is(of.verdict(measure))).count();
-    let better = count(&|verdict| measure.is_better(verdict) == Some(true));
-    let worse = count(&|verdict| measure.is_better(verdict) == Some(false));
-    let equal = count(&|verdict| verdict == Verdict::NoDifference);
-    let noisy = count(&|verdict| verdict == Verdict::TooNoisy);
+    let Tally { better, worse, equal, noisy } = Tally::of(measure, entries);
+    let (better, worse) = (better.len(), worse.len());
     let noisy_text = if noisy > 0 { format!(", {noisy} unclear") } else { String::new() };
     Value {
         parts: vec![(Tone::Good, better), (Tone::Muted, equal), (Tone::Noisy, noisy), (Tone::Bad, worse)],

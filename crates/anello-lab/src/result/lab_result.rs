@@ -77,9 +77,9 @@ pub struct LabResult {
 }
 
 impl LabResult {
-    /// Returns the base name of the run's files, without an extension.
+    /// Returns the base name of the run's files, without an extension: "lab-20261121T210703Z".
     pub(crate) fn file_stem(&self) -> String {
-        format!("lab-{}", time::compact_time(self.started_unix_s))
+        format!("lab-{}", time::rfc3339(self.started_unix_s).replace(['-', ':'], ""))
     }
 
     /// Returns the groups of cells in the order of their first appearance. Each group has one chart.

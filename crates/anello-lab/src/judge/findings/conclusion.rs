@@ -116,15 +116,15 @@ fn peers(result: &LabResult, measure: Measure) -> Option<String> {
 
 /// Ratios of one contender to another, by verdict.
 #[derive(Default)]
-struct Tally {
-    better: Vec<f64>,
-    worse: Vec<f64>,
-    equal: usize,
-    noisy: usize,
+pub(crate) struct Tally {
+    pub(crate) better: Vec<f64>,
+    pub(crate) worse: Vec<f64>,
+    pub(crate) equal: usize,
+    pub(crate) noisy: usize,
 }
 
 impl Tally {
-    fn of(measure: Measure, entries: impl Iterator<Item = (Ratio, Verdict)>) -> Tally {
+    pub(crate) fn of(measure: Measure, entries: impl Iterator<Item = (Ratio, Verdict)>) -> Tally {
         let mut tally = Tally::default();
         for (ratio, verdict) in entries {
             match (measure.is_better(verdict), verdict) {

@@ -4,6 +4,7 @@ mod conclusion;
 mod facts;
 mod peers;
 
+pub(crate) use conclusion::Tally;
 pub use conclusion::sentence as conclusion;
 pub use facts::facts;
 pub(crate) use peers::{MANY_CONNECTIONS, peers_of};

@@ -265,13 +265,6 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     judgement(low > 1.0 && estimate >= half, high < half)
 }
 
-/// Judges whether the first of two servers is equal to the second, within 5 %, or ahead of it.
-fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
-    let (low, high) =
-        if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
-    judgement(low >= 1.0 / MAX_LEVEL_RATIO, high < 1.0 / MAX_LEVEL_RATIO)
-}
-
 fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned = comparisons.iter().filter(|comparison| {
         (comparison.pair, comparison.measure) == (claim.pair, claim.measure)
@@ -280,7 +273,12 @@ fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimRe
     let cells: Vec<(&Comparison, &LocalResult)> =
         concerned.flat_map(|comparison| comparison.ours.iter().map(move |ours| (comparison, ours))).collect();
     let judged = |ours: &LocalResult| match ours.ratio {
-        Some(ratio) if claim.level_or_ahead && !ours.load_bound => judge_level_or_ahead(ratio, claim.measure),
+        Some(Ratio { low, high, .. }) if claim.level_or_ahead && !ours.load_bound => {
+            // The first server is equal to the second, within 5 %, or ahead of it.
+            let is_rate = claim.measure.more_is_better();
+            let (low, high) = if is_rate { (low, high) } else { (1.0 / high, 1.0 / low) };
+            judgement(low >= 1.0 / MAX_LEVEL_RATIO, high < 1.0 / MAX_LEVEL_RATIO)
+        }
         _ => ours.judgement,
     };
     let claim_result = |(contender, to): (&String, &String)| {
