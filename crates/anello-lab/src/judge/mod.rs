@@ -1,4 +1,4 @@
-//! Run results: statistics, verdicts, findings, and comparisons with published figures.
+//! Analysis of runs: statistics, verdicts, findings, and comparisons with published figures.
 
 pub mod analysis;
 mod cells;

@@ -59,7 +59,14 @@ pub fn render_page(results: &[LabResult]) -> String {
                     }
                 }
                 main {
-                    @if results.len() > 1 { (overview(results)) }
+                    @if results.len() > 1 {
+                        h2 { (results.len()) " runs on this page" }
+                        ol.runs {
+                            @for (number, result) in results.iter().enumerate() {
+                                li { a href={ "#run" (number) } { (names::run_title(result)) } " " (findings::conclusion(result)) }
+                            }
+                        }
+                    }
                     @for run in runs { (run.section(results.len() > 1)) }
                 }
                 (PreEscaped("<!-- uPlot 1.6.32, MIT License, Copyright (c) 2022 Leon Sorokin -->"))
@@ -69,17 +76,6 @@ pub fn render_page(results: &[LabResult]) -> String {
         }
     };
     page.into_string()
-}
-
-fn overview(results: &[LabResult]) -> Markup {
-    html! {
-        h2 { (results.len()) " runs on this page" }
-        ol.runs {
-            @for (number, result) in results.iter().enumerate() {
-                li { a href={ "#run" (number) } { (names::run_title(result)) } " " (findings::conclusion(result)) }
-            }
-        }
-    }
 }
 
 struct Run<'a> {
@@ -93,11 +89,10 @@ impl Run<'_> {
         let (result, number) = (self.result, self.number);
         let groups: Vec<(Group, GroupCharts)> =
             result.groups().into_iter().map(|group| (group, GroupCharts::of(result, &group))).collect();
-        let colours: String = (self.looks.iter().enumerate())
-            .map(|(index, look)| format!("--c{index}:light-dark({},{});", look.colour.0, look.colour.1))
-            .collect();
+        let colours = self.looks.iter().map(|look| look.colour).enumerate();
+        let colours = colours.map(|(index, (light, dark))| format!("--c{index}:light-dark({light},{dark});"));
         html! {
-            section.run id={ "run" (number) } style=(colours) {
+            section.run id={ "run" (number) } style=(colours.collect::<String>()) {
                 script type="application/json" .looks { (json(&self.looks)) }
                 @if is_one_of_several { h2.run { (names::run_title(result)) } }
                 (self.first_screen(&groups))

@@ -234,7 +234,7 @@ pub fn reference_standings(result: &LabResult) -> Table {
 /// Returns, for each anello contender, how many comparisons with decisive peers it wins and loses, and which
 /// differences the remaining comparisons could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
-    let (median, p90) = ("undetectable differences: median", "90th percentile");
+    let (median, p90) = ("undetectable (median)", "(90th percentile)");
     let head = ["", "peers", "comparisons", "better", "equal", "worse", "too noisy", median, p90];
     let rows = result.contenders.iter().enumerate().filter_map(|(index, own)| {
         let decision = findings::decision(result, own)?;
