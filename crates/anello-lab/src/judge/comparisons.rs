@@ -16,11 +16,6 @@ pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     families.into_iter().find(|(part, _)| driver.contains(part)).map(|(_, family)| family)
 }
 
-/// A peer whose driver is unknown or in neither family is compared with every anello contender.
-fn does_same_io(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
-    driver_family(own).zip(driver_family(peer)).is_none_or(|(own, peer)| own == peer)
-}
-
 /// Compares each anello contender with every peer, in every cell where both were measured. Returns the comparisons with
 /// peers that use the same kind of I/O, with other runtimes, and with other servers.
 pub(super) fn compare_with_peers(slices: &CleanSlices<'_>, cells: &[CellResult]) -> [Vec<PairComparison>; 3] {
@@ -31,8 +26,10 @@ pub(super) fn compare_with_peers(slices: &CleanSlices<'_>, cells: &[CellResult])
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
     for (peer_index, peer) in with_role(Role::Peer) {
         for (own_index, own) in with_role(Role::Anello) {
+            // A peer whose driver is unknown or in neither family counts as one with the same kind of I/O.
+            let families = driver_family(own).zip(driver_family(peer));
             let list = match peer.kind {
-                _ if does_same_io(own, peer) => 0,
+                _ if families.is_none_or(|(own, peer)| own == peer) => 0,
                 Some(Kind::Runtime) => 1,
                 _ => 2,
             };

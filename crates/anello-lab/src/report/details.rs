@@ -7,7 +7,8 @@ use crate::plan::contender::Role;
 use crate::report::format::{milliseconds, percent};
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
-use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality, unique};
+use crate::result::unique::unique;
+use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality};
 
 /// Number of characters shown of a checksum, including its kind.
 const CHECKSUM_CHARACTERS: usize = 19;
@@ -160,7 +161,7 @@ pub fn method(result: &LabResult) -> String {
     let held = "In a cell, all servers hold their connections open, and servers that wait for their slice are idle. If \
                 the connections of all servers cannot be open at once, each server is connected only during its slice.";
     let idle = "Idle connections are opened to a server that was started for this slice, and its memory is read when the first few \
-                are open and when all are.";
+                are open and again when all are open.";
     let connections = [(!plan.cells.iter().all(is_idle), held), (plan.cells.iter().any(is_idle), idle)];
     let connections: Vec<&str> =
         connections.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| text).collect();

@@ -1,6 +1,5 @@
 //! Names of measures, groups and cells in reports, and the values of a row by measure.
 
-use crate::judge::comparisons::driver_family;
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
 use crate::result::measure::Measure;
@@ -10,15 +9,6 @@ use crate::result::{ContenderRecord, LabResult, Outcome};
 /// Returns the contenders with their indices, excluding twins.
 pub fn originals(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)> {
     result.contenders.iter().enumerate().filter(|(_, contender)| contender.twin_of.is_none())
-}
-
-/// Returns the driver family of a peer in parentheses if it differs from that of the contender `own` and is not part of
-/// the peer's name. Otherwise empty.
-pub fn other_family(result: &LabResult, own: &str, peer: &str) -> String {
-    let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
-    let both = family(own).zip(family(peer));
-    let other = both.filter(|(own, of_peer)| own != of_peer && !peer.contains(of_peer));
-    other.map(|(_, of_peer)| format!("({of_peer})")).unwrap_or_default()
 }
 
 /// Returns the name of a measure, with its unit, as a heading.

@@ -96,14 +96,20 @@ impl Run<'_> {
                 script type="application/json" .looks { (json(&self.looks)) }
                 @if is_one_of_several { h2.run { (names::run_title(result)) } }
                 (self.first_screen(&groups))
-                (self.navigation(&groups))
+                nav {
+                    a href={ "#r" (number) "verdicts" } { "Verdicts" }
+                    @for (index, (group, _)) in groups.iter().enumerate() {
+                        a href={ "#r" (number) "g" (index) } { (names::group_title(group)) }
+                    }
+                    a href={ "#r" (number) "notes" } { "Notes" }
+                    a href={ "#r" (number) "environment" } { "Environment" }
+                    a href={ "#r" (number) "raw" } { "Raw data" }
+                }
                 (self.verdicts())
                 (self.legend())
                 @for (index, (group, charts)) in groups.iter().enumerate() { (self.group(index, group, charts)) }
                 (self.published())
-                (self.notes())
-                (self.environment())
-                (self.raw())
+                (self.appendix())
             }
         }
     }
@@ -132,28 +138,13 @@ impl Run<'_> {
         }
     }
 
-    fn navigation(&self, groups: &[(Group, GroupCharts)]) -> Markup {
-        let number = self.number;
-        html! {
-            nav {
-                a href={ "#r" (number) "verdicts" } { "Verdicts" }
-                @for (index, (group, _)) in groups.iter().enumerate() {
-                    a href={ "#r" (number) "g" (index) } { (names::group_title(group)) }
-                }
-                a href={ "#r" (number) "notes" } { "Notes" }
-                a href={ "#r" (number) "environment" } { "Environment" }
-                a href={ "#r" (number) "raw" } { "Raw data" }
-            }
-        }
-    }
-
     fn verdicts(&self) -> Markup {
         let result = self.result;
         let own = result.contenders.iter().filter_map(|own| ratios::peer_standings(result, &own.name));
         html! {
             h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
             p.lead {
-                (ratios::SIGNS) " Peers with another kind of I/O show it in parentheses. The last rows of a ratio \
+                (ratios::SIGNS) " The kind of I/O of a peer is in parentheses if it differs. The last rows of a ratio \
                 table show by how much identical servers can differ, and the measurement method."
             }
             (self.table(&ratios::decisions(result), ""))
@@ -233,10 +224,12 @@ impl Run<'_> {
         }
     }
 
-    fn notes(&self) -> Markup {
-        let (result, scenario) = (self.result, &self.result.plan.scenario);
+    /// Notes, environment and raw data.
+    fn appendix(&self) -> Markup {
+        let (result, number) = (self.result, self.number);
+        let (plan, scenario) = (&result.plan, &result.plan.scenario);
         html! {
-            h2 id={ "r" (self.number) "notes" } { "Notes" }
+            h2 id={ "r" (number) "notes" } { "Notes" }
             @if !scenario.title.is_empty() { p.lead { b { (scenario.title.trim_end_matches('.')) "." } " " (scenario.description) } }
             @if !scenario.scaling.is_empty() {
                 details {
@@ -249,32 +242,20 @@ impl Run<'_> {
             @if result.failures.is_empty() { p.lead { "No failures: every contender started, sent correct responses and stayed up." } }
             (self.table(&details::checks(result), "long"))
             @if result.checks.is_empty() { p.lead { "The contenders were not checked before the run; every byte was compared during the run." } }
-        }
-    }
-
-    fn environment(&self) -> Markup {
-        let (result, plan) = (self.result, &self.result.plan);
-        html! {
-            h2 id={ "r" (self.number) "environment" } { "Environment" }
+            h2 id={ "r" (number) "environment" } { "Environment" }
             p.lead { "anello " (plan.version) ". Repeat this run:" }
             pre { (plan.repeat_command) }
             (self.table(&details::contenders(result), "long"))
             (self.table(&details::machine(result), "long"))
             h3 { "Method" }
             p.lead { (details::method(result)) }
-            @if !plan.scenario.text.is_empty() { details { summary { "Scenario file" } pre { (plan.scenario.text) } } }
-        }
-    }
-
-    fn raw(&self) -> Markup {
-        let number = self.number;
-        html! {
+            @if !scenario.text.is_empty() { details { summary { "Scenario file" } pre { (scenario.text) } } }
             h2 id={ "r" (number) "raw" } { "Raw data" }
             p.lead {
                 "This page contains every slice and every histogram. " code { "anello lab report" } " creates the report again from \
                 this page or from the JSON, " code { "anello lab compare" } " compares two runs."
             }
-            @match serde_json::to_string(self.result) {
+            @match serde_json::to_string(result) {
                 Ok(text) => {
                     button.js.save type="button" data-raw={ "raw" (number) } { "Save as JSON" }
                     (PreEscaped(raw::element(number, &text)))

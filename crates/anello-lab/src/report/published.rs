@@ -6,8 +6,9 @@ use crate::judge::published::{
 use crate::report::format::{count, interval, times};
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
+use crate::result::LabResult;
 use crate::result::measure::Measure;
-use crate::result::{LabResult, unique};
+use crate::result::unique::unique;
 
 pub const RULES: &str = "Only ratios are compared, because absolute figures depend on the machine. A claim that one server is \
     ahead of another holds if this run also shows it significantly ahead, by at least half of the published difference \

@@ -1,5 +1,6 @@
 //! Tables of ratios with their verdicts: against the reference, bases and peers. Also the table of peak rates.
 
+use crate::judge::comparisons::driver_family;
 use crate::judge::findings::{self, Standing, Tally};
 use crate::judge::peak::{Peak, Sweep, sweeps};
 use crate::judge::published::{self, PEAKS_OF};
@@ -9,9 +10,8 @@ use crate::report::format::{count, interval, percent, sign, times};
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::measure::Measure;
-use crate::result::{
-    CellResult, Comparison, ContenderRecord, LabResult, Outcome, PairComparison, Verdict, unique,
-};
+use crate::result::unique::unique;
+use crate::result::{CellResult, Comparison, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
 
 pub const SIGNS: &str = "▲ significantly more; ▼ significantly less; = no significant difference; ? too noisy. \
      Confidence level of the intervals: 99 %.";
@@ -121,13 +121,13 @@ pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     })
 }
 
-/// Returns an empty row for a peer of an anello contender.
+/// Returns an empty row for a peer, with its driver family if that differs from `own` and is not part of the name.
 fn peer_row(result: &LabResult, own: &str, peer: &str) -> TableRow {
-    TableRow {
-        contender: result.original_index(peer),
-        detail: names::other_family(result, own, peer),
-        ..TableRow::new(peer, Vec::new())
-    }
+    let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
+    let both = family(own).zip(family(peer));
+    let other = both.filter(|(own, of_peer)| own != of_peer && !peer.contains(of_peer));
+    let detail = other.map(|(_, of_peer)| format!("({of_peer})")).unwrap_or_default();
+    TableRow { contender: result.original_index(peer), detail, ..TableRow::new(peer, Vec::new()) }
 }
 
 /// Returns an anello contender as a multiple of each peer, in one table per measure, with instruction counts.

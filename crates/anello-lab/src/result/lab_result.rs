@@ -12,7 +12,8 @@ use crate::result::measure::Measure;
 use crate::result::plan::Plan;
 use crate::result::row::{CellResult, PairComparison};
 use crate::result::slice::Slice;
-use crate::result::{time, unique};
+use crate::result::time;
+use crate::result::unique::unique;
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-lab";

@@ -15,6 +15,7 @@ mod row;
 mod slice;
 mod stored;
 pub(crate) mod time;
+pub(crate) mod unique;
 
 pub use environment::{Disk, Environment};
 pub use finding::{Consequence, Failure, Finding, FindingKind, Verdict};
@@ -25,14 +26,3 @@ pub use plan::Plan;
 pub use row::{CellResult, Comparison, Estimate, Figures, Outcome, PairComparison, PhaseSummary, Ratio, Row};
 pub use slice::{Quality, Slice};
 pub use stored::ReadError;
-
-/// Returns the values without duplicates, in the order of their first appearance.
-pub(crate) fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut unique = Vec::new();
-    for value in values {
-        if !unique.contains(&value) {
-            unique.push(value);
-        }
-    }
-    unique
-}

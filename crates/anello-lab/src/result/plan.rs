@@ -34,7 +34,7 @@ pub struct Plan {
     /// Driver of the load generator, "epoll" or "io_uring"; `None` if it did not report one.
     pub load_driver: Option<String>,
     /// Fraction of their cores' time that servers could use in saturated closed loops.
-    #[serde(default = "default_server_share")]
+    #[serde(default = "one")]
     pub server_share: f64,
     /// Measurement method. `None` in results that were written before the field existed; see [`method`](Self::method).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// Server share in results that were written before the field existed.
-fn default_server_share() -> f64 {
+/// Default of fields that older results do not contain.
+pub(super) fn one() -> f64 {
     1.0
 }

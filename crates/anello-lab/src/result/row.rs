@@ -178,12 +178,8 @@ pub struct Ratio {
     #[serde(default)]
     pub passes: usize,
     /// Exponent by which the interval was widened because of the small number of passes.
-    #[serde(default = "default_stretch")]
+    #[serde(default = "crate::result::plan::one")]
     pub stretch: f64,
-}
-
-fn default_stretch() -> f64 {
-    1.0
 }
 
 /// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields

@@ -17,7 +17,8 @@ use crate::judge::published::table::{Figure, PublishedCell, parse, same_name};
 use crate::judge::statistics::extremes;
 use crate::plan::cell::Cell;
 use crate::result::measure::Measure;
-use crate::result::{LabResult, Ratio, unique};
+use crate::result::unique::unique;
+use crate::result::{LabResult, Ratio};
 
 /// Published ratios within this factor of 1 count as a claim that the two servers are equal.
 const MAX_LEVEL_RATIO: f64 = 1.05;

@@ -24,7 +24,7 @@ const LOW_DECILE_RESAMPLES: usize = 500;
 pub(crate) const CONFIDENCE: f64 = 0.99;
 
 impl Estimate {
-    /// Computes the estimate of `values`. Returns `None` if `values` is empty.
+    /// Computes the median and quartiles of `values`. Returns `None` if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -50,16 +50,8 @@ impl Ratio {
             return None;
         }
         let estimate = median(&mut all);
-        let mut medians = Vec::with_capacity(RESAMPLES);
         let mut draw = Vec::with_capacity(all.len());
-        for _ in 0..RESAMPLES {
-            draw.clear();
-            for _ in 0..passes.len() {
-                let pass = passes[random.below(passes.len())];
-                draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
-            }
-            medians.push(median(&mut draw));
-        }
+        let medians = (0..RESAMPLES).map(|_| resampled_median(&passes, &mut draw, random)).collect();
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
@@ -127,6 +119,22 @@ impl Ratio {
         let unstretched = |bound: f64| widened(self.estimate, bound, 1.0 / self.stretch);
         (1.0 - unstretched(self.low)).abs().max((unstretched(self.high) - 1.0).abs())
     }
+}
+
+/// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.
+pub(crate) fn resampled_median(
+    passes: &[impl AsRef<[f64]>],
+    draw: &mut Vec<f64>,
+    random: &mut Random,
+) -> f64 {
+    draw.clear();
+    while draw.is_empty() {
+        for _ in 0..passes.len() {
+            let pass = passes[random.below(passes.len())].as_ref();
+            draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
+        }
+    }
+    median(draw)
 }
 
 /// Moves the bound of an interval away from the estimate on a logarithmic scale, so that it stays positive.
