@@ -43,14 +43,12 @@ impl Measure {
         Some(value).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large
-    /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
-    /// not show.
+    /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large responses,
+    /// the p99 latency shows how fairly a server divides its time between connections.
     ///
-    /// For HTTP, the combined CPU time of server and load generator is also compared. On loopback, the kernel processes
-    /// a connection (transmission, acknowledgements) in the context of either process. This work dominates large
-    /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
-    /// less.
+    /// For HTTP, the combined CPU time of server and load generator is also compared: on loopback, the kernel processes
+    /// a connection (transmission, acknowledgements) in the context of either process. With large responses, the server
+    /// CPU time of two identical servers can differ by more than half, while the sum varies much less.
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
         match (cell.workload, cell.offered_per_second) {

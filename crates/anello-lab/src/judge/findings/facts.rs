@@ -249,27 +249,27 @@ impl Facts<'_> {
     fn failures(&mut self) {
         for contender in &self.result.contenders {
             let rows: Vec<(&Cell, &Row)> = rows_of(self.result, &contender.name).collect();
-            let outcomes = |is: fn(&Outcome) -> Option<&String>| -> Vec<(&Cell, &str)> {
-                let reasons = rows.iter().filter_map(|(cell, row)| Some((*cell, is(&row.outcome)?)));
-                reasons.map(|(cell, why)| (cell, why.trim_end_matches('.'))).collect()
-            };
-            let unchecked = outcomes(|of| if let Outcome::CheckFailed(why) = of { Some(why) } else { None });
-            let failed = outcomes(|of| if let Outcome::Failed(why) = of { Some(why) } else { None });
-            let skipped = outcomes(|of| if let Outcome::Skipped(why) = of { Some(why) } else { None });
-            let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
             let is_measured = rows.iter().any(|(_, row)| row.outcome == Outcome::Measured);
-            let more = |cells: &[(&Cell, &str)]| match cells.len() {
-                0 | 1 => String::new(),
-                count => format!(" and {} more", count - 1),
+            let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
+            // Cells with an outcome, and the reason in the first of them.
+            let cells_with = |outcome: fn(&Outcome) -> Option<&String>| {
+                let mut cells = rows.iter().filter_map(|(cell, row)| Some((cell, outcome(&row.outcome)?)));
+                let (first, why) = cells.next()?;
+                let more = cells.count();
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                Some((format!(" at {first}{more}"), why.trim_end_matches('.')))
             };
-            let text = if let Some((_, why)) = unchecked.first() {
+            let unchecked =
+                cells_with(|of| if let Outcome::CheckFailed(why) = of { Some(why) } else { None });
+            let failed = cells_with(|of| if let Outcome::Failed(why) = of { Some(why) } else { None });
+            let skipped = cells_with(|of| if let Outcome::Skipped(why) = of { Some(why) } else { None });
+            let text = if let Some((_, why)) = unchecked {
                 // The twin is the same program.
                 contender.twin_of.is_none().then(|| format!("failed its check and was not measured: {why}"))
-            } else if let Some((cell, why)) = failed.first() {
-                Some(format!("failed at {cell}{}: {why}", more(&failed)))
-            } else if let Some((cell, why)) = skipped.first() {
-                let cells = if is_measured { format!(" at {cell}{}", more(&skipped)) } else { String::new() };
-                Some(format!("was not measured{cells}: {why}"))
+            } else if let Some((cells, why)) = failed {
+                Some(format!("failed{cells}: {why}"))
+            } else if let Some((cells, why)) = skipped {
+                Some(format!("was not measured{}: {why}", if is_measured { &cells } else { "" }))
             } else {
                 (restarts > 0).then(|| format!("failed and was restarted, {}", counted(restarts, "time")))
             };
