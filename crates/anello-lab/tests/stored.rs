@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use anello_lab::result::Quality;
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
 use anello_lab::{Contender, Executable, LabConfig, LabResult, render_json, run};
 
@@ -48,7 +47,7 @@ fn old_names_and_values_are_replaced_at_every_depth() {
     let mut new = result();
     new.contenders[0].idle_cpu_fraction = Some(0.5);
     new.contenders[0].base = Some("one".to_owned());
-    new.slices[0].quality = Quality::Invalid;
+    new.slices[0].quality = anello_lab::result::Quality::Invalid;
     let renamed = [
         ("\"schema_version\": 3", "\"schema_version\": 2"),
         ("\"peer_comparisons\"", "\"versus\""),

@@ -3,7 +3,7 @@
 //! Each run is resampled separately: first the passes, then the values within each pass. Two levels are needed
 //! because every pass starts new processes, and some properties of a process affect its speed for its whole lifetime.
 
-use crate::judge::statistics::{RESAMPLES, quantile, resampled_median};
+use crate::judge::statistics::{RESAMPLES, median, quantile};
 use crate::plan::schedule::Random;
 use crate::result::Ratio;
 
@@ -22,6 +22,18 @@ pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Ra
     let non_empty = |passes: &[Vec<f64>]| passes.iter().filter(|pass| !pass.is_empty()).count();
     let passes = non_empty(before).min(non_empty(after));
     Ratio::of_resampled(estimate, ratios, (pairs(before).min(pairs(after)), passes), 2)
+}
+
+/// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.
+fn resampled_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Random) -> f64 {
+    draw.clear();
+    while draw.is_empty() {
+        for _ in 0..passes.len() {
+            let pass = &passes[random.below(passes.len())];
+            draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
+        }
+    }
+    median(draw)
 }
 
 #[cfg(test)]

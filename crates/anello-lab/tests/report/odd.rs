@@ -1,11 +1,8 @@
 //! Tests with unusual results: from older versions, empty, or constructed by a program.
 
 use anello_lab::compare::{compare, render_comparison};
-use anello_lab::result::{Consequence, Failure};
 use anello_lab::simulation::Noise;
-use anello_lab::{
-    Cell, LabResult, Workload, render_html, render_page, render_plots, render_table, write_reports,
-};
+use anello_lab::{Cell, LabResult, Workload, render_html, render_page, render_plots, render_table};
 
 use super::{check_markup, sample, simulate_in};
 
@@ -85,7 +82,7 @@ fn times_are_those_of_the_calendar() {
     let started = |started_unix_s: u64| LabResult { started_unix_s, ..LabResult::default() };
     for (unix_s, name) in [(0, "lab-19700101T000000Z.json"), (951_782_400, "lab-20000229T000000Z.json")] {
         let directory = tempfile::tempdir().unwrap();
-        let paths = write_reports(&started(unix_s), directory.path()).unwrap();
+        let paths = anello_lab::write_reports(&started(unix_s), directory.path()).unwrap();
         assert_eq!(paths.json.file_name().unwrap(), name);
     }
     for (unix_s, time) in [
@@ -99,6 +96,7 @@ fn times_are_those_of_the_calendar() {
 
 #[test]
 fn equal_failures_are_listed_once() {
+    use anello_lab::result::{Consequence, Failure};
     let failure = |pass: usize, what: &str| Failure {
         contender: "one".to_owned(),
         cell: None,

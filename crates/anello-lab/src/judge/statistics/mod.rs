@@ -51,7 +51,15 @@ impl Ratio {
         }
         let estimate = median(&mut all);
         let mut draw = Vec::with_capacity(all.len());
-        let medians = (0..RESAMPLES).map(|_| resampled_median(&passes, &mut draw, random)).collect();
+        let medians = (0..RESAMPLES).map(|_| {
+            draw.clear();
+            for _ in 0..passes.len() {
+                let pass = passes[random.below(passes.len())];
+                draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
+            }
+            median(&mut draw)
+        });
+        let medians = medians.collect();
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
@@ -119,22 +127,6 @@ impl Ratio {
         let unstretched = |bound: f64| widened(self.estimate, bound, 1.0 / self.stretch);
         (1.0 - unstretched(self.low)).abs().max((unstretched(self.high) - 1.0).abs())
     }
-}
-
-/// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.
-pub(crate) fn resampled_median(
-    passes: &[impl AsRef<[f64]>],
-    draw: &mut Vec<f64>,
-    random: &mut Random,
-) -> f64 {
-    draw.clear();
-    while draw.is_empty() {
-        for _ in 0..passes.len() {
-            let pass = passes[random.below(passes.len())].as_ref();
-            draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
-        }
-    }
-    median(draw)
 }
 
 /// Moves the bound of an interval away from the estimate on a logarithmic scale, so that it stays positive.
