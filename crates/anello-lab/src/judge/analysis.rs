@@ -72,7 +72,7 @@ fn fill_total_cpu(result: &mut LabResult) {
             }
         }
     }
-    for pair in filled.pairs_mut() {
+    for pair in filled.pair_lists_mut().into_iter().flatten() {
         let cell = result.plan.cells.iter().position(|cell| *cell == pair.cell);
         let contender = result.original_index(&pair.contender);
         pair.comparison.total_cpu_ratio =

@@ -55,7 +55,7 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
         *cell.resolution.get_mut(measure) = resolution;
     }
     let cells = std::mem::take(&mut result.cells);
-    judge_pairs(&cells, result.pairs_mut(), measure);
+    judge_pairs(&cells, result.pair_lists_mut().into_iter().flatten(), measure);
     result.cells = cells;
 }
 

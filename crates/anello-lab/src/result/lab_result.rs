@@ -104,10 +104,10 @@ impl LabResult {
         self.peer_comparisons.iter().chain(&self.runtime_comparisons).chain(&self.other_comparisons)
     }
 
-    /// Returns all pair comparisons, including those with bases.
-    pub(crate) fn pairs_mut(&mut self) -> impl Iterator<Item = &mut PairComparison> {
-        let peers = self.peer_comparisons.iter_mut().chain(&mut self.runtime_comparisons);
-        peers.chain(&mut self.other_comparisons).chain(&mut self.base_comparisons)
+    /// Returns the lists of all pair comparisons.
+    pub(crate) fn pair_lists_mut(&mut self) -> [&mut Vec<PairComparison>; 4] {
+        let (same_io, runtimes) = (&mut self.peer_comparisons, &mut self.runtime_comparisons);
+        [same_io, runtimes, &mut self.other_comparisons, &mut self.base_comparisons]
     }
 
     /// Describes the methods: "whole core; saturated: server limited to 80 % of its core", or "" without request loops.
