@@ -14,18 +14,17 @@ use crate::judge::findings::findings;
 use crate::judge::pairs::CleanSlices;
 use crate::judge::verdict::{judge_measure, judge_pairs};
 use crate::result::measure::Measure;
-use crate::result::{LabResult, Outcome, PhaseSummary, ReadError};
+use crate::result::{CellResult, LabResult, Outcome, PhaseSummary, ReadError};
 
 /// Computes the phases, cells, pair comparisons and findings of `result` from its plan, slices, latencies and failures.
 pub fn analyse(result: &mut LabResult) {
     let phases: Vec<Option<PhaseSummary>> =
         (0..result.plan.cells.len()).map(|cell| mark_phases(result, cell)).collect();
     let slices = CleanSlices::of(result);
-    let cells = phases.into_iter().enumerate();
-    let cells = cells.map(|(cell, phases)| analyse_cell(result, &slices, cell, phases)).collect::<Vec<_>>();
-    let [peer_comparisons, runtime_comparisons, other_comparisons] =
-        compare_with_peers(result, &slices, &cells);
-    let base_comparisons = compare_with_bases(result, &slices, &cells);
+    let cells = phases.into_iter().enumerate().map(|(cell, phases)| analyse_cell(&slices, cell, phases));
+    let cells: Vec<CellResult> = cells.collect();
+    let [peer_comparisons, runtime_comparisons, other_comparisons] = compare_with_peers(&slices, &cells);
+    let base_comparisons = compare_with_bases(&slices, &cells);
     *result = LabResult {
         cells,
         peer_comparisons,
@@ -38,18 +37,16 @@ pub fn analyse(result: &mut LabResult) {
     result.findings = findings(result);
 }
 
-/// Adds the comparisons with other servers and the combined CPU time of server and load generator if the stored run
-/// lacks them because an older version of the analysis did not compute them. Leaves everything else unchanged,
-/// including the findings.
+/// Adds the comparisons with other servers and the combined CPU time of server and load generator to a stored run from
+/// an older version that did not compute them. Leaves everything else unchanged, including the findings.
 pub fn backfill(result: &mut LabResult) {
     if result.other_comparisons.is_empty() {
-        let [.., mut versus] = compare_with_peers(result, &CleanSlices::of(result), &result.cells);
-        Measure::ALL.into_iter().for_each(|measure| judge_pairs(&result.cells, &mut versus, measure));
-        result.other_comparisons = versus;
+        let [.., mut others] = compare_with_peers(&CleanSlices::of(result), &result.cells);
+        Measure::ALL.into_iter().for_each(|measure| judge_pairs(&result.cells, &mut others, measure));
+        result.other_comparisons = others;
     }
     let mut rows = result.cells.iter().flat_map(|cell| &cell.rows);
-    let is_filled =
-        rows.any(|row| row.figures.as_ref().is_some_and(|figures| figures.total_cpu_ns.is_some()));
+    let is_filled = rows.any(|row| row.figure(Measure::TotalCpu).is_some());
     if !is_filled && result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
         fill_total_cpu(result);
         judge_measure(result, Measure::TotalCpu);
@@ -71,15 +68,15 @@ fn fill_total_cpu(result: &mut LabResult) {
         for (contender, row) in measured {
             row.comparison.total_cpu_ratio = ratio(index, contender, &result.plan.reference);
             if let Some(figures) = &mut row.figures {
-                figures.total_cpu_ns = total_cpu_of(&slices, index, &cell.cell, contender);
+                figures.total_cpu_ns = total_cpu_of(&slices, index, contender);
             }
         }
     }
-    for versus in filled.pair_lists_mut().into_iter().flatten() {
-        let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell);
-        let contender = result.original_index(&versus.contender);
-        versus.comparison.total_cpu_ratio =
-            cell.zip(contender).and_then(|(cell, contender)| ratio(cell, contender, &versus.peer));
+    for pair in filled.pair_lists_mut().into_iter().flatten() {
+        let cell = result.plan.cells.iter().position(|cell| *cell == pair.cell);
+        let contender = result.original_index(&pair.contender);
+        pair.comparison.total_cpu_ratio =
+            cell.zip(contender).and_then(|(cell, contender)| ratio(cell, contender, &pair.peer));
     }
     *result = filled;
 }
@@ -89,8 +86,7 @@ impl LabResult {
     /// figures. They are computed here, so the checkpoint of a crashed run can be read like an interrupted run.
     ///
     /// # Errors
-    /// Returns [`ReadError`] if the text is not JSON, has a different schema or schema version, or contains an
-    /// inconsistent result.
+    /// Returns [`ReadError`] if the text is not JSON, has another schema or version, or is inconsistent.
     pub fn from_json(text: &str) -> Result<LabResult, ReadError> {
         let mut result = LabResult::as_written(text)?;
         if result.cells.is_empty() {

@@ -1,9 +1,8 @@
-//! Run results: statistics, verdicts, findings, and comparisons with published figures.
+//! Analysis of runs: statistics, verdicts, findings, and comparisons with published figures.
 
 pub mod analysis;
 mod cells;
-pub mod comparability;
-mod comparisons;
+pub mod comparisons;
 pub mod findings;
 pub mod pairs;
 pub mod peak;

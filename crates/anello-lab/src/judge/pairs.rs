@@ -15,15 +15,7 @@ use crate::result::{Comparison, LabResult, Quality, Ratio, Slice};
 pub struct CleanSlices<'a> {
     /// By cell and contender, in the order of passes and rounds.
     slices: HashMap<(usize, usize), Vec<&'a Slice>>,
-    result: &'a LabResult,
-}
-
-/// Ratios of two contenders in one cell.
-pub(super) struct Pairs {
-    /// By process: one ratio for each round in which both contenders have a clean slice in the same machine phase.
-    pub(super) ratios: Vec<Vec<f64>>,
-    /// Number of rounds in which the phase changed between the two slices.
-    pub(super) mixed_rounds: usize,
+    pub(super) result: &'a LabResult,
 }
 
 impl<'a> CleanSlices<'a> {
@@ -40,20 +32,19 @@ impl<'a> CleanSlices<'a> {
         CleanSlices { slices, result }
     }
 
-    /// Returns the slices of one contender in one cell.
     pub(super) fn all(&self, cell: usize, contender: usize) -> &[&'a Slice] {
         self.slices.get(&(cell, contender)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the values of one contender in one cell, by process.
-    pub fn values(&self, cell: usize, contender: usize, measure: Measure) -> Vec<Vec<f64>> {
+    pub(crate) fn values(&self, cell: usize, contender: usize, measure: Measure) -> Vec<Vec<f64>> {
         let of = &self.result.plan.cells[cell];
         let slices = self.all(cell, contender).iter();
         self.by_process(cell, slices.filter_map(|slice| Some((slice.pass, measure.of(slice, of)?))))
     }
 
-    /// Returns the ratios of one contender to another in one cell.
-    pub(super) fn pairs(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Pairs {
+    /// Returns the ratios of one contender to another, by process: one for each round in which both have a clean slice
+    /// in the same machine phase. Also returns the number of rounds in which the phase changed between the two slices.
+    fn pairs(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> (Vec<Vec<f64>>, usize) {
         let of = &self.result.plan.cells[cell];
         let others = self.all(cell, other);
         let mut mixed_rounds = 0;
@@ -67,17 +58,20 @@ impl<'a> CleanSlices<'a> {
             let ratio = measure.of(slice, of)? / measure.of(other, of)?;
             ratio.is_finite().then_some((slice.pass, ratio))
         });
-        let ratios = self.by_process(cell, ratios);
-        Pairs { ratios, mixed_rounds }
+        (self.by_process(cell, ratios), mixed_rounds)
     }
 
-    /// Returns the ratios of one contender to another in one cell, by process.
-    pub fn ratios(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Vec<Vec<f64>> {
-        self.pairs(cell, contender, other, measure).ratios
+    pub(crate) fn ratios(
+        &self,
+        cell: usize,
+        contender: usize,
+        other: usize,
+        measure: Measure,
+    ) -> Vec<Vec<f64>> {
+        self.pairs(cell, contender, other, measure).0
     }
 
-    /// Returns the ratio of one contender to another in one cell, with its confidence interval. `None` if they
-    /// have no round in common.
+    /// Returns the ratio of one contender to another in one cell. `None` if they have no round in common.
     pub fn ratio(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Option<Ratio> {
         // Each comparison has its own random stream, so it does not depend on other comparisons.
         let purpose = ((cell as u64 * 4096 + contender as u64) * 4096 + other as u64) * 8 + measure as u64;
@@ -85,32 +79,29 @@ impl<'a> CleanSlices<'a> {
         Ratio::of(&self.ratios(cell, contender, other, measure), &mut random)
     }
 
-    /// Compares one contender with another in one cell by the applicable `measures`. Also returns the number of
-    /// rounds in which the phase changed between the two slices.
+    /// Compares two contenders by the applicable `measures`. Also returns the number of rounds with a phase change.
     pub(super) fn compare(
         &self,
         cell: usize,
         (contender, other): (usize, usize),
-        measures: &[Measure],
+        measures: impl IntoIterator<Item = Measure>,
         random: &mut Random,
     ) -> (Comparison, usize) {
         let (mut comparison, mut mixed_rounds) = (Comparison::default(), 0);
-        for &measure in measures.iter().filter(|measure| measure.applies(&self.result.plan.cells[cell])) {
+        for measure in measures.into_iter().filter(|measure| measure.applies(&self.result.plan.cells[cell])) {
             *comparison.get_mut(measure).0 = if measure == Measure::TotalCpu {
-                // This measure has its own random stream, so adding it did not change the intervals of the other
-                // measures.
+                // Its own random stream keeps the intervals of the other measures as they were before it was added.
                 self.ratio(cell, contender, other, measure)
             } else {
-                let pairs = self.pairs(cell, contender, other, measure);
-                mixed_rounds = pairs.mixed_rounds;
-                Ratio::of(&pairs.ratios, random)
+                let (ratios, mixed) = self.pairs(cell, contender, other, measure);
+                mixed_rounds = mixed;
+                Ratio::of(&ratios, random)
             };
         }
         (comparison, mixed_rounds)
     }
 
-    /// Groups values by server process. A process lives for one pass, except that idle connections are measured in a
-    /// new process in each round.
+    /// Groups values by server process, which lives for one pass or, for idle connections, for one round.
     fn by_process(&self, cell: usize, values: impl Iterator<Item = (usize, f64)>) -> Vec<Vec<f64>> {
         let plan = &self.result.plan;
         if plan.cells[cell].workload == Workload::Idle {

@@ -13,7 +13,7 @@ use crate::plan::cell::Group;
 use crate::result::{CellResult, LabResult};
 
 /// Minimum number of cells in a sweep, each with a different number of connections.
-pub const MIN_CELLS: usize = 4;
+const MIN_CELLS: usize = 4;
 
 /// The cells of one group, ordered by their number of connections.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,51 +33,43 @@ pub struct Peak {
     pub requests_per_second: f64,
     /// Number of connections in that cell.
     pub connections: usize,
-    /// `true` if the contender was not measured with more connections, so that the real peak may be at more
-    /// connections.
+    /// `true` if the contender was not measured with more connections, where the real peak may be.
     pub at_the_end: bool,
     /// `true` if the load generator, not the contender, limited the rate in that cell.
     pub load_bound: bool,
 }
 
-/// Returns the sweeps of a run in the order of its groups. A sweep consists of at least [`MIN_CELLS`] closed-loop cells
-/// with the same server share, in which at least one contender was measured.
+/// Returns the sweeps of a run in the order of its groups. A sweep consists of at least four closed-loop cells with the
+/// same server share, in which at least one contender was measured.
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
     result.groups().into_iter().filter_map(|group| sweep(result, group)).collect()
 }
 
 fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
-    let of_group = |cell: &&CellResult| cell.cell.group() == group && cell.cell.is_closed_loop();
-    let mut cells: Vec<&CellResult> = result.cells.iter().filter(of_group).collect();
+    let mut cells = result.cells_of(&group);
+    cells.retain(|cell| cell.cell.is_closed_loop());
     cells.sort_by_key(|cell| cell.cell.connections);
     cells.dedup_by_key(|cell| cell.cell.connections);
-    let plan = &result.plan;
-    let server_share = plan.server_share_in(&cells.last()?.cell);
-    cells.retain(|cell| plan.server_share_in(&cell.cell) == server_share);
-    if cells.len() < MIN_CELLS {
-        return None;
-    }
-    let peaks: Vec<Option<Peak>> =
-        (0..result.contenders.len()).map(|contender| peak(&cells, contender)).collect();
-    peaks.iter().any(Option::is_some).then_some(Sweep { group, server_share, peaks })
+    let server_share = result.plan.server_share_in(&cells.last()?.cell);
+    cells.retain(|cell| result.plan.server_share_in(&cell.cell) == server_share);
+    let peaks: Vec<_> = (0..result.contenders.len()).map(|contender| peak(&cells, contender)).collect();
+    let is_sweep = cells.len() >= MIN_CELLS && peaks.iter().any(Option::is_some);
+    is_sweep.then_some(Sweep { group, server_share, peaks })
 }
 
-/// Returns the peak of one contender in `cells`, which are sorted by their number of connections. If several cells have
-/// the highest rate, returns the first of them.
+/// Returns the peak in `cells`, which are sorted by their number of connections: the first cell with the highest rate.
 fn peak(cells: &[&CellResult], contender: usize) -> Option<Peak> {
-    let measured = cells.iter().filter_map(|cell| {
+    let peak = |cell: &&CellResult| {
         let figures = cell.rows.get(contender)?.figures.as_ref()?;
-        Some((cell.cell.connections, figures))
-    });
-    let measured: Vec<_> = measured.collect();
-    let rate = |index: usize| measured[index].1.requests_per_second.median;
-    let highest =
-        (0..measured.len()).reduce(|best, next| if rate(next) > rate(best) { next } else { best })?;
-    let (connections, figures) = measured[highest];
-    Some(Peak {
-        requests_per_second: figures.requests_per_second.median,
-        connections,
-        at_the_end: highest + 1 == measured.len(),
-        load_bound: figures.load_bottleneck,
-    })
+        Some(Peak {
+            requests_per_second: figures.requests_per_second.median,
+            connections: cell.cell.connections,
+            at_the_end: false,
+            load_bound: figures.load_bottleneck,
+        })
+    };
+    let peaks: Vec<Peak> = cells.iter().filter_map(peak).collect();
+    let rate = |index: usize| peaks[index].requests_per_second;
+    let highest = (0..peaks.len()).reduce(|best, next| if rate(next) > rate(best) { next } else { best })?;
+    Some(Peak { at_the_end: highest + 1 == peaks.len(), ..peaks[highest] })
 }

@@ -285,7 +285,7 @@ fn write_loop_kind(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> f
     if *reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -7,89 +7,58 @@ use crate::plan::contender::Role;
 use crate::report::format::{milliseconds, percent};
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
+use crate::result::unique::unique;
 use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality};
 
 /// Number of characters shown of a checksum, including its kind.
 const CHECKSUM_CHARACTERS: usize = 19;
 
-/// Returns the facts of a run and its notes.
 pub fn facts(result: &LabResult) -> Table {
     let facts = findings::facts(result).into_iter().map(|fact| {
-        let tone = if matches!(fact.kind, FindingKind::Failure | FindingKind::Caution) {
-            Tone::Bad
-        } else {
-            Tone::Long
-        };
-        TableRow::new(fact.subject, vec![Value::long(fact.text).tone(tone)])
+        let is_bad = matches!(fact.kind, FindingKind::Failure | FindingKind::Caution);
+        let tone = if is_bad { Tone::Bad } else { Tone::Long };
+        TableRow::new(fact.subject, vec![Value::new(fact.text).tone(tone)])
     });
-    let note = |note: &String| TableRow::new("Note", vec![Value::long(note)]);
-    Table::new("Facts", &["fact", ""], facts.chain(result.notes.iter().map(note)).collect())
+    let notes = result.notes.iter().map(|note| TableRow::new("Note", vec![Value::long(note)]));
+    Table::new("Facts", &["fact", ""], facts.chain(notes).collect())
 }
 
-/// Groups equal failures, with the passes in which they occurred (1-based).
-fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
-    let mut groups: Vec<(&Failure, String)> = Vec::new();
-    for failure in failures {
-        let is_same = |(earlier, _): &&mut (&Failure, String)| {
-            Failure { pass: earlier.pass, ..failure.clone() } == **earlier
-        };
-        match groups.iter_mut().find(is_same) {
-            Some((_, passes)) => *passes += &format!(", {}", failure.pass + 1),
-            None => groups.push((failure, (failure.pass + 1).to_string())),
-        }
-    }
-    groups
-}
-
-/// Returns the failures. Equal failures are listed once.
+/// Returns the failures. Failures that differ only in their pass are listed once.
 pub fn failures(result: &LabResult) -> Table {
-    let row = |(failure, passes): (&Failure, String)| {
+    let without_pass = |failure: &Failure| Failure { pass: 0, ..failure.clone() };
+    let row = |failure: Failure| {
+        let equal = result.failures.iter().filter(|other| without_pass(other) == failure);
+        let passes: Vec<String> = equal.map(|other| (other.pass + 1).to_string()).collect();
         let values = vec![
-            Value::new(format!("pass {passes}")),
+            Value::new(format!("pass {}", passes.join(", "))),
             Value::new(failure.cell.map_or_else(|| "at the start".to_owned(), |cell| cell.to_string())),
-            Value::long(&failure.what).tone(Tone::Bad),
+            Value::new(failure.what).tone(Tone::Bad),
             Value::new(failure.consequence.to_string()),
         ];
-        TableRow::new(&failure.contender, values)
+        TableRow::new(failure.contender, values)
     };
-    Table::new(
-        "Failures",
-        &["contender", "pass", "cell", "failure", "consequence"],
-        grouped(&result.failures).into_iter().map(row).collect(),
-    )
+    let rows = unique(result.failures.iter().map(without_pass)).into_iter().map(row).collect();
+    Table::new("Failures", &["contender", "pass", "cell", "failure", "consequence"], rows)
 }
 
 /// Returns the checks that ran before the measurements: one row per contender, one column per check.
 pub fn checks(result: &LabResult) -> Table {
-    let mut kinds: Vec<&str> = Vec::new();
-    for check in &result.checks {
-        if !kinds.contains(&check.what.as_str()) {
-            kinds.push(&check.what);
-        }
-    }
+    let kinds = unique(result.checks.iter().map(|check| check.what.as_str()));
     let value = |contender: &str, kind: &str| {
         let check = result.checks.iter().find(|check| check.contender == contender && check.what == kind);
-        check.map_or_else(
-            || Value::none(""),
-            |check| {
-                let (sign, tone) = if check.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
-                Value::with_detail(sign, check.details.join("\n")).tone(tone)
-            },
-        )
+        check.map_or_else(Value::absent, |check| {
+            let (sign, tone) = if check.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
+            Value::with_detail(sign, check.details.join("\n")).tone(tone)
+        })
     };
-    let rows =
-        result.contenders.iter().enumerate().filter(|_| !kinds.is_empty()).map(|(index, contender)| {
-            TableRow::of_contender(
-                index,
-                &contender.name,
-                kinds.iter().map(|kind| value(&contender.name, kind)).collect(),
-            )
-        });
-    let head: Vec<&str> = ["contender"].into_iter().chain(kinds.iter().copied()).collect();
-    Table::new("Checks before the measurements", &head, rows.collect())
+    let row = |(index, contender): (usize, &ContenderRecord)| {
+        let values = kinds.iter().map(|kind| value(&contender.name, kind));
+        TableRow::of_contender(index, &contender.name, values.collect())
+    };
+    let rows = result.contenders.iter().enumerate().map(row).filter(|row| !row.values.is_empty());
+    Table::new("Checks before the measurements", &[&["contender"][..], &kinds].concat(), rows.collect())
 }
 
-/// Returns the contenders with their builds.
 pub fn contenders(result: &LabResult) -> Table {
     let row = |(index, contender): (usize, &ContenderRecord)| {
         let role = match (&contender.twin_of, contender.role) {
@@ -100,24 +69,19 @@ pub fn contenders(result: &LabResult) -> Table {
         };
         let limit = contender.connections_limit.map(|limit| format!("at most {limit} connections"));
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
+        let ready_line = contender.ready_line.as_deref().unwrap_or("never became ready");
         let (build, whole) = build(contender);
         let values = vec![
             Value::with_detail(role, limit.unwrap_or_default()),
             Value::with_detail(or_dash(&contender.driver), contender.features.join(", ")),
             Value { hint: whole, ..Value::with_detail(or_dash(&contender.version), build) },
-            Value {
-                detail: contender.ready_line.clone().unwrap_or_else(|| "never became ready".to_owned()),
-                ..Value::long(&contender.command)
-            },
+            Value::with_detail(&contender.command, ready_line).tone(Tone::Long),
         ];
         TableRow::of_contender(index, &contender.name, values)
     };
     let rows = result.contenders.iter().enumerate().map(row).collect();
-    Table::new(
-        "Contenders",
-        &["contender", "role", "driver", "version and build", "command and ready line"],
-        rows,
-    )
+    let head = ["contender", "role", "driver", "version and build", "command and ready line"];
+    Table::new("Contenders", &head, rows)
 }
 
 /// Returns what identifies a contender's build, one item per line: commits, library checksum, compiler, program hashes.
@@ -157,59 +121,47 @@ fn build(contender: &ContenderRecord) -> (String, String) {
     (lines.join("\n"), whole.join("\n"))
 }
 
-/// Returns the properties of the machine and the run.
 pub fn machine(result: &LabResult) -> Table {
-    let plan = &result.plan;
-    let mut facts = result.environment.facts();
-    let mut add =
-        |label: &'static str, value: Option<String>| facts.extend(value.map(|value| (label, value)));
+    let (plan, after) = (&result.plan, &result.environment_after);
     let cores = |cores: &[usize]| {
         let list: Vec<String> = cores.iter().map(usize::to_string).collect();
         format!("core{} {}", if cores.len() == 1 { "" } else { "s" }, list.join(", "))
     };
-    add(
-        "Pinned",
-        Some(format!(
-            "servers on {}, load generator on {}",
-            cores(&plan.server_cores),
-            cores(&plan.load_cores)
-        )),
-    );
-    let after = &result.environment_after;
-    let load = after.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}"));
-    add("Load average after", load);
-    add(
-        "Used by other programs",
-        result.other_cpu_fraction.map(|fraction| format!("{} of the cores' time", percent(fraction))),
-    );
+    let pinned =
+        format!("servers on {}, load generator on {}", cores(&plan.server_cores), cores(&plan.load_cores));
+    let others =
+        result.other_cpu_fraction.map(|fraction| format!("{} of the cores' time", percent(fraction)));
     let stolen = result.environment.stolen_ticks.zip(after.stolen_ticks);
-    add(
-        "Stolen by the hypervisor",
-        stolen.map(|(before, after)| format!("{} ticks during the run", after.saturating_sub(before))),
+    let stolen =
+        stolen.map(|(before, after)| format!("{} ticks during the run", after.saturating_sub(before)));
+    let count = |quality| result.slices.iter().filter(|slice| slice.quality == quality).count();
+    let excluded = format!(
+        "{} of {} with stolen time, {} throttled, {} invalid",
+        count(Quality::Stolen),
+        result.slices.len(),
+        count(Quality::Throttled),
+        count(Quality::Invalid)
     );
-    let excluded = |quality| result.slices.iter().filter(|slice| slice.quality == quality).count();
-    add(
-        "Slices excluded",
-        Some(format!(
-            "{} of {} with stolen time, {} throttled, {} invalid",
-            excluded(Quality::Stolen),
-            result.slices.len(),
-            excluded(Quality::Throttled),
-            excluded(Quality::Invalid)
-        )),
-    );
-    let rows = facts.into_iter().map(|(label, value)| TableRow::new(label, vec![Value::long(value)]));
+    let of_run = [
+        ("Pinned", Some(pinned)),
+        ("Load average after", after.load_averages()),
+        ("Used by other programs", others),
+        ("Stolen by the hypervisor", stolen),
+        ("Slices excluded", Some(excluded)),
+    ];
+    let of_run = of_run.into_iter().filter_map(|(label, value)| Some((label, value?)));
+    let facts = result.environment.facts().into_iter().chain(of_run);
+    let rows = facts.map(|(label, value)| TableRow::new(label, vec![Value::long(value)]));
     Table::new("Machine", &["property", ""], rows.collect())
 }
 
-/// Returns how the run was measured.
 pub fn method(result: &LabResult) -> String {
     let plan = &result.plan;
     let is_idle = |cell: &Cell| cell.workload == Workload::Idle;
     let held = "In a cell, all servers hold their connections open, and servers that wait for their slice are idle. If \
                 the connections of all servers cannot be open at once, each server is connected only during its slice.";
     let idle = "Idle connections are opened to a server that was started for this slice, and its memory is read when the first few \
-                are open and when all are.";
+                are open and again when all are open.";
     let connections = [(!plan.cells.iter().all(is_idle), held), (plan.cells.iter().any(is_idle), idle)];
     let connections: Vec<&str> =
         connections.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| text).collect();
@@ -231,40 +183,12 @@ pub fn method(result: &LabResult) -> String {
 
 /// Returns the date, machine, duration and size of a run.
 pub fn summary(result: &LabResult) -> String {
-    let seconds = result.elapsed_ns as f64 / 1e9;
-    let duration = match seconds {
+    let duration = match result.elapsed_ns as f64 / 1e9 {
         seconds if seconds < 120.0 => format!("{seconds:.0} s"),
         seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3600.0),
     };
-    let environment = &result.environment;
-    let slices = format!("{} slices", result.slices.len());
-    let parts = [
-        names::run_title(result),
-        environment.cpu_model.clone(),
-        environment.kernel.clone(),
-        duration,
-        slices,
-    ];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::result::Consequence;
-
-    #[test]
-    fn equal_failures_are_listed_once() {
-        let failure = |pass: usize, what: &str| Failure {
-            contender: "one".to_owned(),
-            cell: None,
-            pass,
-            what: what.to_owned(),
-            consequence: Consequence::SkippedPass,
-        };
-        let failures = [failure(0, "no"), failure(1, "never"), failure(2, "no")];
-        let passes: Vec<String> = grouped(&failures).into_iter().map(|(_, passes)| passes).collect();
-        assert_eq!(passes, ["1, 3", "2"]);
-    }
+    let (title, slices) = (names::run_title(result), format!("{} slices", result.slices.len()));
+    let parts = [&title, &result.environment.cpu_model, &result.environment.kernel, &duration, &slices];
+    parts.into_iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" · ")
 }

@@ -1,11 +1,10 @@
 //! Reports as text: for the terminal, and as Markdown for documents.
 
-use crate::judge::findings::{self, method};
+use crate::judge::findings;
 use crate::judge::statistics::CONFIDENCE;
 use crate::report::format::milliseconds;
 use crate::report::table::{Table, push_line, wrap};
 use crate::report::{details, figures, ratios};
-use crate::result::measure::Measure;
 use crate::result::time::readable_time;
 use crate::result::{ContenderRecord, LabResult};
 
@@ -18,7 +17,7 @@ pub fn render_table(result: &LabResult) -> String {
     let is_detailed = result.cells.len() <= MAX_DETAILED_CELLS;
     let mut text = String::new();
     wrap(&mut text, "", &findings::conclusion(result));
-    let methods = method::of_run(result);
+    let methods = result.methods();
     if !methods.is_empty() {
         wrap(&mut text, "", &format!("Method: {methods}."));
     }
@@ -31,8 +30,7 @@ pub fn render_table(result: &LabResult) -> String {
         }
     };
     add(reference_tables(result, usize::MAX), is_detailed);
-    add(vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)], true);
-    add(peer_standings(result), true);
+    add(comparisons(result), true);
     add(base_tables(result), true);
     add(vec![ratios::peaks(result)], true);
     add(result.groups().iter().map(|group| figures::bars(result, group)).collect(), true);
@@ -69,17 +67,15 @@ pub fn render_markdown(results: &[LabResult]) -> String {
 fn document(result: &LabResult) -> String {
     let (plan, scenario) = (&result.plan, &result.plan.scenario);
     let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
-    let methods = method::of_run(result);
+    let methods = result.methods();
+    let groups = result.groups();
+    let against_peers = anello_contenders(result)
+        .flat_map(|own| groups.iter().flat_map(move |group| ratios::against_peers(result, group, &own.name)));
     let tables = [
         // The standings cover the other measures.
         reference_tables(result, 1),
-        vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)],
-        peer_standings(result),
-        anello_contenders(result)
-            .flat_map(|own| {
-                result.groups().into_iter().flat_map(|group| ratios::against_peers(result, &group, &own.name))
-            })
-            .collect(),
+        comparisons(result),
+        against_peers.collect(),
         base_tables(result),
         vec![ratios::reference_standings(result), ratios::peaks(result)],
     ];
@@ -105,10 +101,8 @@ fn anello_contenders(result: &LabResult) -> impl Iterator<Item = &ContenderRecor
 
 /// Returns the ratios to the reference in each group for the first `max_measures` of the compared measures.
 fn reference_tables(result: &LabResult, max_measures: usize) -> Vec<Table> {
-    let groups = result.groups().into_iter();
-    let tables = groups.flat_map(|group| {
-        let first = result.cells_of(&group).first().map(|cell| cell.cell);
-        let measures = first.into_iter().flat_map(|cell| Measure::of_cell(&cell)).take(max_measures);
+    let tables = result.groups().into_iter().flat_map(|group| {
+        let measures = result.measures_of(&group).iter().take(max_measures);
         measures.map(move |measure| ratios::against_reference(result, &group, *measure))
     });
     tables.collect()
@@ -118,6 +112,8 @@ fn base_tables(result: &LabResult) -> Vec<Table> {
     result.groups().iter().flat_map(|group| ratios::against_bases(result, group)).collect()
 }
 
-fn peer_standings(result: &LabResult) -> Vec<Table> {
-    anello_contenders(result).filter_map(|own| ratios::peer_standings(result, &own.name)).collect()
+fn comparisons(result: &LabResult) -> Vec<Table> {
+    let standings = anello_contenders(result).filter_map(|own| ratios::peer_standings(result, &own.name));
+    let decided = [ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)];
+    decided.into_iter().chain(standings).collect()
 }

@@ -5,28 +5,20 @@ use crate::report::format::{bytes, count, interval, micros, percent, spread, tim
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Value};
 use crate::result::measure::Measure;
-use crate::result::{CellResult, Estimate, Figures, LabResult, Outcome, Row};
+use crate::result::{CellResult, ContenderRecord, Estimate, Figures, LabResult, Outcome, Row};
 
-/// Explanation of the columns in [`of_cell`].
 pub const COLUMNS: &str = "Medians over the clean slices; ± is half the distance between the quartiles, as a fraction of the \
-    median. Low decile: a tenth of the slices cost less; ×: multiple of the reference, without a verdict. Busy: used \
-    fraction of its cores' time. Instructions: in kernel and user mode, counted in an emulated machine. Excluded: \
+    median. Low decile: a tenth of the slices cost less; ×: multiple of the reference, without a verdict. Total CPU: of \
+    server and load generator. Busy: used fraction of its cores' time. Instructions: in kernel and user mode, counted in an emulated machine. Excluded: \
     slices with stolen or throttled time, or invalid. † was restarted in this cell. ‡ the load generator was the \
     bottleneck. § did not reach the offered rate.";
 
-/// A column: its heading, and its value for a measured contender.
-type Column = (String, fn(&Row, &Figures) -> Value);
-
-/// Returns all figures for a cell.
 pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
     let workload = cell.cell.workload;
     let columns = if workload == Workload::Idle { Vec::new() } else { columns(workload) };
-    let mut head = vec![workload.server_noun().to_owned()];
-    if columns.is_empty() {
-        head.push("memory per connection".to_owned());
-    }
-    head.extend(columns.iter().map(|(heading, _)| heading.clone()));
-    head.extend(["slices", "excluded"].map(str::to_owned));
+    let memory = if columns.is_empty() { Some("memory per connection") } else { None };
+    let headings = columns.iter().map(|(heading, _)| heading.as_str()).chain(memory);
+    let head = [workload.server_noun()].into_iter().chain(headings).chain(["slices", "excluded"]);
     let row = |(index, row): (usize, &Row)| {
         let figures = row.figures.as_ref();
         let marks = [
@@ -37,7 +29,7 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
         let marks: String = marks.into_iter().filter(|(is_set, _)| *is_set).map(|(_, mark)| mark).collect();
         let mut values = match (figures, &row.memory_per_connection_bytes) {
             (Some(figures), _) => columns.iter().map(|(_, value)| value(row, figures)).collect(),
-            (None, Some(memory)) => vec![estimate(bytes(memory.median), memory)],
+            (None, Some(memory)) => vec![estimate(bytes, memory)],
             (None, None) => vec![Value::long(why_none(row))],
         };
         if figures.is_some() || row.memory_per_connection_bytes.is_some() {
@@ -47,54 +39,45 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
         TableRow::of_contender(index, format!("{}{marks}", row.contender), values)
     };
     let rows = cell.rows.iter().enumerate().map(row).collect();
-    Table { title: cell.cell.to_string(), note: note(result, cell), head, rows }
+    let table = Table::new(cell.cell.to_string(), &head.collect::<Vec<_>>(), rows);
+    Table { note: note(result, cell), ..table }
 }
+
+/// A heading, and the value of a measured contender.
+type Column = (String, fn(&Row, &Figures) -> Value);
 
 fn columns(workload: Workload) -> Vec<Column> {
     let unit = workload.unit();
     let mut columns: Vec<Column> = vec![
-        (format!("{unit}s/s"), |_, figures| {
-            let rate = &figures.requests_per_second;
-            estimate(count(rate.median), rate)
+        (format!("{unit}s/s"), |_, of| estimate(count, &of.requests_per_second)),
+        ("p50 µs".to_owned(), |_, of| estimate(micros, &of.p50_ns)),
+        ("p99 µs".to_owned(), |_, of| estimate(micros, &of.p99_ns)),
+        ("p99.9 µs".to_owned(), |_, of| estimate(micros, &of.p999_ns)),
+        (format!("CPU µs/{unit}"), |_, of| estimate(micros, &of.cpu_ns)),
+        (format!("total CPU µs/{unit}"), |_, of| optional(of.total_cpu_ns, |both| estimate(micros, &both))),
+        (format!("instructions/{unit}"), |row, _| {
+            optional(row.instructions_per_request, |of| Value::new(count(of)))
         }),
-        ("p50 µs".to_owned(), |_, figures| estimate(micros(figures.p50_ns.median), &figures.p50_ns)),
-        ("p99 µs".to_owned(), |_, figures| estimate(micros(figures.p99_ns.median), &figures.p99_ns)),
-        ("p99.9 µs".to_owned(), |_, figures| estimate(micros(figures.p999_ns.median), &figures.p999_ns)),
-        (format!("CPU µs/{unit}"), |_, figures| estimate(micros(figures.cpu_ns.median), &figures.cpu_ns)),
+        ("low decile".to_owned(), |row, of| {
+            let ratio = row.cpu_low_ratio.map(|of| format!("× {} ({})", times(of.estimate), interval(&of)));
+            Value::with_detail(micros(of.cpu_low_decile_ns), ratio.unwrap_or_default())
+        }),
+        ("busy".to_owned(), |_, of| Value::new(format!("{:.0} %", of.server_busy * 100.0))),
+        (format!("switches/{unit}"), |_, of| {
+            optional(of.switches_per_request, |value| Value::new(format!("{value:.3}")))
+        }),
+        ("memory".to_owned(), |_, of| optional(of.resident_bytes, |value| Value::new(bytes(value)))),
     ];
-    if workload.target().is_some() {
-        columns.push((format!("CPU of both µs/{unit}"), |_, figures| {
-            optional(figures.total_cpu_ns.as_ref(), |both| estimate(micros(both.median), both))
-        }));
-    }
-    columns.extend([
-        (
-            format!("instructions/{unit}"),
-            (|row, _| optional(row.instructions_per_request, |value| Value::new(count(value))))
-                as fn(&Row, &Figures) -> Value,
-        ),
-        ("low decile".to_owned(), |row, figures| {
-            let ratio =
-                row.cpu_low_ratio.map(|ratio| format!("× {} ({})", times(ratio.estimate), interval(&ratio)));
-            Value::with_detail(micros(figures.cpu_low_decile_ns), ratio.unwrap_or_default())
-        }),
-        ("busy".to_owned(), |_, figures| Value::new(format!("{:.0} %", figures.server_busy * 100.0))),
-        (format!("switches/{unit}"), |_, figures| {
-            optional(figures.switches_per_request, |value| Value::new(format!("{value:.3}")))
-        }),
-        ("memory".to_owned(), |_, figures| {
-            optional(figures.resident_bytes, |value| Value::new(bytes(value)))
-        }),
-    ]);
+    columns.retain(|(heading, _)| workload.target().is_some() || !heading.starts_with("total CPU"));
     columns
 }
 
 fn optional<T>(figure: Option<T>, value: impl Fn(T) -> Value) -> Value {
-    figure.map_or_else(|| Value::none(""), value)
+    figure.map_or_else(Value::absent, value)
 }
 
-fn estimate(text: String, estimate: &Estimate) -> Value {
-    Value::with_detail(text, spread(estimate))
+fn estimate(format: fn(f64) -> String, estimate: &Estimate) -> Value {
+    Value::with_detail(format(estimate.median), spread(estimate))
 }
 
 /// Returns the noise floor, method and machine phases of a cell.
@@ -103,27 +86,25 @@ fn note(result: &LabResult, cell: &CellResult) -> String {
         Some(format!("{} ±{}", measure.name(cell.cell.workload), percent(measure.resolution(cell)?)))
     };
     let floors: Vec<String> = Measure::of_cell(&cell.cell).iter().filter_map(floor).collect();
-    let mut sentences = vec![if floors.is_empty() {
-        "Noise floor unknown.".to_owned()
-    } else {
-        format!("Noise floor: {}.", floors.join(", "))
-    }];
+    let mut note = match floors[..] {
+        [] => "Noise floor unknown.".to_owned(),
+        _ => format!("Noise floor: {}.", floors.join(", ")),
+    };
     if cell.cell.workload.has_loops() {
-        sentences.push(format!("Method: {}.", result.plan.method_description(&cell.cell)));
+        note += &format!(" Method: {}.", result.plan.method_description(&cell.cell));
     }
-    sentences.extend(cell.phases.map(|phases| {
-        format!(
-            "The machine had slow phases: {} times as long per {}, {:.0} % of the slices, {} changes.",
+    if let Some(phases) = &cell.phases {
+        note += &format!(
+            " The machine had slow phases: {} times as long per {}, {:.0} % of the slices, {} changes.",
             times(phases.slow_factor),
             cell.cell.workload.unit(),
             phases.slow_fraction * 100.0,
             phases.changes
-        )
-    }));
-    sentences.join(" ")
+        );
+    }
+    note
 }
 
-/// Returns why a row has no figures.
 fn why_none(row: &Row) -> String {
     match &row.outcome {
         Outcome::Skipped(why) => format!("skipped: {why}"),
@@ -134,9 +115,11 @@ fn why_none(row: &Row) -> String {
         Outcome::Measured | Outcome::NotMeasured => {
             match (row.stolen_slices, row.throttled_slices, row.invalid_slices) {
                 (0, 0, 0) => "not measured".to_owned(),
-                (stolen, throttled, invalid) => format!(
-                    "no clean slice: {stolen} with stolen time, {throttled} throttled, {invalid} invalid"
-                ),
+                (stolen, throttled, invalid) => {
+                    format!(
+                        "no clean slice: {stolen} with stolen time, {throttled} throttled, {invalid} invalid"
+                    )
+                }
             }
         }
     }
@@ -152,30 +135,23 @@ pub fn bars(result: &LabResult, group: &Group) -> Table {
     let cells = result.cells_of(group);
     let median = |row: &Row| row.figure(measure).map(|estimate| estimate.median);
     let max = |cell: &CellResult| cell.rows.iter().filter_map(median).fold(f64::MIN_POSITIVE, f64::max);
-    let row = |(index, contender): (usize, &String)| {
+    let row = |(index, contender): (usize, &ContenderRecord)| {
         let value = |cell: &&CellResult| {
-            let row = cell.rows.get(index)?;
-            Some(median(row).map_or_else(
-                || Value::none(names::why_none(&row.outcome)),
-                |figure| Value { bar: Some(figure / max(cell)), ..Value::new(names::shown(measure, figure)) },
-            ))
+            let Some(row) = cell.rows.get(index) else { return Value::absent() };
+            let Some(figure) = median(row) else { return Value::none(names::why_none(&row.outcome)) };
+            Value { bar: Some(figure / max(cell)), ..Value::new(names::shown(measure, figure)) }
         };
-        let values = cells.iter().map(|cell| value(cell).unwrap_or_else(|| Value::none("")));
-        TableRow::of_contender(index, contender, values.collect())
+        TableRow::of_contender(index, &contender.name, cells.iter().map(value).collect())
     };
     let positions = cells.iter().map(|cell| names::position_with_axis(group, &cell.cell));
-    let rows: Vec<TableRow> =
-        result.contenders.iter().map(|record| &record.name).enumerate().map(row).collect();
-    let has_bars = rows.iter().flat_map(|row| &row.values).any(|value| value.bar.is_some());
+    let mut rows: Vec<TableRow> = result.contenders.iter().enumerate().map(row).collect();
+    if !rows.iter().flat_map(|row| &row.values).any(|value| value.bar.is_some()) {
+        rows.clear();
+    }
     Table {
-        title: format!(
-            "{}: {} ({})",
-            names::group_title(group),
-            names::heading(measure, group.workload),
-            names::better(measure)
-        ),
+        title: names::table_title(group, &names::heading(measure, group.workload), measure),
         head: [String::new()].into_iter().chain(positions).collect(),
-        rows: if has_bars { rows } else { Vec::new() },
+        rows,
         ..Table::default()
     }
 }

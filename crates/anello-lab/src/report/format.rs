@@ -22,7 +22,6 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Formats nanoseconds as microseconds.
 pub fn micros(ns: f64) -> String {
     three_digits(ns / 1e3)
 }
@@ -35,11 +34,10 @@ pub fn milliseconds(ns: u64) -> String {
 /// Formats bytes with binary prefixes: 987 B, 4.21 KiB, 12.3 MiB.
 pub fn bytes(bytes: f64) -> String {
     let units = [("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
-    let unit = units.into_iter().rfind(|(_, size)| bytes.abs() >= size / 1024.0 * 1000.0);
-    unit.map_or_else(
-        || format!("{bytes:.0} B"),
-        |(unit, size)| format!("{} {unit}", three_digits(bytes / size)),
-    )
+    match units.into_iter().rfind(|(_, size)| bytes.abs() >= size / 1024.0 * 1000.0) {
+        Some((unit, size)) => format!("{} {unit}", three_digits(bytes / size)),
+        None => format!("{bytes:.0} B"),
+    }
 }
 
 /// Formats the spread of an estimate: ±1.2%, ±12%.
@@ -58,7 +56,6 @@ pub fn interval(ratio: &Ratio) -> String {
     format!("{}–{}", times(ratio.low), times(ratio.high))
 }
 
-/// Returns the symbol for a verdict.
 pub fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::More => "▲",
@@ -95,9 +92,8 @@ pub fn cut(text: &str, width: usize) -> String {
 /// Converts words to a file name of lower-case letters, digits and hyphens.
 pub fn file_name(words: &str) -> String {
     let words = words.to_ascii_lowercase();
-    let words =
-        words.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("-")
+    let words = words.split(|character: char| !character.is_ascii_alphanumeric());
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]
@@ -105,21 +101,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_constant_width() {
+    fn numbers_and_file_names_are_formatted() {
         let shown = [0.0, 999.4, 1_000.0, 12_345.0, 123_456.0, 999_600.0, 1_234_567.0].map(count);
         assert_eq!(shown, ["0", "999", "1.00k", "12.3k", "123k", "1.00M", "1.23M"]);
         assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
         assert_eq!([12.0, 1024.0, 54_321.0, 4e9].map(bytes), ["12 B", "1.00 KiB", "53.0 KiB", "3.73 GiB"]);
         assert_eq!([0.9449, 12.34].map(times), ["0.94", "12.3"]);
         assert_eq!([64_000_000, 500_000, 250_001].map(milliseconds), ["64 ms", "0.5 ms", "0.250001 ms"]);
-    }
-
-    #[test]
-    fn axis_labels_have_few_digits_and_file_names_no_signs() {
-        assert_eq!(
-            [0.0, 2.5, 20_000.0, 150_000.0, 1_500_000.0].map(axis_label),
-            ["0", "2.5", "20k", "150k", "1.5M"]
-        );
+        let labels = [0.0, 2.5, 20_000.0, 150_000.0, 1_500_000.0].map(axis_label);
+        assert_eq!(labels, ["0", "2.5", "20k", "150k", "1.5M"]);
         assert_eq!(file_name("Echo, 128 bytes / p99 µs"), "echo-128-bytes-p99-s");
     }
 }

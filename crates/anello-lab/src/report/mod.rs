@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub use document::{render_markdown, render_table};
 pub use page::{render_html, render_page};
 
+use crate::report::chart::GroupCharts;
 use crate::result::LabResult;
 use crate::result::gzip::compress;
 use crate::run::replace::replace;
@@ -61,12 +62,13 @@ pub fn write_json(result: &LabResult, path: &Path) -> io::Result<()> {
 #[must_use]
 pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
     let looks = palette::looks(&result.contenders, &result.plan.reference);
-    let plots = result.groups().into_iter().flat_map(|group| {
-        let charts = chart::GroupCharts::of(result, &group);
-        let plot = |chart: &chart::Chart| (format!("{}.svg", chart.name), svg::render(chart, &looks));
-        charts.all().map(plot).collect::<Vec<_>>()
-    });
-    plots.collect()
+    let mut plots = Vec::new();
+    for group in result.groups() {
+        let GroupCharts { main, others, latencies } = GroupCharts::of(result, &group);
+        let charts = [main, others, latencies].into_iter().flatten();
+        plots.extend(charts.map(|chart| (format!("{}.svg", chart.name), svg::render(&chart, &looks))));
+    }
+    plots
 }
 
 /// Writes all reports to `directory`, which is created if necessary. The files are named after the start of the run.
@@ -76,7 +78,7 @@ pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
 pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportPaths> {
     let path = |suffix: &str| directory.join(format!("{}{suffix}", result.file_stem()));
     let (json, html, table, plots) = (path(".json"), path(".html"), path(".txt"), path("-plots"));
-    make_directory(directory)?;
+    fs::create_dir_all(directory).map_err(naming(directory))?;
     write_json(result, &json)?;
     write(&html, render_html(result).as_bytes())?;
     write(&table, render_table(result).as_bytes())?;
@@ -91,7 +93,7 @@ pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportP
 /// Returns an error with the path if a file cannot be written or a directory cannot be created.
 pub fn write_html(results: &[LabResult], path: &Path) -> io::Result<usize> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_directory(directory)?;
+    fs::create_dir_all(directory).map_err(naming(directory))?;
     write(path, render_page(results).as_bytes())?;
     let plots = directory.join("plots");
     let counts = results.iter().enumerate().map(|(index, result)| {
@@ -103,25 +105,25 @@ pub fn write_html(results: &[LabResult], path: &Path) -> io::Result<usize> {
 
 fn write_plots(result: &LabResult, directory: &Path) -> io::Result<usize> {
     let plots = render_plots(result);
-    make_directory(directory)?;
+    fs::create_dir_all(directory).map_err(naming(directory))?;
     for (name, text) in &plots {
         let path = directory.join(name);
         // There are many plots, and they can be rendered again, so they are not synced to disk.
-        fs::write(&path, text).map_err(|error| write_error(&path, &error))?;
+        fs::write(&path, text).map_err(naming(&path))?;
     }
     Ok(plots.len())
 }
 
-fn make_directory(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory).map_err(|error| write_error(directory, &error))
-}
-
 /// Replaces a file atomically, because the existing file may be the only checkpoint of the run.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace(path, bytes).map_err(|error| write_error(path, &error))
+    replace(path, bytes).map_err(naming(path))
 }
 
-fn write_error(path: &Path, error: &io::Error) -> io::Error {
-    let text = format!("cannot write {}: {error} (choose another directory for the reports)", path.display());
-    io::Error::new(error.kind(), text)
+/// Adds the path and a remedy to an error.
+fn naming(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    let path = path.display();
+    move |error| {
+        let text = format!("cannot write {path}: {error} (choose another directory for the reports)");
+        io::Error::new(error.kind(), text)
+    }
 }

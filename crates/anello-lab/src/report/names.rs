@@ -1,6 +1,5 @@
 //! Names of measures, groups and cells in reports, and the values of a row by measure.
 
-use crate::judge::comparability::driver_family;
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
 use crate::result::measure::Measure;
@@ -12,13 +11,6 @@ pub fn originals(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderR
     result.contenders.iter().enumerate().filter(|(_, contender)| contender.twin_of.is_none())
 }
 
-/// Returns the driver family of a peer if it differs from that of the contender `own`.
-pub fn other_family(result: &LabResult, own: &str, peer: &str) -> Option<&'static str> {
-    let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
-    let of_peer = family(peer)?;
-    (family(own)? != of_peer && !peer.contains(of_peer)).then_some(of_peer)
-}
-
 /// Returns the name of a measure, with its unit, as a heading.
 pub fn heading(measure: Measure, workload: Workload) -> String {
     let name = measure.name(workload);
@@ -28,7 +20,6 @@ pub fn heading(measure: Measure, workload: Workload) -> String {
     format!("{}{rest}{unit}", first.to_uppercase())
 }
 
-/// Returns the unit of [`shown`].
 pub fn unit(measure: Measure) -> &'static str {
     match measure {
         Measure::Rate => "/s",
@@ -37,7 +28,6 @@ pub fn unit(measure: Measure) -> &'static str {
     }
 }
 
-/// Returns which direction is better.
 pub fn better(measure: Measure) -> &'static str {
     if measure.more_is_better() { "more is better" } else { "less is better" }
 }
@@ -51,7 +41,10 @@ pub fn shown(measure: Measure, value: f64) -> String {
     }
 }
 
-/// Returns the title for a group of cells.
+pub fn table_title(group: &Group, contents: &str, measure: Measure) -> String {
+    format!("{}: {contents} ({})", group_title(group), better(measure))
+}
+
 pub fn group_title(group: &Group) -> String {
     match group.workload {
         Workload::Echo { .. } => format!("Echo, {group}"),

@@ -6,13 +6,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::judge::findings::{self, method};
-use crate::plan::cell::Group;
+use crate::judge::findings;
+use crate::plan::cell::{Group, Workload};
 use crate::report::chart::{Chart, GroupCharts};
 use crate::report::palette::{Look, looks};
 use crate::report::table::{Table, TableRow, Value};
 use crate::report::{details, figures, names, published, ratios, raw};
-use crate::result::measure::Measure;
 use crate::result::{FindingKind, LabResult};
 
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
@@ -39,10 +38,9 @@ pub fn render_page(results: &[LabResult]) -> String {
         [result] => names::run_title(result),
         _ => format!("{} runs", results.len()),
     };
-    let runs = results.iter().enumerate().map(|(number, result)| Run {
-        result,
-        number,
-        looks: looks(&result.contenders, &result.plan.reference),
+    let runs = results.iter().enumerate().map(|(number, result)| {
+        let looks = looks(&result.contenders, &result.plan.reference);
+        Run { result, number, looks }
     });
     let page = html! {
         (DOCTYPE)
@@ -61,7 +59,14 @@ pub fn render_page(results: &[LabResult]) -> String {
                     }
                 }
                 main {
-                    @if results.len() > 1 { (overview(results)) }
+                    @if results.len() > 1 {
+                        h2 { (results.len()) " runs on this page" }
+                        ol.runs {
+                            @for (number, result) in results.iter().enumerate() {
+                                li { a href={ "#run" (number) } { (names::run_title(result)) } " " (findings::conclusion(result)) }
+                            }
+                        }
+                    }
                     @for run in runs { (run.section(results.len() > 1)) }
                 }
                 (PreEscaped("<!-- uPlot 1.6.32, MIT License, Copyright (c) 2022 Leon Sorokin -->"))
@@ -73,19 +78,6 @@ pub fn render_page(results: &[LabResult]) -> String {
     page.into_string()
 }
 
-/// Returns the runs on a page with their conclusions.
-fn overview(results: &[LabResult]) -> Markup {
-    html! {
-        h2 { (results.len()) " runs on this page" }
-        ol.runs {
-            @for (number, result) in results.iter().enumerate() {
-                li { a href={ "#run" (number) } { (names::run_title(result)) } " " (findings::conclusion(result)) }
-            }
-        }
-    }
-}
-
-/// A run on a page.
 struct Run<'a> {
     result: &'a LabResult,
     number: usize,
@@ -97,31 +89,35 @@ impl Run<'_> {
         let (result, number) = (self.result, self.number);
         let groups: Vec<(Group, GroupCharts)> =
             result.groups().into_iter().map(|group| (group, GroupCharts::of(result, &group))).collect();
-        let colours: String = (self.looks.iter().enumerate())
-            .map(|(index, look)| format!("--c{index}:light-dark({},{});", look.colour.0, look.colour.1))
-            .collect();
+        let colours = self.looks.iter().map(|look| look.colour).enumerate();
+        let colours = colours.map(|(index, (light, dark))| format!("--c{index}:light-dark({light},{dark});"));
         html! {
-            section.run id={ "run" (number) } style=(colours) {
+            section.run id={ "run" (number) } style=(colours.collect::<String>()) {
                 script type="application/json" .looks { (json(&self.looks)) }
                 @if is_one_of_several { h2.run { (names::run_title(result)) } }
                 (self.first_screen(&groups))
-                (self.navigation(&groups))
+                nav {
+                    a href={ "#r" (number) "verdicts" } { "Verdicts" }
+                    @for (index, (group, _)) in groups.iter().enumerate() {
+                        a href={ "#r" (number) "g" (index) } { (names::group_title(group)) }
+                    }
+                    a href={ "#r" (number) "notes" } { "Notes" }
+                    a href={ "#r" (number) "environment" } { "Environment" }
+                    a href={ "#r" (number) "raw" } { "Raw data" }
+                }
                 (self.verdicts())
                 (self.legend())
                 @for (index, (group, charts)) in groups.iter().enumerate() { (self.group(index, group, charts)) }
                 (self.published())
-                (self.notes())
-                (self.environment())
-                (self.raw())
+                (self.appendix())
             }
         }
     }
 
-    /// Conclusion, charts of the CPU time per request, noise floor.
     fn first_screen(&self, groups: &[(Group, GroupCharts)]) -> Markup {
         let result = self.result;
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
-        let methods = method::of_run(result);
+        let methods = result.methods();
         let facts = findings::facts(result);
         // Show neither the smallest nor the largest messages.
         let first = shown.len().saturating_sub(1) / 2;
@@ -142,28 +138,13 @@ impl Run<'_> {
         }
     }
 
-    fn navigation(&self, groups: &[(Group, GroupCharts)]) -> Markup {
-        let number = self.number;
-        html! {
-            nav {
-                a href={ "#r" (number) "verdicts" } { "Verdicts" }
-                @for (index, (group, _)) in groups.iter().enumerate() {
-                    a href={ "#r" (number) "g" (index) } { (names::group_title(group)) }
-                }
-                a href={ "#r" (number) "notes" } { "Notes" }
-                a href={ "#r" (number) "environment" } { "Environment" }
-                a href={ "#r" (number) "raw" } { "Raw data" }
-            }
-        }
-    }
-
     fn verdicts(&self) -> Markup {
         let result = self.result;
         let own = result.contenders.iter().filter_map(|own| ratios::peer_standings(result, &own.name));
         html! {
             h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
             p.lead {
-                (ratios::SIGNS) " Peers with another kind of I/O show it in parentheses. The last rows of a ratio \
+                (ratios::SIGNS) " The kind of I/O of a peer is in parentheses if it differs. The last rows of a ratio \
                 table show by how much identical servers can differ, and the measurement method."
             }
             (self.table(&ratios::decisions(result), ""))
@@ -175,7 +156,6 @@ impl Run<'_> {
         }
     }
 
-    /// Names of all contenders, each with a switch.
     fn legend(&self) -> Markup {
         html! {
             details.legend.js {
@@ -196,7 +176,7 @@ impl Run<'_> {
     fn group(&self, index: usize, group: &Group, charts: &GroupCharts) -> Markup {
         let result = self.result;
         let cells = result.cells_of(group);
-        let measures = cells.first().map_or(&[][..], |cell| Measure::of_cell(&cell.cell));
+        let measures = result.measures_of(group);
         let own = result.contenders.iter();
         let peers: Vec<Table> = own.flat_map(|own| ratios::against_peers(result, group, &own.name)).collect();
         html! {
@@ -205,7 +185,7 @@ impl Run<'_> {
                 @for measure in measures { (self.table(&ratios::against_reference(result, group, *measure), "ratios")) }
                 @for table in ratios::against_bases(result, group) { (self.table(&table, "ratios")) }
                 div.pair { @for chart in &charts.others { (figure(chart)) } }
-                @if group.workload == crate::plan::cell::Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
+                @if group.workload == Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
                 @if !peers.is_empty() {
                     details { summary { "anello as a multiple of each peer" } @for table in &peers { (self.table(table, "ratios")) } }
                 }
@@ -244,10 +224,12 @@ impl Run<'_> {
         }
     }
 
-    fn notes(&self) -> Markup {
-        let (result, scenario) = (self.result, &self.result.plan.scenario);
+    /// Notes, environment and raw data.
+    fn appendix(&self) -> Markup {
+        let (result, number) = (self.result, self.number);
+        let (plan, scenario) = (&result.plan, &result.plan.scenario);
         html! {
-            h2 id={ "r" (self.number) "notes" } { "Notes" }
+            h2 id={ "r" (number) "notes" } { "Notes" }
             @if !scenario.title.is_empty() { p.lead { b { (scenario.title.trim_end_matches('.')) "." } " " (scenario.description) } }
             @if !scenario.scaling.is_empty() {
                 details {
@@ -260,32 +242,20 @@ impl Run<'_> {
             @if result.failures.is_empty() { p.lead { "No failures: every contender started, sent correct responses and stayed up." } }
             (self.table(&details::checks(result), "long"))
             @if result.checks.is_empty() { p.lead { "The contenders were not checked before the run; every byte was compared during the run." } }
-        }
-    }
-
-    fn environment(&self) -> Markup {
-        let (result, plan) = (self.result, &self.result.plan);
-        html! {
-            h2 id={ "r" (self.number) "environment" } { "Environment" }
+            h2 id={ "r" (number) "environment" } { "Environment" }
             p.lead { "anello " (plan.version) ". Repeat this run:" }
             pre { (plan.repeat_command) }
             (self.table(&details::contenders(result), "long"))
             (self.table(&details::machine(result), "long"))
             h3 { "Method" }
             p.lead { (details::method(result)) }
-            @if !plan.scenario.text.is_empty() { details { summary { "Scenario file" } pre { (plan.scenario.text) } } }
-        }
-    }
-
-    fn raw(&self) -> Markup {
-        let number = self.number;
-        html! {
+            @if !scenario.text.is_empty() { details { summary { "Scenario file" } pre { (scenario.text) } } }
             h2 id={ "r" (number) "raw" } { "Raw data" }
             p.lead {
                 "This page contains every slice and every histogram. " code { "anello lab report" } " creates the report again from \
                 this page or from the JSON, " code { "anello lab compare" } " compares two runs."
             }
-            @match serde_json::to_string(self.result) {
+            @match serde_json::to_string(result) {
                 Ok(text) => {
                     button.js.save type="button" data-raw={ "raw" (number) } { "Save as JSON" }
                     (PreEscaped(raw::element(number, &text)))
@@ -295,10 +265,8 @@ impl Run<'_> {
         }
     }
 
-    /// Marker of a contender in its colour.
     fn swatch(&self, index: usize) -> Markup {
-        let look = self.looks.get(index);
-        html! { @if let Some(look) = look { i.swatch style={ "color:var(--c" (index) ")" } { (look.marker) } } }
+        html! { @if let Some(look) = self.looks.get(index) { i.swatch style={ "color:var(--c" (index) ")" } { (look.marker) } } }
     }
 
     fn table(&self, table: &Table, class: &str) -> Markup {
@@ -339,7 +307,6 @@ impl Run<'_> {
     }
 }
 
-/// Returns the contents of a cell: bars, text, addition, interval.
 fn cell(value: &Value) -> Markup {
     let place = |ratio: f64| ((ratio.max(f64::MIN_POSITIVE).log2() + 1.0) * 50.0).clamp(0.0, 100.0);
     html! {
@@ -359,7 +326,7 @@ fn cell(value: &Value) -> Markup {
     }
 }
 
-/// Returns a chart, which the script draws from its data.
+/// Returns the data of a chart, which the script draws.
 fn figure(chart: &Chart) -> Markup {
     html! {
         figure.chart role="img" aria-label=(chart.title) {

@@ -8,20 +8,15 @@ use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::LabResult;
 use crate::result::measure::Measure;
+use crate::result::unique::unique;
 
-/// Rules for judging claims.
-pub const RULES: &str = "Ratios are compared, because absolute figures from another machine say nothing about this \
-    one. A claim that one server is ahead holds if it is significantly ahead here by at least half as much (in \
-    factors), and does not hold if the whole interval is below that.";
+pub const RULES: &str = "Only ratios are compared, because absolute figures depend on the machine. A claim that one server is \
+    ahead of another holds if this run also shows it significantly ahead, by at least half of the published difference \
+    (as a factor: half of 1.5 is 1.22). It does not hold if the whole interval is below that.";
 
-/// Tables of one publication.
-#[derive(Debug, Clone, PartialEq)]
 pub struct Published {
-    /// Author and year.
     pub title: &'static str,
-    /// Conditions of the published measurement.
     pub measured_on: &'static str,
-    /// Claims, with the verdict of the run on each.
     pub claims: Table,
     /// All cells that the publication and the run have in common: one table per pair of servers and measure.
     pub cells: Vec<Table>,
@@ -34,32 +29,17 @@ pub fn tables(result: &LabResult) -> Vec<Published> {
 
 fn of_source(published: &PublishedComparison) -> Published {
     let source = published.source;
-    let head = [
-        "claim",
-        "here",
-        "verdict",
-        "cells: holds / does not / inconclusive",
-        "ratio here",
-        "ratio published",
-    ];
-    let claims = Table {
-        title: "Claims".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: published.claims.iter().map(claim_row).collect(),
-        ..Table::default()
-    };
-    let measures = source
-        .pairs
-        .iter()
-        .enumerate()
-        .flat_map(|(index, pair)| pair.measures.iter().map(move |of| (index, *of)));
-    let cells = measures.filter_map(|(index, measure)| {
+    let cells = "cells: holds / does not / inconclusive";
+    let head = ["claim", "here", "verdict", cells, "ratio here", "ratio published"];
+    let claims = Table::new("Claims", &head, published.claims.iter().map(claim_row).collect());
+    let pairs = source.pairs.iter().enumerate();
+    let tables = pairs.flat_map(|(index, pair)| pair.measures.iter().map(move |of| (index, pair, *of)));
+    let tables = tables.filter_map(|(index, pair, measure)| {
         let of_pair = |row: &&Comparison| row.pair == index && row.measure == measure;
         let rows: Vec<&Comparison> = published.comparisons.iter().filter(of_pair).collect();
-        let pair = &source.pairs[index];
         (!rows.is_empty()).then(|| cells_table(&pair.server, &pair.to, measure, &rows))
     });
-    Published { title: &source.title, measured_on: &source.measured_on, claims, cells: cells.collect() }
+    Published { title: &source.title, measured_on: &source.measured_on, claims, cells: tables.collect() }
 }
 
 fn claim_row(claim: &ClaimResult) -> TableRow {
@@ -70,19 +50,15 @@ fn claim_row(claim: &ClaimResult) -> TableRow {
         Some(Judgement::Inconclusive | Judgement::NotComparable) => ("? inconclusive", Tone::Noisy),
     };
     let bound = if claim.load_bound { "the load generator was the bottleneck in some cells" } else { "" };
-    let range = |range: Option<(f64, f64)>| {
-        range.map_or_else(
-            || Value::none("not measured"),
-            |(low, high)| {
-                let (low, high) = (times(low), times(high));
-                Value::new(if low == high { low } else { format!("{low}–{high}") })
-            },
-        )
+    let range = |range: Option<(f64, f64)>| match range.map(|(low, high)| (times(low), times(high))) {
+        None => Value::none("not measured"),
+        Some((low, high)) if low == high => Value::new(low),
+        Some((low, high)) => Value::new(format!("{low}–{high}")),
     };
     let values = vec![
         Value::new(format!("{} / {}", claim.contender, claim.to)),
         Value::with_detail(verdict, bound).tone(tone),
-        Value::new(format!("{} / {} / {}", claim.holds, claim.does_not_hold, claim.cannot_be_told)),
+        Value::new(format!("{} / {} / {}", claim.holds, claim.does_not_hold, claim.inconclusive)),
         range(claim.here),
         range(claim.published).tone(Tone::Other),
     ];
@@ -90,33 +66,23 @@ fn claim_row(claim: &ClaimResult) -> TableRow {
 }
 
 fn cells_table(server: &str, to: &str, measure: Measure, rows: &[&Comparison]) -> Table {
-    let mut ours: Vec<(&str, &str)> = Vec::new();
-    for local in rows.iter().flat_map(|row| &row.ours) {
-        let pair = (local.contender.as_str(), local.to.as_str());
-        if !ours.contains(&pair) {
-            ours.push(pair);
-        }
-    }
+    let ours = unique(rows.iter().flat_map(|row| &row.ours).map(|local| (&local.contender, &local.to)));
     let here = ours.iter().map(|(contender, to)| format!("here: {contender} / {to}"));
     let published =
         [format!("{server} (other machine)"), format!("{to} (other machine)"), "published ratio".to_owned()];
     let row = |row: &&Comparison| {
         let figure = |figure: Option<f64>| {
-            Value::new(
-                figure.map_or_else(|| "failed there".to_owned(), |figure| names::shown(measure, figure)),
-            )
-            .tone(Tone::Other)
+            let text = figure.map_or_else(|| "failed there".to_owned(), |of| names::shown(measure, of));
+            Value::new(text).tone(Tone::Other)
         };
         let (one, other) = row.published_figures;
-        let ratio = row
-            .published_ratio
-            .map_or_else(|| Value::none(""), |ratio| Value::new(times(ratio)).tone(Tone::Other));
-        let local = ours.iter().map(|(contender, to)| {
-            let local = row.ours.iter().find(|local| local.contender == *contender && local.to == *to);
-            local.map_or_else(|| Value::none(""), |local| local_value(local, measure))
+        let ratio = row.published_ratio.map(|ratio| Value::new(times(ratio)).tone(Tone::Other));
+        let local = ours.iter().map(|pair| {
+            let local = row.ours.iter().find(|local| (&local.contender, &local.to) == *pair);
+            local.map_or_else(Value::absent, |local| local_value(local, measure))
         });
-        let values = [figure(one), figure(other), ratio].into_iter().chain(local).collect();
-        TableRow::new(position(row), values)
+        let published = [figure(one), figure(other), ratio.unwrap_or_else(Value::absent)];
+        TableRow::new(position(row), published.into_iter().chain(local).collect())
     };
     let title = format!("{server} / {to}: {}", measure.name(rows[0].cell.workload));
     let head = ["cell".to_owned()].into_iter().chain(published).chain(here).collect();
@@ -131,11 +97,10 @@ fn local_value(local: &LocalResult, measure: Measure) -> Value {
         Judgement::Inconclusive => (Tone::Noisy, "?"),
         Judgement::NotComparable => (Tone::Muted, ""),
     };
-    let figure =
-        |figure: Option<f64>| figure.map_or_else(|| "–".to_owned(), |figure| names::shown(measure, figure));
+    let figure = |figure: Option<f64>| figure.map_or_else(|| "–".to_owned(), |of| names::shown(measure, of));
     let bound = if local.load_bound { "\nthe load generator was the bottleneck" } else { "" };
-    let detail =
-        format!("{}\n{} / {}{bound}", interval(&ratio), figure(local.figures.0), figure(local.figures.1));
+    let (one, other) = local.figures;
+    let detail = format!("{}\n{} / {}{bound}", interval(&ratio), figure(one), figure(other));
     Value::with_detail(format!("{sign} {}", times(ratio.estimate)), detail).tone(tone)
 }
 

@@ -1,26 +1,24 @@
 //! Tables of ratios with their verdicts: against the reference, bases and peers. Also the table of peak rates.
 
-use crate::judge::findings::{self, Standing, method};
+use crate::judge::comparisons::driver_family;
+use crate::judge::findings::{self, Standing, Tally};
 use crate::judge::peak::{Peak, Sweep, sweeps};
 use crate::judge::published::{self, PEAKS_OF};
-use crate::judge::statistics::quantile;
+use crate::judge::statistics::{extremes, quantile};
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{count, interval, percent, sign, times};
 use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
-use crate::result::Ratio;
 use crate::result::measure::Measure;
-use crate::result::{CellResult, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
+use crate::result::unique::unique;
+use crate::result::{CellResult, Comparison, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
 
-/// Explanation of the symbols in tables of ratios.
 pub const SIGNS: &str = "▲ significantly more; ▼ significantly less; = no significant difference; ? too noisy. \
      Confidence level of the intervals: 99 %.";
 
-/// Returns a ratio with its verdict, or the reason why there is none.
-pub fn ratio_value(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> Value {
-    let Some(ratio) = ratio else {
-        return Value::none(names::why_none(outcome));
-    };
+fn ratio_value(comparison: &Comparison, measure: Measure, outcome: &Outcome) -> Value {
+    let Some(ratio) = comparison.ratio(measure) else { return Value::none(names::why_none(outcome)) };
+    let verdict = comparison.verdict(measure);
     let tone = match (measure.is_better(verdict), verdict) {
         (Some(true), _) => Tone::Good,
         (Some(false), _) => Tone::Bad,
@@ -28,35 +26,24 @@ pub fn ratio_value(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, out
         (None, _) => Tone::Muted,
     };
     let text = format!("{} {}", sign(verdict), times(ratio.estimate));
-    let interval_bounds = Some((ratio.low, ratio.high));
-    Value { interval: interval_bounds, ..Value::with_detail(text, interval(&ratio)).tone(tone) }
+    let value = Value::with_detail(text, interval(&ratio)).tone(tone);
+    Value { interval: Some((ratio.low, ratio.high)), ..value }
 }
 
-/// Returns an empty table for one measure, with a column for each cell.
-fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
+fn table_of(result: &LabResult, group: &Group, title: String, rows: Vec<TableRow>) -> Table {
     let positions = result.cells_of(group).into_iter().map(|cell| names::position(&cell.cell));
-    Table {
-        title: title.to_owned(),
-        head: [names::axis_title(group).to_owned()].into_iter().chain(positions).collect(),
-        ..Table::default()
-    }
+    let head = [names::axis_title(group).to_owned()].into_iter().chain(positions).collect();
+    Table { title, head, rows, ..Table::default() }
 }
 
 /// Returns each contender in a group as a multiple of the reference, with the noise floor and the measurement method of
 /// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);
-    let title = format!(
-        "{}: {}, × {reference} ({})",
-        names::group_title(group),
-        measure.name(group.workload),
-        names::better(measure)
-    );
-    let mut table = table_of(result, group, &title);
-    for (index, contender) in result.contenders.iter().enumerate() {
+    let row = |(index, contender): (usize, &ContenderRecord)| {
         let is_reference = contender.name == *reference;
         let value = |cell: &&CellResult| {
-            let Some(row) = cell.rows.get(index) else { return Value::none("") };
+            let Some(row) = cell.rows.get(index) else { return Value::absent() };
             if is_reference {
                 let figure = row.figure(measure).map(|figure| names::shown(measure, figure.median));
                 return Value::new(figure.unwrap_or_else(|| names::why_none(&row.outcome).to_owned()))
@@ -66,167 +53,147 @@ pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) ->
             let hint = low_deciles.map_or_else(String::new, |ratio| {
                 format!("low deciles: {} ({})", times(ratio.estimate), interval(&ratio))
             });
-            Value { hint, ..ratio_value(measure.ratio(row), measure.verdict(row), measure, &row.outcome) }
+            Value { hint, ..ratio_value(&row.comparison, measure, &row.outcome) }
         };
-        table.rows.push(TableRow {
-            contender: Some(index),
-            name: contender.name.clone(),
-            detail: if is_reference { names::unit(measure).to_owned() } else { String::new() },
-            values: cells.iter().map(value).collect(),
-        });
-    }
-    let floor = |cell: &&CellResult| {
-        measure.resolution(cell).map_or_else(|| "unknown".to_owned(), |floor| format!("±{}", percent(floor)))
+        let detail = if is_reference { names::unit(measure) } else { "" };
+        let row = TableRow::of_contender(index, &contender.name, cells.iter().map(value).collect());
+        TableRow { detail: detail.to_owned(), ..row }
     };
-    let method = |cell: &&CellResult| method::name(&result.plan, &cell.cell).to_owned();
-    let mut add = |name: String, values: Vec<String>| {
-        let values = values.into_iter().map(|value| Value::new(value).tone(Tone::Muted)).collect();
-        table.rows.push(TableRow::new(name, values));
+    let mut rows: Vec<TableRow> = result.contenders.iter().enumerate().map(row).collect();
+    let mut add = |name: String, value: &dyn Fn(&Cell, Option<f64>) -> String| {
+        let values = cells.iter().map(|cell| value(&cell.cell, measure.resolution(cell)));
+        let values = values.map(|value| Value::new(value).tone(Tone::Muted));
+        rows.push(TableRow::new(name, values.collect()));
     };
-    add(format!("(equal {}s)", group.workload.server_noun()), cells.iter().map(floor).collect());
+    add(format!("(equal {}s)", group.workload.server_noun()), &|_, floor| {
+        floor.map_or_else(|| "unknown".to_owned(), |floor| format!("±{}", percent(floor)))
+    });
     if group.workload.has_loops() {
-        add("(method)".to_owned(), cells.iter().map(method).collect());
+        add("(method)".to_owned(), &|cell, _| result.plan.method_name(cell).to_owned());
     }
-    table
+    let contents = format!("{}, × {reference}", measure.name(group.workload));
+    table_of(result, group, names::table_title(group, &contents, measure), rows)
 }
 
-/// Returns the comparisons of a pair as a row with a value for each cell. `None` if no cell has a ratio.
+/// Returns a row with the ratio in each cell. `None` if no cell has a ratio.
 fn pair_row(
     result: &LabResult,
     group: &Group,
     measure: Measure,
-    (contender, name, detail): (usize, String, String),
+    row: TableRow,
     pairs: &[&PairComparison],
 ) -> Option<TableRow> {
     let value = |cell: &CellResult| {
-        let pair = pairs.iter().find(|pair| pair.cell == cell.cell)?;
-        Some(ratio_value(
-            measure.pair_ratio(pair),
-            measure.pair_verdict(pair),
-            measure,
-            &Outcome::NotMeasured,
-        ))
+        let pair = pairs.iter().find(|pair| pair.cell == cell.cell);
+        pair.map_or_else(Value::absent, |pair| ratio_value(&pair.comparison, measure, &Outcome::NotMeasured))
     };
-    let values: Vec<Option<Value>> = result.cells_of(group).into_iter().map(value).collect();
-    let values = values.into_iter().map(|value| value.unwrap_or_else(|| Value::none("")));
-    let row = TableRow { contender: Some(contender), name, detail, values: values.collect() };
-    row.values.iter().any(|value| value.interval.is_some()).then_some(row)
+    let values: Vec<Value> = result.cells_of(group).into_iter().map(value).collect();
+    values.iter().any(|value| value.interval.is_some()).then_some(TableRow { values, ..row })
 }
 
-/// Returns the measures by which pairs are compared in a group.
-fn pair_measures(result: &LabResult, group: &Group) -> impl Iterator<Item = Measure> + use<> {
-    let first = result.cells_of(group).first().map(|cell| cell.cell);
-    let measures = first.into_iter().flat_map(|cell| Measure::of_cell(&cell));
-    measures.copied().filter(|measure| *measure != Measure::P50)
+/// Returns one table for each measure by which pairs are compared in a group, except empty ones.
+fn pair_tables(
+    result: &LabResult,
+    group: &Group,
+    contents: &str,
+    rows: impl Fn(Measure) -> Vec<TableRow>,
+) -> Vec<Table> {
+    let measures = result.measures_of(group).iter().filter(|measure| **measure != Measure::P50);
+    let tables = measures.map(|&measure| {
+        let contents = format!("{}{contents}", measure.name(group.workload));
+        table_of(result, group, names::table_title(group, &contents, measure), rows(measure))
+    });
+    tables.filter(|table| !table.rows.is_empty()).collect()
 }
 
 /// Returns each contender that names a base as a multiple of that base, in one table per measure.
 pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
-    let pairs = |record: &ContenderRecord, base: &str| -> Vec<&PairComparison> {
-        result
-            .base_comparisons
-            .iter()
-            .filter(|pair| pair.contender == record.name && pair.peer == base)
-            .collect()
-    };
-    let table = |measure: Measure| {
-        let title = format!(
-            "{}: {}, × the {} that differs in one option ({})",
-            names::group_title(group),
-            measure.name(group.workload),
-            group.workload.server_noun(),
-            names::better(measure)
-        );
+    pair_tables(result, group, ", × the base, which differs in one option", |measure| {
         let rows = result.contenders.iter().enumerate().filter_map(|(index, record)| {
             let base = record.base.as_deref()?;
-            let name = (index, record.name.clone(), format!("× {base}"));
-            pair_row(result, group, measure, name, &pairs(record, base))
+            let pairs = result.base_comparisons.iter();
+            let pairs = pairs.filter(|pair| pair.contender == record.name && pair.peer == base);
+            let row = TableRow::of_contender(index, &record.name, Vec::new());
+            let row = TableRow { detail: format!("× {base}"), ..row };
+            pair_row(result, group, measure, row, &pairs.collect::<Vec<_>>())
         });
-        Table { rows: rows.collect(), ..table_of(result, group, &title) }
-    };
-    pair_measures(result, group).map(table).filter(|table| !table.rows.is_empty()).collect()
+        rows.collect()
+    })
+}
+
+/// Returns an empty row for a peer, with its driver family if that differs from `own` and is not part of the name.
+fn peer_row(result: &LabResult, own: &str, peer: &str) -> TableRow {
+    let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
+    let both = family(own).zip(family(peer));
+    let other = both.filter(|(own, of_peer)| own != of_peer && !peer.contains(of_peer));
+    let detail = other.map(|(_, of_peer)| format!("({of_peer})")).unwrap_or_default();
+    TableRow { contender: result.original_index(peer), detail, ..TableRow::new(peer, Vec::new()) }
 }
 
 /// Returns an anello contender as a multiple of each peer, in one table per measure, with instruction counts.
 pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table> {
     let peers = findings::peers_of(result, own);
-    let named = |peer: &str| {
-        let index = result.contenders.iter().position(|record| record.name == peer).unwrap_or(usize::MAX);
-        let family =
-            names::other_family(result, own, peer).map_or_else(String::new, |family| format!("({family})"));
-        (index, peer.to_owned(), family)
-    };
-    let table = |measure: Measure| {
-        let title = format!(
-            "{}: {} of {own}, × peer ({})",
-            names::group_title(group),
-            measure.name(group.workload),
-            names::better(measure)
-        );
-        let rows =
-            peers.iter().filter_map(|(peer, pairs)| pair_row(result, group, measure, named(peer), pairs));
-        Table { rows: rows.collect(), ..table_of(result, group, &title) }
-    };
-    let mut tables: Vec<Table> = pair_measures(result, group).map(table).collect();
+    let mut tables = pair_tables(result, group, &format!(" of {own}, × peer"), |measure| {
+        let row = |(peer, pairs): &(&str, Vec<&PairComparison>)| {
+            pair_row(result, group, measure, peer_row(result, own, peer), pairs)
+        };
+        peers.iter().filter_map(row).collect()
+    });
     if let Some(counts) = &result.instructions {
-        let title = format!("{}: instructions per request of {own} and peers", names::group_title(group));
         let rows = [own].into_iter().chain(peers.iter().map(|(peer, _)| *peer)).map(|name| {
-            let (contender, name, detail) = named(name);
-            let count = |cell: &CellResult| {
-                counts.of(&name, &cell.cell).map(|count| Value::new(format!("{count:.0}")))
+            let value = |cell: &CellResult| {
+                let count = counts.of(name, &cell.cell);
+                count.map_or_else(Value::absent, |count| Value::new(format!("{count:.0}")))
             };
-            let values =
-                result.cells_of(group).into_iter().map(|cell| count(cell).unwrap_or_else(|| Value::none("")));
-            TableRow { contender: Some(contender), values: values.collect(), name, detail }
+            let values = result.cells_of(group).into_iter().map(value).collect();
+            TableRow { values, ..peer_row(result, own, name) }
         });
-        let counted = |row: &TableRow| row.values.iter().any(|value| !value.is_none());
-        tables.push(Table { rows: rows.filter(counted).collect(), ..table_of(result, group, &title) });
+        let is_counted = |row: &TableRow| row.values.iter().any(|value| !value.is_none());
+        let rows: Vec<TableRow> = rows.filter(is_counted).collect();
+        let title = format!("{}: instructions per request of {own} and peers", names::group_title(group));
+        tables.extend((!rows.is_empty()).then(|| table_of(result, group, title, rows)));
     }
-    tables.retain(|table| !table.rows.is_empty());
     tables
 }
 
-/// Ratios in one row, with their measures and verdicts.
-type Entries = Vec<(Measure, Ratio, Verdict)>;
-
 /// Returns the number of cells in which each row is better, equal and worse, for each measure.
-fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow, Entries)>) -> Table {
+fn standings(
+    result: &LabResult,
+    title: String,
+    first: &str,
+    rows: Vec<(TableRow, Vec<&Comparison>)>,
+) -> Table {
+    let has_ratio = |measure: &Measure| {
+        rows.iter().flat_map(|(_, comparisons)| comparisons).any(|of| of.ratio(*measure).is_some())
+    };
     let measures = Measure::IN_PAIRS.into_iter().chain([Measure::P50]);
-    let has_entries =
-        |measure: &Measure| rows.iter().any(|(_, entries)| entries.iter().any(|entry| entry.0 == *measure));
-    let measures: Vec<Measure> = measures.filter(has_entries).collect();
-    let name = |measure: &Measure| {
-        let workload = |cell: &&Cell| measure.applies(cell);
-        let workload =
-            result.plan.cells.iter().find(workload).map_or(result.workload(), |cell| cell.workload);
+    let measures: Vec<Measure> = measures.filter(has_ratio).collect();
+    let heading = |measure: &Measure| {
+        let cell = result.plan.cells.iter().find(|cell| measure.applies(cell));
+        let workload = cell.map_or(result.workload(), |cell| cell.workload);
         format!("{} ({})", measure.name(workload), names::better(*measure))
     };
-    let head = [first.to_owned()].into_iter().chain(measures.iter().map(name)).collect();
-    let rows = rows.into_iter().map(|(row, entries)| {
-        let values = measures.iter().map(|measure| standing_value(&entries, *measure)).collect();
+    let head = [first.to_owned()].into_iter().chain(measures.iter().map(heading)).collect();
+    let rows = rows.into_iter().map(|(row, comparisons)| {
+        let values = measures.iter().map(|measure| standing_value(&comparisons, *measure)).collect();
         TableRow { values, ..row }
     });
     Table { title, note: method_note(result), head, rows: rows.collect() }
 }
 
-/// Returns the measurement methods of the run as a sentence, or an empty string if none applies.
 fn method_note(result: &LabResult) -> String {
-    let methods = method::of_run(result);
+    let methods = result.methods();
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
-/// Returns the numbers of better, equal and worse cells, with the median ratio and the worst ratio.
-fn standing_value(entries: &Entries, measure: Measure) -> Value {
-    let entries: Vec<_> = entries.iter().filter(|entry| entry.0 == measure).collect();
-    let ratios: Vec<f64> = entries.iter().map(|(_, ratio, _)| ratio.estimate).collect();
-    let Some(median) = quantile(&ratios, 0.5) else { return Value::none("") };
-    let count = |is: &dyn Fn(Verdict) -> bool| entries.iter().filter(|(.., verdict)| is(*verdict)).count();
-    let better = count(&|verdict| measure.is_better(verdict) == Some(true));
-    let worse = count(&|verdict| measure.is_better(verdict) == Some(false));
-    let equal = count(&|verdict| verdict == Verdict::NoDifference);
-    let noisy = count(&|verdict| verdict == Verdict::TooNoisy);
-    let (low, high) =
-        ratios.iter().fold((f64::MAX, 0.0f64), |(low, high), ratio| (low.min(*ratio), high.max(*ratio)));
+/// Returns the numbers of better, equal and worse cells, with the median and range of the ratios.
+fn standing_value(comparisons: &[&Comparison], measure: Measure) -> Value {
+    let entries = comparisons.iter().filter_map(|of| Some((of.ratio(measure)?, of.verdict(measure))));
+    let ratios: Vec<f64> = entries.clone().map(|(ratio, _)| ratio.estimate).collect();
+    let Some((low, high)) = extremes(ratios.iter().copied()) else { return Value::absent() };
+    let median = quantile(&ratios, 0.5).unwrap_or(low);
+    let Tally { better, worse, equal, noisy } = Tally::of(measure, entries);
+    let (better, worse) = (better.len(), worse.len());
     let noisy_text = if noisy > 0 { format!(", {noisy} unclear") } else { String::new() };
     Value {
         parts: vec![(Tone::Good, better), (Tone::Muted, equal), (Tone::Noisy, noisy), (Tone::Bad, worse)],
@@ -240,18 +207,8 @@ fn standing_value(entries: &Entries, measure: Measure) -> Value {
 
 /// Returns in how many cells an anello contender is better or worse than each peer.
 pub fn peer_standings(result: &LabResult, own: &str) -> Option<Table> {
-    let peers = findings::peers_of(result, own);
-    let rows = peers.into_iter().map(|(peer, pairs)| {
-        let entry = |pair: &&PairComparison, measure: Measure| {
-            Some((measure, measure.pair_ratio(pair)?, measure.pair_verdict(pair)))
-        };
-        let entries = pairs
-            .iter()
-            .flat_map(|pair| Measure::IN_PAIRS.into_iter().filter_map(move |measure| entry(pair, measure)));
-        let family =
-            names::other_family(result, own, peer).map_or_else(String::new, |family| format!("({family})"));
-        let contender = result.contenders.iter().position(|record| record.name == peer);
-        (TableRow { contender, name: peer.to_owned(), detail: family, values: Vec::new() }, entries.collect())
+    let rows = findings::peers_of(result, own).into_iter().map(|(peer, pairs)| {
+        (peer_row(result, own, peer), pairs.into_iter().map(|pair| &pair.comparison).collect())
     });
     let rows: Vec<_> = rows.collect();
     let title = format!("{own} against peers: cells better / equal / worse (× median ratio, range)");
@@ -260,55 +217,41 @@ pub fn peer_standings(result: &LabResult, own: &str) -> Option<Table> {
 
 /// Returns in how many cells each contender is better or worse than the reference.
 pub fn reference_standings(result: &LabResult) -> Table {
-    let others = names::originals(result).filter(|(_, contender)| contender.name != result.plan.reference);
+    let reference = &result.plan.reference;
+    let others = names::originals(result).filter(|(_, contender)| contender.name != *reference);
     let rows = others.map(|(index, contender)| {
         let rows = result.cells.iter().filter_map(|cell| cell.rows.get(index));
-        let entry = |row, measure: Measure| Some((measure, measure.ratio(row)?, measure.verdict(row)));
-        let entries =
-            rows.flat_map(|row| Measure::ALL.into_iter().filter_map(move |measure| entry(row, measure)));
-        (TableRow::of_contender(index, &contender.name, Vec::new()), entries.collect())
+        (
+            TableRow::of_contender(index, &contender.name, Vec::new()),
+            rows.map(|row| &row.comparison).collect(),
+        )
     });
-    let title = format!(
-        "Contenders against {}: cells better / equal / worse (× median ratio, range)",
-        result.plan.reference
-    );
+    let title =
+        format!("Contenders against {reference}: cells better / equal / worse (× median ratio, range)");
     standings(result, title, result.workload().server_noun(), rows.collect())
 }
 
 /// Returns, for each anello contender, how many comparisons with decisive peers it wins and loses, and which
 /// differences the remaining comparisons could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
-    let head = [
-        "",
-        "peers",
-        "comparisons",
-        "better",
-        "equal",
-        "worse",
-        "too noisy",
-        "undetectable in half",
-        "in a tenth",
-    ];
+    let (median, p90) = ("undetectable (median)", "(90th percentile)");
+    let head = ["", "peers", "comparisons", "better", "equal", "worse", "too noisy", median, p90];
     let rows = result.contenders.iter().enumerate().filter_map(|(index, own)| {
         let decision = findings::decision(result, own)?;
-        let undetectable =
-            |at| quantile(&decision.undetectable, at).map(|limit| format!("below {}", percent(limit)));
+        let limit = |at: f64| {
+            let limit = quantile(&decision.undetectable, at);
+            limit.map_or_else(Value::absent, |limit| Value::new(format!("below {}", percent(limit))))
+        };
         let counts =
             [decision.comparisons(), decision.better, decision.equal, decision.lost.len(), decision.noisy];
-        let limits = [0.5, 0.9].map(|at| undetectable(at).map_or_else(|| Value::none(""), Value::new));
-        let values =
-            [Value::new(decision.peers)].into_iter().chain(counts.map(|count| Value::new(count.to_string())));
-        Some(TableRow::of_contender(index, &own.name, values.chain(limits).collect()))
+        let counts = counts.map(|count| Value::new(count.to_string())).into_iter();
+        let values = [Value::new(&decision.peers)].into_iter().chain(counts).chain([limit(0.5), limit(0.9)]);
+        Some(TableRow::of_contender(index, &own.name, values.collect()))
     });
-    Table {
-        title: "anello against its peers, all cells and measures".to_owned(),
-        note: method_note(result),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let title = "anello against its peers, all cells and measures";
+    Table { note: method_note(result), ..Table::new(title, &head, rows.collect()) }
 }
 
-/// Returns the comparisons with decisive peers in which the peer is better.
 pub fn losses(result: &LabResult) -> Table {
     let decisions = result.contenders.iter().filter_map(|own| findings::decision(result, own));
     let rows = decisions.flat_map(|decision| decision.lost).map(|(measure, pair)| {
@@ -316,8 +259,8 @@ pub fn losses(result: &LabResult) -> Table {
             Value::new(&pair.peer),
             Value::new(pair.cell.to_string()),
             Value::new(measure.name(pair.cell.workload)),
-            Value::new(method::name(&result.plan, &pair.cell)),
-            ratio_value(measure.pair_ratio(pair), measure.pair_verdict(pair), measure, &Outcome::NotMeasured),
+            Value::new(result.plan.method_name(&pair.cell)),
+            ratio_value(&pair.comparison, measure, &Outcome::NotMeasured),
         ];
         TableRow::new(&pair.contender, values)
     });
@@ -328,82 +271,64 @@ pub fn losses(result: &LabResult) -> Table {
 /// Returns in how many cells an anello contender is ahead of each async runtime, by CPU time, rate and p99 latency
 /// combined.
 pub fn runtimes(result: &LabResult) -> Table {
+    let row = |own: &str, runtime: &str, standings: &[Standing]| {
+        let count = |is: fn(&&Standing) -> bool| standings.iter().filter(is).count();
+        let counts = [
+            standings.len(),
+            count(|standing| matches!(standing, Standing::Ahead)),
+            count(|standing| matches!(standing, Standing::Equal)),
+            count(|standing| matches!(standing, Standing::Behind(..))),
+            count(|standing| matches!(standing, Standing::TooNoisy)),
+        ];
+        let behind = standings.iter().filter_map(|standing| match standing {
+            Standing::Behind(measure, ratio) => Some((measure, *ratio)),
+            _ => None,
+        });
+        let worst = behind.max_by(|left, right| left.1.ln().abs().total_cmp(&right.1.ln().abs()));
+        let worst = worst.map_or_else(Value::absent, |(measure, ratio)| {
+            Value::new(format!("× {} {}", times(ratio), measure.name(result.workload())))
+        });
+        let values = counts.map(|count| Value::new(count.to_string())).into_iter().chain([worst]);
+        TableRow { detail: format!("against {runtime}"), ..TableRow::new(own, values.collect()) }
+    };
     let rows = result.contenders.iter().flat_map(|own| {
-        findings::runtimes(result, &own.name).into_iter().map(|(runtime, standings)| {
-            let count = |is: fn(&Standing) -> bool| {
-                standings.iter().filter(|standing| is(standing)).count().to_string()
-            };
-            let counts = [
-                standings.len().to_string(),
-                count(|standing| matches!(standing, Standing::Ahead)),
-                count(|standing| matches!(standing, Standing::Equal)),
-                count(|standing| matches!(standing, Standing::Behind(..))),
-                count(|standing| matches!(standing, Standing::TooNoisy)),
-            ];
-            let worst = standings.iter().filter_map(|standing| match standing {
-                Standing::Behind(measure, ratio) => Some((*measure, *ratio)),
-                _ => None,
-            });
-            let worst = worst.max_by(|left, right| left.1.ln().abs().total_cmp(&right.1.ln().abs()));
-            let worst = worst.map_or_else(
-                || Value::none(""),
-                |(measure, ratio)| {
-                    Value::new(format!("× {} {}", times(ratio), measure.name(result.workload())))
-                },
-            );
-            let values = counts.into_iter().map(Value::new).chain([worst]).collect();
-            TableRow {
-                name: own.name.clone(),
-                detail: format!("against {runtime}"),
-                values,
-                ..TableRow::default()
-            }
-        })
+        let runtimes = findings::runtimes(result, &own.name).into_iter();
+        runtimes.map(|(runtime, standings)| row(&own.name, runtime, &standings))
     });
-    Table {
-        title: format!(
-            "Async runtimes at {} or more connections: CPU, rate and p99 latency together",
-            findings::MANY_CONNECTIONS
-        ),
-        note: method_note(result),
-        head: ["", "cells", "ahead", "equal", "behind", "too noisy", "worst"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let title = format!(
+        "Async runtimes at {} or more connections: CPU, rate and p99 latency combined",
+        findings::MANY_CONNECTIONS
+    );
+    let head = ["", "cells", "ahead", "equal", "behind", "too noisy", "worst"];
+    Table { note: method_note(result), ..Table::new(title, &head, rows.collect()) }
 }
 
 /// Returns the peak rate of each contender as the number of connections rises. Has no rows if the run has no sweep.
 pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
-    let head = sweeps.iter().map(|sweep| sweep.group.to_string());
     let mut note =
         "→ at the largest connection count measured: the true peak may be higher. ‡ the load generator was the \
          bottleneck."
             .to_owned();
-    let mut shares: Vec<String> = Vec::new();
-    for sweep in sweeps.iter().filter(|sweep| sweep.server_share < 1.0) {
-        let share = format!("{:.0} %", sweep.server_share * 100.0);
-        if !shares.contains(&share) {
-            shares.push(share);
-        }
-    }
+    let limited = sweeps.iter().filter(|sweep| sweep.server_share < 1.0);
+    let shares = unique(limited.map(|sweep| format!("{:.0} %", sweep.server_share * 100.0)));
     if !shares.is_empty() {
         note += &format!(" Saturated: servers were limited to {} of their core.", shares.join(" or "));
     }
     let row = |(index, contender): (usize, &ContenderRecord)| {
-        let value = |sweep: &Sweep| {
-            sweep.peaks[index]
-                .as_ref()
-                .map_or_else(|| Value::none(""), |peak| peak_value(peak, &contender.name, sweep))
-        };
-        let values = sweeps.iter().map(value).collect();
-        TableRow::of_contender(index, &contender.name, values)
+        let values = sweeps.iter().map(|sweep| {
+            let peak = sweep.peaks[index].as_ref();
+            peak.map_or_else(Value::absent, |peak| peak_value(peak, &contender.name, sweep))
+        });
+        TableRow::of_contender(index, &contender.name, values.collect())
     };
     let rows: Vec<TableRow> = names::originals(result).map(row).filter(|_| !sweeps.is_empty()).collect();
     if rows.iter().flat_map(|row| &row.values).any(|value| value.detail.contains("published")) {
         note += &format!(" Published peaks ({PEAKS_OF}) are from another machine.");
     }
     let title = "Peak requests/s by number of connections (more is better)".to_owned();
-    Table { title, note, head: [String::new()].into_iter().chain(head).collect(), rows }
+    let groups = sweeps.iter().map(|sweep| sweep.group.to_string());
+    Table { title, note, head: [String::new()].into_iter().chain(groups).collect(), rows }
 }
 
 fn peak_value(peak: &Peak, contender: &str, sweep: &Sweep) -> Value {

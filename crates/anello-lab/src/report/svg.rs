@@ -16,18 +16,17 @@ use crate::report::palette::Look;
 
 const WIDTH: i32 = 640;
 
-/// Minimum height of the plot area.
 const MIN_PLOT_HEIGHT: i32 = 220;
 
 /// Minimum vertical distance between the names at the ends of the lines.
 const LABEL_STEP: i32 = 14;
 
-/// Average width of a character.
 const CHARACTER_WIDTH: i32 = 7;
 
 /// Number of lines above which only the strong ones show their spread.
 const MAX_SPREAD_SERIES: usize = 6;
 
+type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A linear axis with given marks.
@@ -53,7 +52,6 @@ impl Ranged for Scale {
     }
 }
 
-/// Renders a chart as the text of an SVG file. `looks` holds the appearance of each contender.
 pub fn render(chart: &Chart, looks: &[Look]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -67,7 +65,8 @@ fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
     let plot_height = MIN_PLOT_HEIGHT.max(chart.series.len() as i32 * LABEL_STEP);
     let root = SVGBackend::with_string(text, (WIDTH as u32, plot_height as u32 + 90)).into_drawing_area();
     root.fill(&WHITE)?;
-    root.draw(&Text::new(chart.title.clone(), (8, 8), font(14, FontStyle::Bold).into_text_style(&root)))?;
+    let title_style = (FontFamily::SansSerif, 14, FontStyle::Bold).into_text_style(&root);
+    root.draw(&Text::new(chart.title.clone(), (8, 8), title_style))?;
     let is_logarithmic = !chart.y_marks.is_empty();
     let scale = |value: f64| if is_logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
     let (low, high) = (scale(chart.y_range.0), scale(chart.y_range.1));
@@ -97,7 +96,7 @@ fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(rgb("#e8e6e1"))
         .axis_style(rgb("#dedbd4"))
-        .label_style(font(12, FontStyle::Normal))
+        .label_style((FontFamily::SansSerif, 12, FontStyle::Normal))
         .x_desc(&chart.x_title)
         .x_label_formatter(&label)
         .y_label_formatter(&|mark| axis_label(if is_logarithmic { mark.exp() } else { *mark }))
@@ -107,28 +106,20 @@ fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
         let look = looks[series.contender];
         let colour = rgb(look.colour.0);
         let line = colour.stroke_width(if look.is_strong { 2 } else { 1 });
-        let points: Vec<(f64, f64)> = chart
-            .x
-            .iter()
-            .zip(&series.y)
-            .filter_map(|(x, y)| Some((*x, scale((*y)?).clamp(low, high))))
-            .collect();
+        let y = |value: f64| scale(value).clamp(low, high);
+        let points = chart.x.iter().zip(&series.y).filter_map(|(x, value)| Some((*x, y((*value)?))));
+        let points: Vec<(f64, f64)> = points.collect();
         area.draw_series([PathElement::new(points.clone(), line)])?;
         let has_spread = chart.series.len() <= MAX_SPREAD_SERIES || look.is_strong;
         let spreads = chart.x.iter().zip(&series.spread).filter(|_| has_spread);
         area.draw_series(spreads.filter_map(|(x, spread)| {
             let (from, to) = (*spread)?;
-            Some(PathElement::new(
-                [(*x, scale(from).clamp(low, high)), (*x, scale(to).clamp(low, high))],
-                colour,
-            ))
+            Some(PathElement::new([(*x, y(from)), (*x, y(to))], colour))
         }))?;
         if chart.x.len() <= chart.x_marks.len() {
-            let marker =
-                centred(font(11, FontStyle::Normal).into_text_style(&root), HPos::Center).color(&colour);
-            area.draw_series(
-                points.iter().map(|point| Text::new(look.marker.to_string(), *point, marker.clone())),
-            )?;
+            let style = centred(&root, 11, FontStyle::Normal, HPos::Center).color(&colour);
+            let marker = |point: &(f64, f64)| Text::new(look.marker.to_string(), *point, style.clone());
+            area.draw_series(points.iter().map(marker))?;
         }
         ends.extend(points.last().map(|(_, y)| (area.backend_coord(&(*last, *y)).1, series)));
     }
@@ -138,7 +129,7 @@ fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
 
 /// Draws the names of the lines to the right of their ends, without overlap. `ends` holds the vertical positions.
 fn draw_labels(
-    root: &DrawingArea<SVGBackend<'_>, Shift>,
+    root: &Root<'_>,
     left: i32,
     mut ends: Vec<(i32, &Series)>,
     range: Range<i32>,
@@ -149,7 +140,7 @@ fn draw_labels(
     for (y, (_, series)) in spread_out(&sorted, range.start, range.end).into_iter().zip(&ends) {
         let look = looks[series.contender];
         let weight = if look.is_strong { FontStyle::Bold } else { FontStyle::Normal };
-        let style = centred(font(12, weight).into_text_style(root), HPos::Left);
+        let style = centred(root, 12, weight, HPos::Left);
         let colour = rgb(look.colour.0);
         let marker = style.clone().color(&colour);
         root.draw(&Text::new(look.marker.to_string(), (left, y), marker))?;
@@ -158,11 +149,9 @@ fn draw_labels(
     Ok(())
 }
 
-fn font(size: i32, style: FontStyle) -> (FontFamily<'static>, i32, FontStyle) {
-    (FontFamily::SansSerif, size, style)
-}
-
-fn centred(style: TextStyle<'_>, horizontal: HPos) -> TextStyle<'_> {
+/// Returns a text style whose anchor is at half the height of the text.
+fn centred(root: &Root<'_>, size: i32, style: FontStyle, horizontal: HPos) -> TextStyle<'static> {
+    let style = (FontFamily::SansSerif, size, style).into_text_style(root);
     style.pos(Pos::new(horizontal, VPos::Center))
 }
 
@@ -177,15 +166,12 @@ fn rgb(colour: &str) -> RGBColor {
 /// Moves sorted positions apart so that they are at least [`LABEL_STEP`] apart and, if possible, between `top` and
 /// `bottom`.
 fn spread_out(sorted: &[i32], top: i32, bottom: i32) -> Vec<i32> {
+    let mut places = sorted.to_vec();
     let mut free_from = top;
-    let mut places: Vec<i32> = sorted
-        .iter()
-        .map(|place| {
-            let place = (*place).max(free_from);
-            free_from = place + LABEL_STEP;
-            place
-        })
-        .collect();
+    for place in &mut places {
+        *place = (*place).max(free_from);
+        free_from = *place + LABEL_STEP;
+    }
     let mut free_to = bottom;
     for place in places.iter_mut().rev() {
         *place = (*place).min(free_to);

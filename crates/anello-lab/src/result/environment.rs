@@ -50,10 +50,8 @@ pub struct Environment {
     pub mitigations: Vec<String>,
     /// CPU vulnerabilities that the kernel reports as unmitigated or unknown, in the kernel's words. `None` if the
     /// kernel does not report vulnerabilities, or if the result was written by a version that did not read them.
-    #[serde(default)]
     pub vulnerable: Option<Vec<String>>,
     /// Value of the `mitigations=` boot parameter, such as "off". `None` if it is not set.
-    #[serde(default)]
     pub mitigations_at_boot: Option<String>,
     /// Evidence that the lab is running in a container.
     pub container: Option<String>,
@@ -64,101 +62,98 @@ pub struct Environment {
     /// Limit on locked memory: soft, hard.
     pub locked_memory: Option<String>,
     /// Limit on the user's processes and threads: soft, hard.
-    #[serde(default)]
     pub processes: Option<String>,
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
-    #[serde(default)]
     pub smt: Option<String>,
-    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may be one
-    /// of several such threads.
-    #[serde(default)]
+    /// Hardware threads of the first physical core, in the kernel's list format. The server may share its core.
     pub siblings: Option<String>,
     /// State of the CPU's temporary clock frequency boost: "on" or "off".
-    #[serde(default)]
     pub boost: Option<String>,
     /// Clock source used by the kernel.
-    #[serde(default)]
     pub clock_source: Option<String>,
     /// Mode of transparent huge pages: "always", "madvise" or "never".
-    #[serde(default)]
     pub transparent_huge_pages: Option<String>,
     /// CPU time limit of this process's control group, for example "200000 of 100000 us". `None` if there is no limit.
-    #[serde(default)]
     pub cpu_limit: Option<String>,
     /// Sizes of a TCP socket's receive buffer in bytes: minimum, default, maximum.
-    #[serde(default)]
     pub tcp_receive_buffer: Option<String>,
     /// Sizes of a TCP socket's send buffer in bytes: minimum, default, maximum.
-    #[serde(default)]
     pub tcp_send_buffer: Option<String>,
     /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
-    #[serde(default)]
     pub io_uring_group: Option<i64>,
     /// State of automatic memory migration to the NUMA node of the tasks that use the memory.
-    #[serde(default)]
     pub numa_balancing: Option<String>,
     /// Other sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
     /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.
-    #[serde(default)]
     pub disk: Option<Disk>,
 }
 
 impl Environment {
     /// Returns all known facts as label-value pairs for display.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let mut facts = vec![
-            ("Kernel", format!("{} ({})", self.kernel, self.architecture)),
-            ("CPU", format!("{}{}", self.cpu_model, if self.virtual_machine { ", virtual" } else { "" })),
-            ("Cores", format!("{} online, allowed: {}", self.cores_online, self.cores_allowed)),
-        ];
-        let mut add = |label, value: Option<String>| facts.extend(value.map(|value| (label, value)));
-        add("Memory", self.memory_kib.map(|kib| format!("{:.1} GiB", kib as f64 / 1_048_576.0)));
-        add(
-            "Load average",
-            self.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}")),
-        );
-        add("Frequency governor", Some(self.governor.clone().unwrap_or_else(|| "not visible".to_owned())));
-        add("Clock boost", self.boost.clone());
-        add(
-            "SMT",
-            self.smt.clone().map(|smt| match &self.siblings {
-                Some(siblings) => format!("{smt}; hardware threads of core 0: {siblings}"),
-                None => smt,
-            }),
-        );
-        add(
-            "CPU limit of the control group",
-            Some(self.cpu_limit.clone().unwrap_or_else(|| "none".to_owned())),
-        );
-        add("Clock source", self.clock_source.clone());
-        add("Transparent huge pages", self.transparent_huge_pages.clone());
-        add("NUMA balancing", self.numa_balancing.clone());
-        add("Congestion control", self.congestion_control.clone());
-        add("TCP receive buffer (min, default, max)", self.tcp_receive_buffer.clone());
-        add("TCP send buffer (min, default, max)", self.tcp_send_buffer.clone());
-        add("somaxconn", self.somaxconn.map(|value| value.to_string()));
-        for name in SYSCTLS {
-            add(name, self.sysctls.get(name).cloned());
-        }
-        add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
-        add("io_uring group", self.io_uring_group.filter(|&group| group >= 0).map(|group| group.to_string()));
-        add("Seccomp", self.seccomp.clone());
-        add("Container", Some(self.container.clone().unwrap_or_else(|| "not detected".to_owned())));
-        add("Open files (soft, hard)", self.open_files.clone());
-        add("Locked memory (soft, hard)", self.locked_memory.clone());
-        add("Processes and threads (soft, hard)", self.processes.clone());
-        add("Disk file", self.disk.as_ref().map(Disk::to_string));
-        let listed = |names: &[String], none: &str| {
-            if names.is_empty() { none.to_owned() } else { names.join("; ") }
+        let or = |text: &Option<String>, none: &str| Some(text.clone().unwrap_or_else(|| none.to_owned()));
+        let listed = |names: &[String], none: &str| match names {
+            [] => none.to_owned(),
+            names => names.join("; "),
         };
+        let smt = self.smt.as_ref().map(|smt| match &self.siblings {
+            Some(siblings) => format!("{smt}; hardware threads of core 0: {siblings}"),
+            None => smt.clone(),
+        });
+        let uring_sysctl = self.io_uring_disabled.map(|value| match value {
+            0 => "0 (allowed)",
+            1 => "1 (only for a group)",
+            2 => "2 (forbidden)",
+            _ => "unknown value",
+        });
+        let uring_group = self.io_uring_group.filter(|&group| group >= 0);
         // A kernel that does not report vulnerabilities may still mitigate some.
-        let none = if self.vulnerable.is_some() { "none" } else { "none reported" };
-        add("CPU mitigations", Some(listed(&self.mitigations, none)));
-        add("Unmitigated CPU vulnerabilities", self.vulnerable.as_deref().map(|names| listed(names, "none")));
-        add("Boot parameter mitigations=", self.mitigations_at_boot.clone());
-        facts
+        let no_mitigations = if self.vulnerable.is_some() { "none" } else { "none reported" };
+        let cpu = format!("{}{}", self.cpu_model, if self.virtual_machine { ", virtual" } else { "" });
+        let before_sysctls = [
+            ("Kernel", Some(format!("{} ({})", self.kernel, self.architecture))),
+            ("CPU", Some(cpu)),
+            ("Cores", Some(format!("{} online, allowed: {}", self.cores_online, self.cores_allowed))),
+            ("Memory", self.memory_kib.map(|kib| format!("{:.1} GiB", kib as f64 / 1_048_576.0))),
+            ("Load average", self.load_averages()),
+            ("Frequency governor", or(&self.governor, "not visible")),
+            ("Clock boost", self.boost.clone()),
+            ("SMT", smt),
+            ("CPU limit of the control group", or(&self.cpu_limit, "none")),
+            ("Clock source", self.clock_source.clone()),
+            ("Transparent huge pages", self.transparent_huge_pages.clone()),
+            ("NUMA balancing", self.numa_balancing.clone()),
+            ("Congestion control", self.congestion_control.clone()),
+            ("TCP receive buffer (min, default, max)", self.tcp_receive_buffer.clone()),
+            ("TCP send buffer (min, default, max)", self.tcp_send_buffer.clone()),
+            ("somaxconn", self.somaxconn.map(|value| value.to_string())),
+        ];
+        let after_sysctls = [
+            ("io_uring sysctl", uring_sysctl.map(str::to_owned)),
+            ("io_uring group", uring_group.map(|group| group.to_string())),
+            ("Seccomp", self.seccomp.clone()),
+            ("Container", or(&self.container, "not detected")),
+            ("Open files (soft, hard)", self.open_files.clone()),
+            ("Locked memory (soft, hard)", self.locked_memory.clone()),
+            ("Processes and threads (soft, hard)", self.processes.clone()),
+            ("Disk file", self.disk.as_ref().map(Disk::to_string)),
+            ("CPU mitigations", Some(listed(&self.mitigations, no_mitigations))),
+            (
+                "Unmitigated CPU vulnerabilities",
+                self.vulnerable.as_deref().map(|names| listed(names, "none")),
+            ),
+            ("Boot parameter mitigations=", self.mitigations_at_boot.clone()),
+        ];
+        let sysctls = SYSCTLS.map(|name| (name, self.sysctls.get(name).cloned()));
+        let facts = before_sysctls.into_iter().chain(sysctls).chain(after_sysctls);
+        facts.filter_map(|(label, value)| Some((label, value?))).collect()
+    }
+
+    /// Formats the load averages.
+    pub(crate) fn load_averages(&self) -> Option<String> {
+        self.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}"))
     }
 }
 
@@ -178,14 +173,5 @@ impl fmt::Display for Disk {
         let device = self.device.as_deref().unwrap_or("no known device");
         let scheduler = self.scheduler.as_deref().unwrap_or("unknown");
         write!(formatter, "{} on {device}, I/O scheduler {scheduler}", self.file_system)
-    }
-}
-
-fn uring_sysctl(value: u64) -> &'static str {
-    match value {
-        0 => "0 (allowed)",
-        1 => "1 (only for a group)",
-        2 => "2 (forbidden)",
-        _ => "unknown value",
     }
 }

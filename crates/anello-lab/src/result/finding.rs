@@ -68,7 +68,7 @@ pub struct Finding {
     /// Text of the finding, one or two sentences.
     pub text: String,
     /// Measurement method, if the finding compares contenders.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
 }
 

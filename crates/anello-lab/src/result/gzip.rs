@@ -11,17 +11,14 @@ use flate2::write::GzEncoder;
 /// Maximum size of a decompressed text. Protects against decompression bombs.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// First bytes of a gzip stream.
 const MAGIC: &[u8] = &[0x1f, 0x8b];
 
-/// Compresses a text at the highest level.
 pub fn compress(text: &str) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(text.as_bytes())?;
     encoder.finish()
 }
 
-/// Decompresses a text.
 pub fn decompress(bytes: &[u8]) -> io::Result<String> {
     let mut text = String::new();
     GzDecoder::new(bytes).take(MAX_TEXT_BYTES).read_to_string(&mut text)?;

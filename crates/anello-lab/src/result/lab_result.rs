@@ -3,14 +3,17 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::cell::{Cell, Group, Workload};
+use crate::plan::contender::{Kind, Role, Serves};
 use crate::plan::instructions::Instructions;
-use crate::result::contender::ContenderRecord;
 use crate::result::environment::Environment;
+use crate::result::executable::Executable;
 use crate::result::finding::{Failure, Finding};
+use crate::result::measure::Measure;
 use crate::result::plan::Plan;
 use crate::result::row::{CellResult, PairComparison};
 use crate::result::slice::Slice;
 use crate::result::time;
+use crate::result::unique::unique;
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-lab";
@@ -47,8 +50,8 @@ pub struct LabResult {
     #[serde(default)]
     pub runtime_comparisons: Vec<PairComparison>,
     /// Comparisons between the anello contenders and the other peers that use a different kind of I/O, cell by cell.
-    /// Part of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP
-    /// servers, because users choose them regardless of their kind of I/O.
+    /// The kind of I/O causes part of each difference. The findings include these comparisons only for HTTP servers,
+    /// because users choose them regardless of their kind of I/O.
     #[serde(default)]
     pub other_comparisons: Vec<PairComparison>,
     /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
@@ -71,30 +74,28 @@ pub struct LabResult {
     /// Latency histograms of all clean slices.
     pub latencies: Vec<LatencyRecord>,
     /// Instructions per request, counted in a separate run and passed to this one; `None` if there are none.
-    #[serde(default)]
     pub instructions: Option<Instructions>,
 }
 
 impl LabResult {
-    /// Returns the base name of the run's files, without an extension.
+    /// Returns the base name of the run's files, without an extension: "lab-20261121T210703Z".
     pub(crate) fn file_stem(&self) -> String {
-        format!("lab-{}", time::compact_time(self.started_unix_s))
+        format!("lab-{}", time::rfc3339(self.started_unix_s).replace(['-', ':'], ""))
     }
 
     /// Returns the groups of cells in the order of their first appearance. Each group has one chart.
     pub fn groups(&self) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
-        for group in self.plan.cells.iter().map(Cell::group) {
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        }
-        groups
+        unique(self.plan.cells.iter().map(Cell::group))
     }
 
     /// Returns the results for the cells in a group, in plan order.
-    pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
+    pub(crate) fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
         self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
+    }
+
+    /// Returns the measures that are compared in a group. Empty if the group has no results.
+    pub(crate) fn measures_of(&self, group: &Group) -> &'static [Measure] {
+        self.cells_of(group).first().map_or(&[], |cell| Measure::of_cell(&cell.cell))
     }
 
     /// Returns the comparisons between the anello contenders and all peers: first those with the same kind of I/O, then
@@ -105,12 +106,14 @@ impl LabResult {
 
     /// Returns the lists of all pair comparisons.
     pub(crate) fn pair_lists_mut(&mut self) -> [&mut Vec<PairComparison>; 4] {
-        [
-            &mut self.peer_comparisons,
-            &mut self.runtime_comparisons,
-            &mut self.other_comparisons,
-            &mut self.base_comparisons,
-        ]
+        let (same_io, runtimes) = (&mut self.peer_comparisons, &mut self.runtime_comparisons);
+        [same_io, runtimes, &mut self.other_comparisons, &mut self.base_comparisons]
+    }
+
+    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core", or "" without request loops.
+    pub(crate) fn methods(&self) -> String {
+        let cells = self.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops());
+        unique(cells.map(|cell| self.plan.method_description(cell))).join("; ")
     }
 
     /// Returns the index of the contender with this name that is not a twin.
@@ -122,9 +125,56 @@ impl LabResult {
     /// or the first workload if there are only disk workloads.
     pub(crate) fn workload(&self) -> Workload {
         let all = || self.plan.cells.iter().map(|cell| cell.workload);
-        let representative = all().find(|workload| !workload.is_disk()).or_else(|| all().next());
-        representative.unwrap_or(Workload::Idle)
+        all().find(|workload| !workload.is_disk()).or_else(|| all().next()).unwrap_or(Workload::Idle)
     }
+}
+
+/// One contender of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContenderRecord {
+    /// Unique name of the contender in this run.
+    pub name: String,
+    /// Role of the contender in the comparison.
+    pub role: Role,
+    /// Command line that starts the contender.
+    pub command: String,
+    /// Files of the program with their hashes, executable first. Files that could not be read are omitted.
+    #[serde(default)]
+    pub executables: Vec<Executable>,
+    /// Line that the contender printed when it was ready; `None` if it never became ready.
+    pub ready_line: Option<String>,
+    /// Kind of I/O: "io_uring", "epoll", "poll", "select", "threads", or the engine of a disk worker. Taken from the
+    /// ready line, otherwise from the declaration of the contender; `None` if unknown.
+    pub driver: Option<String>,
+    /// Version of the contender, or of the library that it represents.
+    pub version: Option<String>,
+    /// Commit of the contender's sources, or of the library that it represents. The suffix "+changes" ("-dirty" in
+    /// older results) marks sources that were modified after the commit. `None` if unknown.
+    pub commit: Option<String>,
+    /// Checksum of the represented library from its lock file: "sha256:…" or "h1:…". `None` if there is none.
+    pub library_checksum: Option<String>,
+    /// Commit from which a server that wraps a library was built, with the same suffix as `commit`.
+    pub server_commit: Option<String>,
+    /// Language, toolchain and other declared properties of the build.
+    pub built_with: Option<String>,
+    /// Other known properties of the contender.
+    pub features: Vec<String>,
+    /// Maximum number of connections that the contender supports.
+    pub connections_limit: Option<usize>,
+    /// `true` if the contender can be configured to use several cores.
+    pub many_cores: bool,
+    /// Fraction of a core that the contender used while idle, if that was enough to disturb other contenders. The
+    /// contender was then suspended during their slices.
+    pub idle_cpu_fraction: Option<f64>,
+    /// Name of the contender that has this one as its twin, if any.
+    pub twin_of: Option<String>,
+    /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
+    pub kind: Option<Kind>,
+    /// Requests that an HTTP server supports; empty for other contenders.
+    #[serde(default)]
+    pub serves: Vec<Serves>,
+    /// Contender that differs from this one only in the property under test; `None` if there is no such base.
+    pub base: Option<String>,
 }
 
 /// Result of one check on one contender.
@@ -158,8 +208,7 @@ pub struct LatencyRecord {
     pub contender: usize,
     /// Index of the cell in [`Plan::cells`].
     pub cell: usize,
-    /// Pass in which the run was stopped within this cell. `None` for the record with the latencies of all completed
-    /// passes.
+    /// Pass in which the run was stopped within this cell. `None` for the latencies of all completed passes.
     pub unfinished_pass: Option<usize>,
     /// Compressed HdrHistogram V2 in base64, with values in nanoseconds. See [`crate::result::latency::decode`].
     pub histogram: String,

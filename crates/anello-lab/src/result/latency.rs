@@ -10,13 +10,12 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
 /// Quantiles of a latency curve.
-pub const CURVE_QUANTILES: [f64; 19] = [
+const CURVE_QUANTILES: [f64; 19] = [
     0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999,
     1.0,
 ];
 
-/// Returns a histogram for latencies from 1 ns to 60 s with three significant digits. Larger values are clamped by
-/// `saturating_record`.
+/// Returns a histogram for 1 ns to 60 s with three significant digits. `saturating_record` clamps larger values.
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }
@@ -27,9 +26,8 @@ pub fn latency_histogram() -> Histogram<u64> {
 /// Returns the error of the serializer, which is not expected to fail.
 pub fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
     let mut bytes = Vec::new();
-    V2DeflateSerializer::new()
-        .serialize(histogram, &mut bytes)
-        .map_err(|error| format!("cannot encode the latencies: {error}"))?;
+    let result = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
+    result.map_err(|error| format!("cannot encode the latencies: {error}"))?;
     Ok(STANDARD.encode(bytes))
 }
 
@@ -56,8 +54,7 @@ pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
     }
 }
 
-/// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles for which there are too few
-/// values are omitted, except for the last one, the maximum.
+/// Returns latencies in nanoseconds by quantile. Quantiles with too few values are omitted, except for the maximum.
 pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let count = histogram.len() as f64;
     CURVE_QUANTILES

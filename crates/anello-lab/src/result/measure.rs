@@ -18,33 +18,37 @@ pub enum Measure {
     P99,
     /// Process memory per idle connection, in bytes: less is better.
     Memory,
-    /// Combined CPU time of server and load generator per request, in nanoseconds: less is better. Used for HTTP only,
-    /// see [`of_cell`](Self::of_cell).
+    /// Combined CPU time of server and load generator per request, in nanoseconds: less is better. For HTTP only.
     TotalCpu,
 }
 
 impl Measure {
-    /// All measures.
-    pub const ALL: [Measure; 6] =
+    pub(crate) const ALL: [Measure; 6] =
         [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::TotalCpu];
 
     /// Measures used in comparisons with peers and bases, in the column order of the tables.
-    pub const IN_PAIRS: [Measure; 5] =
+    pub(crate) const IN_PAIRS: [Measure; 5] =
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
-    /// Returns the value of a slice if it can be part of a ratio: if it is finite and positive.
-    pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
-        self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
+    /// Returns the value of a slice if it can be part of a ratio: if it was measured, is finite and is positive.
+    pub(crate) fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
+        let value = match self {
+            Measure::Rate => slice.requests_per_second(),
+            Measure::Cpu => slice.cpu_ns_per_request(),
+            Measure::P50 => slice.p50_ns as f64,
+            Measure::P99 => slice.p99_ns as f64,
+            Measure::Memory => slice.memory_per_connection(cell.connections)?,
+            Measure::TotalCpu => slice.total_cpu_ns_per_request(),
+        };
+        Some(value).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large
-    /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
-    /// not show.
+    /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large responses,
+    /// the p99 latency shows how fairly a server divides its time between connections.
     ///
-    /// For HTTP, the combined CPU time of server and load generator is also compared. On loopback, the kernel processes
-    /// a connection (transmission, acknowledgements) in the context of either process. This work dominates large
-    /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
-    /// less.
+    /// For HTTP, the combined CPU time of server and load generator is also compared: on loopback, the kernel processes
+    /// a connection (transmission, acknowledgements) in the context of either process. With large responses, the server
+    /// CPU time of two identical servers can differ by more than half, while the sum varies much less.
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
         match (cell.workload, cell.offered_per_second) {
@@ -57,13 +61,11 @@ impl Measure {
         }
     }
 
-    /// Returns `true` if a higher value is better.
-    pub fn more_is_better(self) -> bool {
+    pub(crate) fn more_is_better(self) -> bool {
         self == Measure::Rate
     }
 
-    /// Returns the name of the measure for use in a sentence. For disk workloads, it refers to operations instead of
-    /// requests and does not mention a server.
+    /// Returns the name of the measure for use in a sentence. Disk workers perform operations instead of requests.
     pub fn name(self, workload: Workload) -> &'static str {
         match (self, workload.is_disk()) {
             (Measure::Rate, true) => "operations/s",
@@ -83,20 +85,7 @@ impl Measure {
         Self::of_cell(cell).contains(&self)
     }
 
-    /// Returns the value of one slice, or `None` if it was not measured.
-    pub fn value(self, slice: &Slice, cell: &Cell) -> Option<f64> {
-        match self {
-            Measure::Rate => Some(slice.requests_per_second()),
-            Measure::Cpu => Some(slice.cpu_ns_per_request()),
-            Measure::P50 => Some(slice.p50_ns as f64),
-            Measure::P99 => Some(slice.p99_ns as f64),
-            Measure::Memory => slice.memory_per_connection(cell.connections),
-            Measure::TotalCpu => Some(slice.total_cpu_ns_per_request()),
-        }
-    }
-
-    /// Returns `Some(true)` if the contender is better by this verdict, `Some(false)` if it is worse, and `None` if
-    /// there is no significant difference.
+    /// Returns whether the contender is better by this verdict. `None` if there is no significant difference.
     pub fn is_better(self, verdict: Verdict) -> Option<bool> {
         match verdict {
             Verdict::More => Some(self.more_is_better()),

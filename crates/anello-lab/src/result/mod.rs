@@ -3,11 +3,8 @@
 //! The JSON report is a serialized [`LabResult`]. [`SCHEMA_VERSION`] is incremented with every change that an older
 //! reader would misinterpret. Adding a field does not change the version.
 
-mod contender;
-pub mod environment;
-mod estimate;
+pub(crate) mod environment;
 pub mod executable;
-mod figures;
 mod finding;
 pub(crate) mod gzip;
 mod lab_result;
@@ -15,18 +12,17 @@ pub mod latency;
 pub mod measure;
 mod plan;
 mod row;
-mod schema_2;
 mod slice;
 mod stored;
 pub(crate) mod time;
+pub(crate) mod unique;
 
-pub use contender::ContenderRecord;
 pub use environment::{Disk, Environment};
-pub use estimate::{Estimate, Ratio};
-pub use figures::Figures;
 pub use finding::{Consequence, Failure, Finding, FindingKind, Verdict};
-pub use lab_result::{CheckRecord, Completed, LabResult, LatencyRecord, SCHEMA, SCHEMA_VERSION};
+pub use lab_result::{
+    CheckRecord, Completed, ContenderRecord, LabResult, LatencyRecord, SCHEMA, SCHEMA_VERSION,
+};
 pub use plan::Plan;
-pub use row::{CellResult, Comparison, Outcome, PairComparison, PhaseSummary, Resolution, Row};
+pub use row::{CellResult, Comparison, Estimate, Figures, Outcome, PairComparison, PhaseSummary, Ratio, Row};
 pub use slice::{Quality, Slice};
 pub use stored::ReadError;

@@ -19,8 +19,7 @@ pub struct Plan {
     pub seed: u64,
     /// Duration of a slice, in nanoseconds.
     pub slice_ns: u64,
-    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests during the warm-up are
-    /// not counted.
+    /// Duration of the uncounted warm-up before the first slice of a cell, in nanoseconds.
     pub warm_up_ns: u64,
     /// Number of passes. Each pass starts new processes for all contenders.
     pub passes: usize,
@@ -33,19 +32,15 @@ pub struct Plan {
     /// Cores of the load generator.
     pub load_cores: Vec<usize>,
     /// Driver of the load generator, "epoll" or "io_uring"; `None` if it did not report one.
-    #[serde(default)]
     pub load_driver: Option<String>,
-    /// Fraction of their cores' time that servers could use in saturated closed loops, see
-    /// [`LabConfig`](crate::LabConfig).
-    #[serde(default = "default_server_share")]
+    /// Fraction of their cores' time that servers could use in saturated closed loops.
+    #[serde(default = "one")]
     pub server_share: f64,
-    /// Measurement method. `None` in results that were written before the field existed; see
-    /// [`method_in`](Self::method_in).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Measurement method. `None` in results that were written before the field existed; see [`method`](Self::method).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
     /// File that the disk workers read and wrote; `None` if there were no disk workers or if the path is not valid
     /// UTF-8. A resumed run must use the same file, because its path is part of the workers' commands.
-    #[serde(default)]
     pub disk_file: Option<String>,
     /// Name of the reference, with which the other contenders are compared.
     pub reference: String,
@@ -62,13 +57,22 @@ impl Plan {
     }
 
     /// Returns the CPU share of servers in a cell.
-    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+    pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
         cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
     /// Returns the method used in a cell. Servers are limited only in saturated closed loops.
-    pub fn method_in(&self, cell: &Cell) -> Method {
+    pub(crate) fn method_in(&self, cell: &Cell) -> Method {
         Method::of_share(self.server_share_in(cell))
+    }
+
+    /// Returns the name of the method used in a cell, or an empty string if the cell has no request loops.
+    pub(crate) fn method_name(&self, cell: &Cell) -> &'static str {
+        match self.method_in(cell) {
+            _ if !cell.workload.has_loops() => "",
+            Method::Saturated => "saturated",
+            Method::WholeCore => "whole core",
+        }
     }
 
     /// Describes the method used in a cell: "saturated: server limited to 80 % of its core", "whole core".
@@ -83,7 +87,7 @@ impl Plan {
     }
 }
 
-/// Server share in results that were written before the field existed.
-fn default_server_share() -> f64 {
+/// Default of fields that older results do not contain.
+pub(super) fn one() -> f64 {
     1.0
 }

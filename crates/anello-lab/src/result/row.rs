@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::cell::Cell;
-use crate::result::estimate::{Estimate, Ratio};
-use crate::result::figures::Figures;
 use crate::result::finding::Verdict;
 use crate::result::measure::Measure;
 
@@ -13,9 +11,8 @@ use crate::result::measure::Measure;
 pub struct CellResult {
     /// The measured cell.
     pub cell: Cell,
-    /// Resolution of each measure.
     #[serde(flatten)]
-    pub resolution: Resolution,
+    pub(crate) resolution: Resolution,
     /// Slow and fast phases of the machine, if they were detected in this cell.
     pub phases: Option<PhaseSummary>,
     /// Rows, in the order of the contenders.
@@ -25,30 +22,24 @@ pub struct CellResult {
 /// Resolution of each measure in a cell: the difference between two identical servers, as a fraction. `None` if the
 /// resolution is unknown or the measure does not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Resolution {
-    #[serde(rename = "rate_resolution")]
-    rate: Option<f64>,
-    #[serde(rename = "cpu_resolution")]
-    cpu: Option<f64>,
-    #[serde(rename = "p50_resolution")]
-    p50: Option<f64>,
-    #[serde(rename = "p99_resolution")]
-    p99: Option<f64>,
-    #[serde(rename = "memory_resolution")]
-    memory: Option<f64>,
-    #[serde(rename = "total_cpu_resolution", default)]
-    total_cpu: Option<f64>,
+pub(crate) struct Resolution {
+    rate_resolution: Option<f64>,
+    cpu_resolution: Option<f64>,
+    p50_resolution: Option<f64>,
+    p99_resolution: Option<f64>,
+    memory_resolution: Option<f64>,
+    total_cpu_resolution: Option<f64>,
 }
 
 impl Resolution {
     pub(crate) fn get_mut(&mut self, measure: Measure) -> &mut Option<f64> {
         match measure {
-            Measure::Rate => &mut self.rate,
-            Measure::Cpu => &mut self.cpu,
-            Measure::P50 => &mut self.p50,
-            Measure::P99 => &mut self.p99,
-            Measure::Memory => &mut self.memory,
-            Measure::TotalCpu => &mut self.total_cpu,
+            Measure::Rate => &mut self.rate_resolution,
+            Measure::Cpu => &mut self.cpu_resolution,
+            Measure::P50 => &mut self.p50_resolution,
+            Measure::P99 => &mut self.p99_resolution,
+            Measure::Memory => &mut self.memory_resolution,
+            Measure::TotalCpu => &mut self.total_cpu_resolution,
         }
     }
 }
@@ -88,33 +79,107 @@ pub struct Row {
     /// Ratios to the reference, with verdicts.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Low decile of the server CPU time per request, as a multiple of the reference's: the difference when the machine
-    /// is at its fastest.
+    /// Ratio of the low deciles of server CPU time per request: the difference when the machine is at its fastest.
     pub cpu_low_ratio: Option<Ratio>,
     /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
-    /// Server instructions per request in kernel and user mode, from [`LabResult`](crate::LabResult::instructions);
-    /// `None` if they were not counted.
-    #[serde(default)]
+    /// Server instructions per request, from [`instructions`](crate::LabResult::instructions); `None` if not counted.
     pub instructions_per_request: Option<f64>,
-    /// Points of the latency distribution over all clean slices: quantile and latency in nanoseconds. Empty if the
-    /// contender was not measured.
+    /// Quantiles and latencies in nanoseconds over all clean slices; empty if the contender was not measured.
     pub latency_curve: Vec<(f64, u64)>,
 }
 
 impl Row {
     /// Returns the figure for a measure.
     pub fn figure(&self, measure: Measure) -> Option<Estimate> {
-        let figures = self.figures.as_ref();
+        if measure == Measure::Memory {
+            return self.memory_per_connection_bytes;
+        }
+        let figures = self.figures.as_ref()?;
         match measure {
-            Measure::Rate => figures.map(|figures| figures.requests_per_second),
-            Measure::Cpu => figures.map(|figures| figures.cpu_ns),
-            Measure::P50 => figures.map(|figures| figures.p50_ns),
-            Measure::P99 => figures.map(|figures| figures.p99_ns),
-            Measure::Memory => self.memory_per_connection_bytes,
-            Measure::TotalCpu => figures.and_then(|figures| figures.total_cpu_ns),
+            Measure::Rate => Some(figures.requests_per_second),
+            Measure::Cpu => Some(figures.cpu_ns),
+            Measure::P50 => Some(figures.p50_ns),
+            Measure::P99 => Some(figures.p99_ns),
+            Measure::TotalCpu => figures.total_cpu_ns,
+            Measure::Memory => None,
         }
     }
+}
+
+/// The figures of one contender in one cell, over its clean slices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Requests answered per second.
+    pub requests_per_second: Estimate,
+    /// Median latency, in nanoseconds.
+    pub p50_ns: Estimate,
+    /// 90th percentile of the latency, in nanoseconds.
+    pub p90_ns: Estimate,
+    /// 99th percentile of the latency, in nanoseconds.
+    pub p99_ns: Estimate,
+    /// 99.9th percentile of the latency, in nanoseconds.
+    pub p999_ns: Estimate,
+    /// Maximum latency in all clean slices, in nanoseconds.
+    pub max_ns: u64,
+    /// 99th percentile of the latency from the actual send time, in nanoseconds; only at an offered rate.
+    pub uncorrected_p99_ns: Option<Estimate>,
+    /// CPU time of the server per request, in nanoseconds.
+    pub cpu_ns: Estimate,
+    /// Combined CPU time of server and load generator per request, in nanoseconds; only for HTTP.
+    pub total_cpu_ns: Option<Estimate>,
+    /// First decile of the slices' server CPU time per request, in nanoseconds.
+    pub cpu_low_decile_ns: f64,
+    /// CPU time of the server divided by elapsed time: 0 to 1 on one core, more on several cores.
+    pub server_busy: f64,
+    /// Voluntary and involuntary context switches of the server per request; `None` if unknown.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory of the server at the end of a slice, in bytes; `None` if unknown.
+    pub resident_bytes: Option<f64>,
+    /// CPU time of the load generator divided by elapsed time: 0 to 1 on one core, more on several cores.
+    pub load_busy: f64,
+    /// `true` if the load generator was saturated and the server was not: the rate is not the server's capacity.
+    pub load_bottleneck: bool,
+    /// Fraction of the offered requests that were answered; only at an offered rate.
+    pub reached_fraction: Option<f64>,
+    /// `false` if the server was overloaded by the offered rate; only at an offered rate.
+    pub rate_reached: Option<bool>,
+    /// Fraction of the offered requests that were sent more than 1 ms late; only at an offered rate.
+    pub late_fraction: Option<f64>,
+    /// Fraction of the offered requests that were never sent; only at an offered rate.
+    pub unsent_fraction: Option<f64>,
+}
+
+/// Median and quartiles of a set of values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Median of the slices.
+    pub median: f64,
+    /// Lower quartile: a quarter of the slices have a smaller value.
+    pub low_quartile: f64,
+    /// Upper quartile: a quarter of the slices have a larger value.
+    pub high_quartile: f64,
+}
+
+/// A value as a multiple of the reference's value, with its confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Median of the paired ratios, or the ratio of the medians when two runs are compared.
+    pub estimate: f64,
+    /// Lower bound of the interval.
+    pub low: f64,
+    /// Upper bound of the interval.
+    pub high: f64,
+    /// Number of paired ratios in the sample. When two runs are compared, the smaller of their two numbers.
+    #[serde(default)]
+    pub pairs: usize,
+    /// Number of passes (for idle connections: rounds) with at least one paired ratio. Each has its own processes. When
+    /// two runs are compared, the smaller of their two numbers.
+    #[serde(default)]
+    pub passes: usize,
+    /// Exponent by which the interval was widened because of the small number of passes.
+    #[serde(default = "crate::result::plan::one")]
+    pub stretch: f64,
 }
 
 /// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields
@@ -143,14 +208,13 @@ pub struct Comparison {
     /// Server CPU time per request. [`Verdict::Less`]: the contender uses less.
     pub cpu_ratio: Option<Ratio>,
     /// Median latency. Not computed for pairs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ratio: Option<Ratio>,
     /// p99 latency.
     pub p99_ratio: Option<Ratio>,
     /// Memory per idle connection.
     pub memory_ratio: Option<Ratio>,
     /// Combined CPU time of server and load generator per request.
-    #[serde(default)]
     pub total_cpu_ratio: Option<Ratio>,
     /// Verdict on the rate.
     pub rate_verdict: Verdict,
@@ -169,9 +233,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn get(mut self, measure: Measure) -> (Option<Ratio>, Verdict) {
-        let (ratio, verdict) = self.get_mut(measure);
-        (*ratio, *verdict)
+    pub(crate) fn ratio(mut self, measure: Measure) -> Option<Ratio> {
+        *self.get_mut(measure).0
+    }
+
+    pub(crate) fn verdict(mut self, measure: Measure) -> Verdict {
+        *self.get_mut(measure).1
     }
 
     pub(crate) fn get_mut(&mut self, measure: Measure) -> (&mut Option<Ratio>, &mut Verdict) {
@@ -187,29 +254,9 @@ impl Comparison {
 }
 
 impl Measure {
-    /// Returns the ratio of `row` for this measure.
-    pub fn ratio(self, row: &Row) -> Option<Ratio> {
-        row.comparison.get(self).0
-    }
-
-    /// Returns the verdict of `row` for this measure.
-    pub fn verdict(self, row: &Row) -> Verdict {
-        row.comparison.get(self).1
-    }
-
     /// Returns the resolution of `cell` for this measure.
     pub fn resolution(self, cell: &CellResult) -> Option<f64> {
         *{ cell.resolution }.get_mut(self)
-    }
-
-    /// Returns the ratio of a pair comparison. Returns `None` for the median latency, which is not compared in pairs.
-    pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
-        versus.comparison.get(self).0
-    }
-
-    /// Returns the verdict of a pair comparison.
-    pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
-        versus.comparison.get(self).1
     }
 }
 

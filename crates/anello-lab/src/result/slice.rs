@@ -27,11 +27,9 @@ pub struct Slice {
     pub involuntary_switches: Option<u64>,
     /// Resident memory of the server after the slice, in bytes; `None` if unknown.
     pub resident_bytes: Option<u64>,
-    /// Resident memory of the server after the first [`connections_before`](Self::connections_before) connections were
-    /// open, in bytes; only for idle connections.
+    /// Resident memory of the server with `connections_before` open connections, in bytes; only for idle connections.
     pub resident_before_bytes: Option<u64>,
-    /// Number of open connections when [`resident_before_bytes`](Self::resident_before_bytes) was read; 0 except for
-    /// idle connections.
+    /// Number of open connections when `resident_before_bytes` was read; 0 except for idle connections.
     #[serde(default)]
     pub connections_before: usize,
     /// CPU time of the load generator, in nanoseconds.
@@ -67,26 +65,23 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Returns the number of answered requests per second.
-    pub fn requests_per_second(&self) -> f64 {
+    pub(crate) fn requests_per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Returns the CPU time of the server per request, in nanoseconds.
-    pub fn cpu_ns_per_request(&self) -> f64 {
+    pub(crate) fn cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
 
     /// Returns the combined CPU time of server and load generator per request, in nanoseconds. The sum includes the
     /// kernel's work for a connection, regardless of the process in whose context the kernel did it.
-    pub fn total_cpu_ns_per_request(&self) -> f64 {
+    pub(crate) fn total_cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the memory growth per connection, in bytes, or `None` if it was not measured. `connections` is the total
-    /// number of connections; the first [`connections_before`](Self::connections_before) of them are excluded. The
-    /// value can be zero or negative if the server released other memory in the meantime.
-    pub fn memory_per_connection(&self, connections: usize) -> Option<f64> {
+    /// Returns the memory growth per connection after the first `connections_before` of all `connections`, in bytes. It
+    /// can be zero or negative if the server released other memory in the meantime.
+    pub(crate) fn memory_per_connection(&self, connections: usize) -> Option<f64> {
         let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
         Some(grown / connections.saturating_sub(self.connections_before).max(1) as f64)
     }

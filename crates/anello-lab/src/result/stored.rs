@@ -3,21 +3,30 @@
 //! Result files can be edited, truncated or merged by hand. The rest of the crate relies on the properties checked
 //! here: lists are complete, indices are within bounds, and no number is unreasonably large.
 
-use std::fmt::Display;
-
 use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::plan::limits::{check_cell, check_extent};
 use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
-use crate::result::row::Row;
-use crate::result::schema_2;
+
+/// Oldest readable version. It differs from version 3 only in names.
+const OLD_VERSION: u32 = 2;
+
+/// Fields that were renamed after [`OLD_VERSION`]. The prefix `cpu_of_both` also became `total_cpu`.
+const RENAMED_FIELDS: [(&str, &str); 8] = [
+    ("versus", "peer_comparisons"),
+    ("runtime_versus", "runtime_comparisons"),
+    ("other_versus", "other_comparisons"),
+    ("base_versus", "base_comparisons"),
+    ("foreign_fraction", "other_cpu_fraction"),
+    ("spoilt_slices", "invalid_slices"),
+    ("idle_use", "idle_cpu_fraction"),
+    ("against", "base"),
+];
 
 impl LabResult {
-    /// Parses a result or a checkpoint without computing missing figures. Used to resume a run.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`from_json`](Self::from_json).
+    /// Parses a result or a checkpoint like [`from_json`](Self::from_json), but without computing missing figures.
     pub(crate) fn as_written(text: &str) -> Result<LabResult, ReadError> {
         #[derive(Deserialize)]
         struct Head {
@@ -27,8 +36,8 @@ impl LabResult {
         let head: Head = serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
         let result = match (head.schema.as_deref(), head.schema_version) {
             (Some(SCHEMA), Some(SCHEMA_VERSION)) => serde_json::from_str(text),
-            (Some(SCHEMA), Some(schema_2::VERSION)) => {
-                serde_json::from_str(text).and_then(|value| serde_json::from_value(schema_2::upgrade(value)))
+            (Some(SCHEMA), Some(OLD_VERSION)) => {
+                serde_json::from_str(text).and_then(|value| serde_json::from_value(upgrade(value)))
             }
             (Some(SCHEMA), Some(version)) => return Err(ReadError::Version(version)),
             _ => return Err(ReadError::OtherSchema),
@@ -44,6 +53,26 @@ impl LabResult {
     }
 }
 
+/// Converts a value from [`OLD_VERSION`].
+fn upgrade(value: Value) -> Value {
+    match value {
+        Value::Array(values) => values.into_iter().map(upgrade).collect(),
+        Value::Object(fields) => fields.into_iter().map(upgrade_field).collect(),
+        value => value,
+    }
+}
+
+fn upgrade_field((name, value): (String, Value)) -> (String, Value) {
+    let value = if name == "quality" && value == "spoilt" { "invalid".into() } else { upgrade(value) };
+    let name = match name.strip_prefix("cpu_of_both") {
+        Some(rest) => format!("total_cpu{rest}"),
+        None => {
+            RENAMED_FIELDS.iter().find(|(old, _)| name == *old).map_or(name, |(_, new)| (*new).to_owned())
+        }
+    };
+    (name, value)
+}
+
 /// Reason why a text is not a result that this version can read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
@@ -55,9 +84,8 @@ pub enum ReadError {
     OtherSchema,
     /// The result has this version of the schema.
     #[error(
-        "unsupported version {0} of the {SCHEMA} format: this program reads versions {old} and {SCHEMA_VERSION} (use the anello that \
-         wrote it, or repeat the run)",
-        old = schema_2::VERSION
+        "unsupported version {0} of the {SCHEMA} format: this program reads versions {OLD_VERSION} and {SCHEMA_VERSION} (use the \
+         anello that wrote it, or repeat the run)"
     )]
     Version(u32),
     /// The result is inconsistent.
@@ -65,10 +93,7 @@ pub enum ReadError {
     Damaged(String),
 }
 
-/// Checks that a result is consistent.
-///
-/// # Errors
-/// Returns a description of the first problem.
+/// Checks that a result is consistent. Returns a description of the first problem.
 fn check(result: &LabResult) -> Result<(), String> {
     let plan = &result.plan;
     let (contenders, cells) = (result.contenders.len(), plan.cells.len());
@@ -78,6 +103,7 @@ fn check(result: &LabResult) -> Result<(), String> {
     if !result.contenders.iter().any(|contender| contender.name == plan.reference) {
         return Err(format!("its reference \"{}\" is not among its contenders", plan.reference));
     }
+    let is_sha256 = |text: &str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let executables = result.contenders.iter().flat_map(|contender| &contender.executables);
     if let Some(hash) = executables.map(|executable| &executable.sha256).find(|sha256| !is_sha256(sha256)) {
         return Err(format!("the hash of a program is not 64 hexadecimal digits: {hash:?}"));
@@ -88,11 +114,16 @@ fn check(result: &LabResult) -> Result<(), String> {
     if !result.cells.is_empty() && result.cells.len() != cells {
         return Err(format!("it has figures of {} cells, but {cells} are planned", result.cells.len()));
     }
-    let names = || result.contenders.iter().map(|contender| &contender.name);
-    let complete = |rows: &[Row]| rows.iter().map(|row| &row.contender).eq(names());
-    if let Some(cell) = result.cells.iter().find(|cell| !complete(&cell.rows)) {
-        return Err(format!("the rows of the cell \"{}\" do not match the contenders", cell.cell));
+    for cell in &result.cells {
+        let names = result.contenders.iter().map(|contender| &contender.name);
+        if !cell.rows.iter().map(|row| &row.contender).eq(names) {
+            return Err(format!("the rows of the cell \"{}\" do not match the contenders", cell.cell));
+        }
     }
+    let within = |what: &str, index: usize, count: usize| {
+        let error = || format!("the {what} has index {index}, but the count is {count}");
+        (index < count).then_some(()).ok_or_else(error)
+    };
     for slice in &result.slices {
         within("contender of a slice", slice.contender, contenders)?;
         within("cell of a slice", slice.cell, cells)?;
@@ -108,16 +139,4 @@ fn check(result: &LabResult) -> Result<(), String> {
         within("pass of a completed entry", completed.pass, plan.passes)?;
     }
     Ok(())
-}
-
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
-}
-
-fn within(what: impl Display, index: usize, count: usize) -> Result<(), String> {
-    if index < count {
-        Ok(())
-    } else {
-        Err(format!("the {what} has index {index}, but the count is {count}"))
-    }
 }

@@ -70,6 +70,17 @@ fn interval_coverage_matches_confidence_despite_process_variation() {
 }
 
 #[test]
+fn stretch_decreases_with_number_of_passes() {
+    let stretch =
+        |passes: usize| Ratio::of(&vec![vec![1.0; 3]; passes], &mut Random::new(1)).unwrap().stretch;
+    let stretches: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(stretch).to_vec();
+    assert!(stretches.windows(2).all(|pair| pair[0] >= pair[1]), "{stretches:?}");
+    assert!((stretches[4] - 1.38).abs() < 0.01 && stretches[6] < 1.01, "{stretches:?}");
+    // The table of Student's quantiles ends at 9 passes. Its next value is 3.250; the normal quantile is 2.5758.
+    assert!((stretch(10) - 3.250 / 2.5758 * (10.0f64 / 9.0).sqrt()).abs() < 0.01);
+}
+
+#[test]
 fn ratio_reports_number_of_pairs_and_passes() {
     let ratio = Ratio::of(&[vec![1.1], vec![], vec![1.2, 1.3]], &mut Random::new(1)).unwrap();
     assert_eq!((ratio.pairs, ratio.passes), (3, 2));

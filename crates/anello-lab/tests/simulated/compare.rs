@@ -86,6 +86,16 @@ fn verdicts(comparison: &Comparison, measure: Measure) -> Vec<ChangeVerdict> {
 }
 
 #[test]
+fn change_has_more_degrees_of_freedom_than_each_run() {
+    let run = drawn(1, 6_600.0);
+    let comparison = compare(&run, &run, 0.05);
+    let change = comparison.changes.iter().find_map(|change| change.change).unwrap();
+    let ratio = run.cells[0].rows[2].comparison.cpu_ratio.unwrap();
+    assert_eq!((change.passes, ratio.passes), (11, 11));
+    assert!(change.stretch < ratio.stretch, "{change:?} {ratio:?}");
+}
+
+#[test]
 fn equal_runs_show_no_change_in_19_of_20_comparisons() {
     let quiet = (0..20u64)
         .filter(|seed| {

@@ -118,7 +118,7 @@ fn noisy_machine_gives_verdict_only_on_large_difference() {
     assert_eq!(row(&result, "far", 50).comparison.cpu_verdict, Verdict::More);
     let is_reported = result.findings.iter().any(|finding| {
         finding.kind == FindingKind::Resolution
-            && finding.text.starts_with("Too noisy by server CPU per request: ")
+            && finding.text.starts_with("Too noisy to compare server CPU per request: ")
     });
     assert!(is_reported, "{:?}", result.findings);
     assert!(render_table(&result).contains("- Other programs: used 30\u{a0}% of the cores' time"));

@@ -1,20 +1,18 @@
 //! Conclusion of a run: one sentence of at most 20 words.
 
-use crate::judge::findings::method;
 use crate::judge::findings::peers::decision_by;
 use crate::judge::pairs::CleanSlices;
-use crate::judge::statistics::quantile;
+use crate::judge::statistics::{extremes, quantile};
 use crate::judge::verdict::verdict_on;
-use crate::plan::cell::Workload;
-use crate::result::Ratio;
+use crate::plan::cell::{Workload, counted};
 use crate::result::measure::Measure;
-use crate::result::{CellResult, LabResult, Outcome, Row, Verdict};
+use crate::result::{CellResult, ContenderRecord, LabResult, Outcome, Ratio, Row, Verdict};
 
 /// Returns the conclusion of a run.
 #[must_use]
 pub fn sentence(result: &LabResult) -> String {
     let (measure, reference) = (measure(result), &result.plan.reference);
-    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
+    let cells = cells_with(result, measure);
     let is_measured = |row: &Row| row.contender == *reference && row.outcome == Outcome::Measured;
     if !cells.iter().flat_map(|cell| &cell.rows).any(is_measured) {
         return format!("{reference} was not measured, so no contender can be compared with it.");
@@ -23,9 +21,12 @@ pub fn sentence(result: &LabResult) -> String {
         .or_else(|| peers(result, measure))
         .or_else(|| cheapest(result, &cells, measure))
         .unwrap_or_else(|| none_cheaper(result, &cells, measure));
-    match method::summary(&result.plan, cells.iter().map(|cell| &cell.cell)) {
-        "" => format!("{verdict}."),
-        method => format!("{verdict} ({method})."),
+    let mut methods =
+        cells.iter().map(|cell| result.plan.method_name(&cell.cell)).filter(|name| !name.is_empty());
+    match methods.next() {
+        None => format!("{verdict}."),
+        Some(first) if methods.all(|name| name == first) => format!("{verdict} ({first})."),
+        Some(_) => format!("{verdict} (both methods)."),
     }
 }
 
@@ -44,7 +45,11 @@ fn measure(result: &LabResult) -> Measure {
     }
 }
 
-/// Returns a short name for the measure.
+/// Returns the cells to which the measure applies.
+fn cells_with(result: &LabResult, measure: Measure) -> Vec<&CellResult> {
+    result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect()
+}
+
 fn noun(result: &LabResult, measure: Measure) -> &'static str {
     match measure {
         Measure::Memory => "memory",
@@ -54,36 +59,41 @@ fn noun(result: &LabResult, measure: Measure) -> &'static str {
     }
 }
 
-/// Returns the conclusion for a run with copies of the reference, where any claimed difference is a false positive. A
-/// copy runs the same command with the same executables. The twin does not count: the noise floor is computed from it.
+/// Returns the contenders except the reference and twins, with their indices.
+fn others(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)> {
+    let is_other =
+        |record: &ContenderRecord| record.twin_of.is_none() && record.name != result.plan.reference;
+    result.contenders.iter().enumerate().filter(move |(_, record)| is_other(record))
+}
+
+/// Returns the conclusion for a run with contenders that run the same command and executables as the reference. Any
+/// claimed difference is a false positive. The twin does not count: the noise floor is computed from it.
 fn copies(result: &LabResult) -> Option<String> {
-    let reference = result.contenders.iter().find(|record| record.name == result.plan.reference)?;
-    let others =
-        result.contenders.iter().filter(|record| record.twin_of.is_none() && record.name != reference.name);
+    let reference = &result.contenders[result.original_index(&result.plan.reference)?];
     // A command contains only the file name of the executable, so two builds can have the same command.
-    let copies: Vec<&str> = others
-        .filter(|record| record.command == reference.command && record.executables == reference.executables)
-        .map(|record| record.name.as_str())
-        .collect();
+    let is_copy = |record: &ContenderRecord| {
+        (&record.command, &record.executables) == (&reference.command, &reference.executables)
+    };
+    let copies: Vec<usize> =
+        others(result).filter(|(_, record)| is_copy(record)).map(|(index, _)| index).collect();
     let verdicts = |cell: &CellResult| -> Vec<Verdict> {
-        let rows = cell.rows.iter().filter(|row| copies.contains(&row.contender.as_str()));
-        let verdicts = rows.flat_map(|row| Measure::ALL.map(|measure| measure.verdict(row)));
+        let rows = copies.iter().filter_map(|copy| cell.rows.get(*copy));
+        let verdicts = rows.flat_map(|row| Measure::ALL.map(|measure| row.comparison.verdict(measure)));
         verdicts.filter(|verdict| *verdict != Verdict::NotComparable).collect()
     };
     let judged: Vec<Vec<Verdict>> =
         result.cells.iter().map(verdicts).filter(|verdicts| !verdicts.is_empty()).collect();
-    let claimed = |verdicts: &&Vec<Verdict>| {
-        verdicts.iter().any(|verdict| matches!(verdict, Verdict::More | Verdict::Less))
-    };
-    let noisy = |verdicts: &&Vec<Verdict>| verdicts.iter().all(|verdict| *verdict == Verdict::TooNoisy);
+    let claims = |verdict: &Verdict| matches!(verdict, Verdict::More | Verdict::Less);
+    let unclaimed = judged.iter().filter(|verdicts| !verdicts.iter().any(claims)).count();
+    let is_noisy = |verdicts: &&Vec<Verdict>| verdicts.iter().all(|verdict| *verdict == Verdict::TooNoisy);
     (!judged.is_empty()).then(|| {
         format!(
-            "{} of {}: no difference claimed in {} of {}, {} too noisy",
-            counted(copies.len(), "equal copy", "equal copies"),
+            "{} equal {} of {}: no difference claimed in {unclaimed} of {}, {} too noisy",
+            copies.len(),
+            if copies.len() == 1 { "copy" } else { "copies" },
             reference.name,
-            judged.len() - judged.iter().filter(claimed).count(),
-            counted(judged.len(), "cell", "cells"),
-            judged.iter().filter(noisy).count()
+            counted(judged.len(), "cell"),
+            judged.iter().filter(is_noisy).count()
         )
     })
 }
@@ -99,22 +109,22 @@ fn peers(result: &LabResult, measure: Measure) -> Option<String> {
         decision.peers,
         noun(result, measure),
         decision.better,
-        counted(decision.comparisons(), "comparison", "comparisons"),
+        counted(decision.comparisons(), "comparison"),
         decision.lost.len()
     ))
 }
 
 /// Ratios of one contender to another, by verdict.
-#[derive(Debug, Default)]
-struct Tally {
-    better: Vec<f64>,
-    worse: Vec<f64>,
-    equal: usize,
-    noisy: usize,
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) better: Vec<f64>,
+    pub(crate) worse: Vec<f64>,
+    pub(crate) equal: usize,
+    pub(crate) noisy: usize,
 }
 
 impl Tally {
-    fn of(measure: Measure, entries: impl Iterator<Item = (Ratio, Verdict)>) -> Tally {
+    pub(crate) fn of(measure: Measure, entries: impl Iterator<Item = (Ratio, Verdict)>) -> Tally {
         let mut tally = Tally::default();
         for (ratio, verdict) in entries {
             match (measure.is_better(verdict), verdict) {
@@ -125,12 +135,6 @@ impl Tally {
             }
         }
         tally
-    }
-
-    /// Returns the tally of a contender against the reference.
-    fn against_reference(cells: &[&CellResult], name: &str, measure: Measure) -> Tally {
-        let rows = cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
-        Tally::of(measure, rows.filter_map(|row| Some((measure.ratio(row)?, measure.verdict(row)))))
     }
 
     /// Returns the number of cells in which the contender is cheaper, weighted by the median saving.
@@ -147,20 +151,22 @@ impl Tally {
 /// Formats the range of the ratios' distances from 1: "4.0–10 %".
 fn range(ratios: &[f64]) -> String {
     let distances = ratios.iter().map(|ratio| (ratio - 1.0).abs() * 100.0);
-    let (low, high) =
-        distances.fold((f64::MAX, 0.0f64), |(low, high), distance| (low.min(distance), high.max(distance)));
+    let (low, high) = extremes(distances).unwrap_or_default();
     let digits =
         |percent: f64| if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") };
     let (low, high) = (digits(low), digits(high));
     if low == high { format!("{high}\u{a0}%") } else { format!("{low}–{high}\u{a0}%") }
 }
 
-/// Returns the contender with the largest savings compared with the reference, and the runner-up.
-fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -> Vec<(&'a str, Tally)> {
-    let others = result.contenders.iter().filter(|record| record.twin_of.is_none());
-    let others = others.map(|record| record.name.as_str()).filter(|name| *name != result.plan.reference);
-    let tallies = others.map(|name| (name, Tally::against_reference(cells, name, measure)));
-    let mut ranking: Vec<(&str, Tally)> = tallies.filter(|(_, tally)| !tally.better.is_empty()).collect();
+/// Returns the contenders that are cheaper than the reference in some cell, largest savings first.
+fn ranking(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Vec<(usize, Tally)> {
+    let tally = |(index, _): (usize, &ContenderRecord)| {
+        let comparisons = cells.iter().filter_map(|cell| Some(cell.rows.get(index)?.comparison));
+        let entries = comparisons.filter_map(|of| Some((of.ratio(measure)?, of.verdict(measure))));
+        (index, Tally::of(measure, entries))
+    };
+    let mut ranking: Vec<(usize, Tally)> = others(result).map(tally).collect();
+    ranking.retain(|(_, tally)| !tally.better.is_empty());
     ranking.sort_by(|(_, left), (_, right)| right.weight().total_cmp(&left.weight()));
     ranking
 }
@@ -170,75 +176,74 @@ fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -
 fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Option<String> {
     let ranking = ranking(result, cells, measure);
     let (first, tally) = ranking.first()?;
-    let second = ranking.get(1).and_then(|(second, _)| against_runner_up(result, first, second, measure));
+    let second = ranking.get(1).and_then(|(second, _)| compare(result, *first, *second, measure));
     let is_cheapest = tally.is_cheaper() && second.is_none_or(|tally| tally.is_cheaper());
     Some(format!(
-        "{first} is {}: {} less {} than {} in {} of {}",
+        "{} is {}: {} less {} than {} in {} of {}",
+        result.contenders[*first].name,
         if is_cheapest { "cheapest" } else { "among the cheapest" },
         range(&tally.better),
         noun(result, measure),
         result.plan.reference,
         tally.better.len(),
-        counted(cells.len(), "cell", "cells")
+        counted(cells.len(), "cell")
     ))
 }
 
-/// Compares the lowest-cost contender with the runner-up. Returns the name of the runner-up and the comparison in
-/// words. `None` if fewer than two contenders are cheaper than the reference.
+/// Returns the name of the runner-up and its comparison with the lowest-cost contender. `None` if fewer than two
+/// contenders are cheaper than the reference.
 pub fn runner_up(result: &LabResult) -> Option<(String, String)> {
     let measure = measure(result);
-    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
-    let ranking = ranking(result, &cells, measure);
+    let ranking = ranking(result, &cells_with(result, measure), measure);
     let [(first, _), (second, _), ..] = ranking[..] else { return None };
-    let tally = against_runner_up(result, first, second, measure)?;
-    let mut clauses = Vec::new();
+    let tally = compare(result, first, second, measure)?;
+    let (noun, cells) = (noun(result, measure), |count| counted(count, "cell"));
+    let mut differences = Vec::new();
     for (ratios, word) in [(&tally.better, "less"), (&tally.worse, "more")] {
         if !ratios.is_empty() {
-            clauses.push(format!("{} {word} in {}", range(ratios), counted(ratios.len(), "cell", "cells")));
+            differences.push(format!("{} {word} {noun} in {}", range(ratios), cells(ratios.len())));
         }
+    }
+    let mut clauses = Vec::new();
+    if !differences.is_empty() {
+        clauses.push(format!("{} needs {}", result.contenders[first].name, differences.join(" and ")));
     }
     for (count, words) in [(tally.equal, "no detectable difference"), (tally.noisy, "too noisy")] {
         if count > 0 {
-            clauses.push(format!("{words} in {}", counted(count, "cell", "cells")));
+            clauses.push(format!("{words} in {}", cells(count)));
         }
     }
-    Some((second.to_owned(), format!("{first} needs {} {}", clauses.join(", "), noun(result, measure))))
+    Some((result.contenders[second].name.clone(), clauses.join("; ")))
 }
 
-/// Compares the two cheapest contenders. `None` if no cell contains both.
-fn against_runner_up(result: &LabResult, first: &str, second: &str, measure: Measure) -> Option<Tally> {
-    let index_of = |name: &str| result.contenders.iter().position(|record| record.name == name);
-    let (first, second) = (index_of(first)?, index_of(second)?);
+/// Compares two contenders. `None` if no cell contains both.
+fn compare(result: &LabResult, first: usize, second: usize, measure: Measure) -> Option<Tally> {
     let slices = CleanSlices::of(result);
-    let is_measured = |cell: &CellResult, index: usize| {
-        cell.rows.get(index).is_some_and(|row| row.outcome == Outcome::Measured)
-    };
     // A result that was constructed by a program can have more cells than its plan.
     let cells = result.cells.iter().take(result.plan.cells.len()).enumerate();
-    let entries: Vec<(Ratio, Verdict)> = cells
-        .filter(|(_, cell)| {
-            measure.applies(&cell.cell) && is_measured(cell, first) && is_measured(cell, second)
-        })
-        .filter_map(|(index, cell)| {
-            let ratio = slices.ratio(index, first, second, measure)?;
-            Some((ratio, verdict_on(ratio, measure.resolution(cell))))
-        })
-        .collect();
-    (!entries.is_empty()).then(|| Tally::of(measure, entries.into_iter()))
+    let compared = cells.filter_map(|(index, cell)| {
+        let rows = [cell.rows.get(first)?, cell.rows.get(second)?];
+        let is_compared =
+            measure.applies(&cell.cell) && rows.iter().all(|row| row.outcome == Outcome::Measured);
+        let ratio = is_compared.then(|| slices.ratio(index, first, second, measure))??;
+        Some((ratio, verdict_on(ratio, measure.resolution(cell))))
+    });
+    let compared: Vec<(Ratio, Verdict)> = compared.collect();
+    (!compared.is_empty()).then(|| Tally::of(measure, compared.into_iter()))
 }
 
 /// Returns the conclusion of a run in which no contender is significantly cheaper than the reference.
 fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
-    let (reference, server, noun) =
-        (&result.plan.reference, result.workload().server_noun(), noun(result, measure));
-    let is_twin = |row: &Row| {
-        result.contenders.iter().any(|record| record.name == row.contender && record.twin_of.is_some())
+    let (reference, server) = (&result.plan.reference, result.workload().server_noun());
+    let noun = noun(result, measure);
+    let is_compared = |cell: &&&CellResult| {
+        others(result)
+            .any(|(index, _)| cell.rows.get(index).is_some_and(|row| row.comparison.ratio(measure).is_some()))
     };
-    let is_compared =
-        |cell: &&&CellResult| cell.rows.iter().any(|row| measure.ratio(row).is_some() && !is_twin(row));
-    let is_noisy =
-        |cell: &&&CellResult| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy);
-    let alone = result.contenders.iter().all(|record| record.twin_of.is_some() || record.name == *reference);
+    let is_noisy = |cell: &&&CellResult| {
+        cell.rows.iter().any(|row| row.comparison.verdict(measure) == Verdict::TooNoisy)
+    };
+    let alone = others(result).next().is_none();
     let missing = if alone { 0 } else { cells.len() - cells.iter().filter(is_compared).count() };
     let noisy = cells.iter().filter(is_noisy).count();
     if missing == cells.len() {
@@ -247,8 +252,7 @@ fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> 
     if noisy == cells.len() {
         return format!("Too noisy: it is unknown whether any {server} beats {reference} by {noun}");
     }
-    let mut text =
-        format!("No {server} beats {reference} by {noun} in {}", counted(cells.len(), "cell", "cells"));
+    let mut text = format!("No {server} beats {reference} by {noun} in {}", counted(cells.len(), "cell"));
     for (count, words) in [(noisy, "too noisy"), (missing, "not compared")] {
         if count > 0 {
             text += &format!(", {count} {words}");
@@ -257,19 +261,16 @@ fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> 
     text
 }
 
-fn counted(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn range_formats_distances_from_one() {
-        let plain = |ratios: &[f64]| range(ratios).replace('\u{a0}', " ");
-        assert_eq!(plain(&[0.96, 0.9]), "4.0–10 %");
-        assert_eq!(plain(&[1.04]), "4.0 %");
-        assert_eq!(plain(&[1.2, 2.5]), "20–150 %");
+        for (ratios, expected) in
+            [([0.96, 0.9], "4.0–10 %"), ([1.04, 1.04], "4.0 %"), ([1.2, 2.5], "20–150 %")]
+        {
+            assert_eq!(range(&ratios).replace('\u{a0}', " "), expected);
+        }
     }
 }

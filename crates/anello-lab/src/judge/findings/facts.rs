@@ -1,10 +1,9 @@
 //! Facts that a reader of the figures must know: noise floor, limitations, failures.
 
 use crate::judge::findings::conclusion;
-use crate::judge::statistics::quantile;
-use crate::judge::verdict::SERVER_BUSY_THRESHOLD;
-use crate::judge::verdict::{LATE_FRACTION_THRESHOLD, LOAD_BUSY_THRESHOLD};
-use crate::plan::cell::{Cell, Workload};
+use crate::judge::statistics::{extremes, quantile};
+use crate::judge::verdict::{LATE_FRACTION_THRESHOLD, LOAD_BUSY_THRESHOLD, SERVER_BUSY_THRESHOLD};
+use crate::plan::cell::{Cell, Workload, counted};
 use crate::result::FindingKind::{self, Caution, Contender, Failure, Resolution};
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Figures, LabResult, Outcome, Quality, Row, Verdict};
@@ -33,13 +32,11 @@ const MEASURES: [Measure; 6] =
 /// Returns the facts, most important first.
 pub fn facts(result: &LabResult) -> Vec<Fact> {
     let mut facts = Facts { result, all: Vec::new() };
-    facts.add(
-        Caution,
-        "The run was stopped early",
-        result.interrupted.then(|| "based on fewer slices than planned".to_owned()),
-    );
+    if result.interrupted {
+        facts.add(Caution, "The run was stopped early", "based on fewer slices than planned");
+    }
     if let Some((second, text)) = conclusion::runner_up(result) {
-        facts.add(Contender, &format!("Runner-up {second}"), Some(text));
+        facts.add(Contender, &format!("Runner-up {second}"), text);
     }
     facts.noise();
     facts.machine();
@@ -55,29 +52,24 @@ struct Facts<'a> {
     all: Vec<Fact>,
 }
 
-impl<'a> Facts<'a> {
-    fn add(&mut self, kind: FindingKind, subject: &str, text: Option<String>) {
-        self.all.extend(text.map(|text| Fact { kind, subject: subject.to_owned(), text }));
+impl Facts<'_> {
+    fn add(&mut self, kind: FindingKind, subject: &str, text: impl Into<String>) {
+        self.all.push(Fact { kind, subject: subject.to_owned(), text: text.into() });
     }
 
     /// Adds a fact with a list of items, followed by a remark, unless the list is empty.
     fn add_list(&mut self, kind: FindingKind, subject: &str, items: &[String], remark: &str) {
-        self.add(kind, subject, (!items.is_empty()).then(|| format!("{}{remark}", listed(items))));
+        if !items.is_empty() {
+            self.add(kind, subject, format!("{}{remark}", listed(items)));
+        }
     }
 
     fn name(&self, measure: Measure) -> &'static str {
         measure.name(self.result.workload())
     }
 
-    fn cells(&self, is: impl Fn(&CellResult) -> bool) -> Vec<&'a CellResult> {
-        self.result.cells.iter().filter(|cell| is(cell)).collect()
-    }
-
-    /// Returns the rows of all contenders except twins, with their cells.
-    fn rows(&self) -> impl Iterator<Item = (&'a Cell, &'a Row)> {
-        let result = self.result;
-        let originals = result.contenders.iter().filter(|contender| contender.twin_of.is_none());
-        originals.flat_map(|contender| rows_of(result, &contender.name))
+    fn of_cells(&self, count: usize) -> String {
+        format!("{count} of {}", counted(self.result.cells.len(), "cell"))
     }
 
     /// Noise floor, cells that are too noisy, cells whose noise floor is unknown.
@@ -85,46 +77,38 @@ impl<'a> Facts<'a> {
         let result = self.result;
         let floor = |measure: &Measure| {
             let all: Vec<f64> = result.cells.iter().filter_map(|cell| measure.resolution(cell)).collect();
-            let max = all.iter().copied().fold(0.0, f64::max);
-            let median = quantile(&all, 0.5)?;
+            let (median, (_, max)) = quantile(&all, 0.5).zip(extremes(all.iter().copied()))?;
             Some(format!("{} {} (maximum {})", self.name(*measure), percent(median), percent(max)))
         };
         let floors: Vec<String> = MEASURES.iter().filter_map(floor).collect();
         let subject = format!("Noise floor ({} against itself)", result.plan.reference);
         self.add_list(Resolution, &subject, &floors, "; smaller differences are not significant");
         for measure in MEASURES {
-            let noisy =
-                |cell: &CellResult| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy);
-            let cells: Vec<String> = self
-                .cells(noisy)
-                .into_iter()
-                .map(|cell| {
-                    let floor = measure
-                        .resolution(cell)
-                        .map_or(String::new(), |floor| format!(" (±{:.0}\u{a0}%)", floor * 100.0));
-                    format!("{}{floor}", cell.cell)
-                })
-                .collect();
-            self.add_list(
-                Resolution,
-                &format!("Too noisy by {}", self.name(measure)),
-                &cells,
-                " (run longer, or on a quieter machine)",
-            );
+            let is_noisy = |cell: &&CellResult| {
+                cell.rows.iter().any(|row| row.comparison.verdict(measure) == Verdict::TooNoisy)
+            };
+            let with_floor = |cell: &CellResult| {
+                let floor = measure.resolution(cell).map(|floor| format!(" (±{})", whole_percent(floor)));
+                format!("{}{}", cell.cell, floor.unwrap_or_default())
+            };
+            let cells: Vec<String> = result.cells.iter().filter(is_noisy).map(with_floor).collect();
+            let subject = format!("Too noisy to compare {}", self.name(measure));
+            self.add_list(Resolution, &subject, &cells, " (run longer, or on a quieter machine)");
         }
-        let is_unknown = |cell: &CellResult| {
+        let is_unknown = |cell: &&CellResult| {
             let measures = || MEASURES.into_iter().filter(|measure| measure.applies(&cell.cell));
-            cell.rows.iter().any(|row| measures().any(|measure| measure.ratio(row).is_some()))
-                && measures().all(|measure| measure.resolution(cell).is_none())
+            measures().all(|measure| measure.resolution(cell).is_none())
+                && measures().any(|of| cell.rows.iter().any(|row| row.comparison.ratio(of).is_some()))
         };
-        let unknown = self.cells(is_unknown).len();
-        self.add(Caution, "Noise floor unknown", (unknown > 0).then(|| {
-            format!(
-                "{unknown} of {}: no difference is claimed, because {} and its twin do not have 5 pairs from 3 passes",
-                counted(result.cells.len(), "cell"),
+        let unknown = result.cells.iter().filter(is_unknown).count();
+        if unknown > 0 {
+            let text = format!(
+                "{}: no difference is claimed, because {} and its twin do not have 5 pairs from 3 passes",
+                self.of_cells(unknown),
                 result.plan.reference
-            )
-        }));
+            );
+            self.add(Caution, "Noise floor unknown", text);
+        }
     }
 
     /// Slow and fast phases of the machine, contenders that were suspended, other programs, excluded slices.
@@ -133,103 +117,83 @@ impl<'a> Facts<'a> {
         let phases: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
         let factors: Vec<f64> = phases.iter().map(|phases| phases.slow_factor).collect();
         let fractions: Vec<f64> = phases.iter().map(|phases| phases.slow_fraction).collect();
-        let rows = || result.cells.iter().flat_map(|cell| &cell.rows);
-        let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
-        self.add(Resolution, "Slow and fast phases of the machine", quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)).map(|(factor, fraction)| {
-            format!(
-                "in {} of {}; in {:.0}\u{a0}% of the slices, a {} cost {factor:.1} times as much; slices are compared \
-                 within a phase, {} with a phase change excluded",
-                phases.len(),
-                counted(result.cells.len(), "cell"),
-                fraction * 100.0,
+        let sum = |count: fn(&Row) -> usize| {
+            result.cells.iter().flat_map(|cell| &cell.rows).map(count).sum::<usize>()
+        };
+        if let Some((factor, fraction)) = quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)) {
+            let text = format!(
+                "in {}; in {} of the slices, a {} cost {factor:.1} times as much; slices are compared within a phase, {} \
+                 with a phase change excluded",
+                self.of_cells(phases.len()),
+                whole_percent(fraction),
                 result.workload().unit(),
-                counted(mixed, "round")
-            )
-        }));
-        let idle_cpu = |fraction: f64| format!("{:.0}\u{a0}% of a core", fraction * 100.0);
-        let suspended: Vec<String> = result
-            .contenders
-            .iter()
-            .filter_map(|contender| {
-                Some(format!("{} ({})", contender.name, idle_cpu(contender.idle_cpu_fraction?)))
-            })
-            .collect();
-        self.add_list(
-            Resolution,
-            "Suspended during other contenders' slices, because they use CPU when idle",
-            &suspended,
-            "",
-        );
-        let foreign = result.other_cpu_fraction.filter(|&fraction| fraction > OTHER_CPU_THRESHOLD);
-        self.add(Caution, "Other programs", foreign.map(|fraction| {
-            format!(
-                "used {:.0}\u{a0}% of the cores' time (stop them and repeat the run to detect smaller differences)",
-                fraction * 100.0
-            )
-        }));
-        let sum = |count: fn(&Row) -> usize| rows().map(count).sum::<usize>();
+                counted(sum(|row| row.mixed_phase_rounds), "round")
+            );
+            self.add(Resolution, "Slow and fast phases of the machine", text);
+        }
+        let suspended = result.contenders.iter().filter_map(|contender| {
+            Some(format!("{} ({} of a core)", contender.name, whole_percent(contender.idle_cpu_fraction?)))
+        });
+        let subject = "Suspended during other contenders' slices, because they use CPU when idle";
+        self.add_list(Resolution, subject, &suspended.collect::<Vec<_>>(), "");
+        if let Some(fraction) = result.other_cpu_fraction.filter(|&fraction| fraction > OTHER_CPU_THRESHOLD) {
+            let text = format!(
+                "used {} of the cores' time (stop them and repeat the run to detect smaller differences)",
+                whole_percent(fraction)
+            );
+            self.add(Caution, "Other programs", text);
+        }
         let excluded = [
             (sum(|row| row.stolen_slices), "the hypervisor took time from a core"),
             (sum(|row| row.throttled_slices), "a CPU limit throttled them"),
         ];
-        let excluded: Vec<String> = excluded
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, why)| format!("{count} of {} ({why})", result.slices.len()))
-            .collect();
-        self.add_list(Caution, "Slices excluded", &excluded, "");
+        let excluded = excluded.into_iter().filter(|(count, _)| *count > 0);
+        let excluded = excluded.map(|(count, why)| format!("{count} of {} ({why})", result.slices.len()));
+        self.add_list(Caution, "Slices excluded", &excluded.collect::<Vec<_>>(), "");
     }
 
     /// Servers that did not reach the offered rate, and requests that were sent late or not at all.
     fn offered_rates(&mut self) {
+        let result = self.result;
         let items = |is: &dyn Fn(&Figures) -> bool, text: &dyn Fn(&Figures) -> String| -> Vec<String> {
-            let rows = self.rows().filter_map(|(cell, row)| {
-                Some((cell, row, row.figures.as_ref().filter(|figures| is(figures))?))
-            });
-            rows.map(|(cell, row, figures)| format!("{} at {cell} ({})", row.contender, text(figures)))
-                .collect()
+            let originals = result.contenders.iter().filter(|contender| contender.twin_of.is_none());
+            let rows = originals.flat_map(|contender| rows_of(result, &contender.name));
+            let figures = rows.filter_map(|(cell, row)| Some((cell, row, row.figures.as_ref()?)));
+            let concerned = figures.filter(|(.., figures)| is(figures));
+            concerned.map(|(cell, row, of)| format!("{} at {cell} ({})", row.contender, text(of))).collect()
         };
-        let whole = |fraction: Option<f64>| format!("{:.0}\u{a0}%", fraction.unwrap_or(0.0) * 100.0);
-        let reached = |figures: &Figures| whole(figures.reached_fraction);
+        let whole = |fraction: Option<f64>| whole_percent(fraction.unwrap_or(0.0));
         let is_late = |figures: &Figures| {
-            figures.late_fraction.unwrap_or(0.0).max(figures.unsent_fraction.unwrap_or(0.0))
-                > LATE_FRACTION_THRESHOLD
+            let mut fractions = figures.late_fraction.into_iter().chain(figures.unsent_fraction);
+            fractions.any(|fraction| fraction > LATE_FRACTION_THRESHOLD)
         };
         let late = |figures: &Figures| {
             format!("{} late, {} never", whole(figures.late_fraction), whole(figures.unsent_fraction))
         };
         let behind =
-            items(&|figures| figures.rate_reached == Some(false) && !figures.load_bottleneck, &reached);
+            items(&|figures| figures.rate_reached == Some(false) && !figures.load_bottleneck, &|figures| {
+                whole(figures.reached_fraction)
+            });
         let server = items(&|figures| is_late(figures) && !figures.load_bottleneck, &late);
         let load = items(&|figures| is_late(figures) && figures.load_bottleneck, &late);
-        self.add_list(
-            Caution,
-            "Offered rate not reached",
-            &behind,
-            " (latencies are those of an overloaded server)",
-        );
-        self.add_list(
-            Caution,
-            "Requests sent more than 1 ms late, or never",
-            &server,
-            " (latency is measured from the scheduled send time)",
-        );
-        self.add_list(
-            Caution,
-            "Load generator behind schedule while the server was not busy",
-            &load,
-            " (latencies do not describe the server; offer a lower rate)",
-        );
+        let remark = " (latencies are those of an overloaded server)";
+        self.add_list(Caution, "Offered rate not reached", &behind, remark);
+        let remark = " (latency is measured from the scheduled send time)";
+        self.add_list(Caution, "Requests sent more than 1 ms late, or never", &server, remark);
+        let remark = " (latencies do not describe the server; offer a lower rate)";
+        let subject = "Load generator behind schedule while the server was not busy";
+        self.add_list(Caution, subject, &load, remark);
     }
 
     /// Bottleneck in closed loops: the load generator, or both sides.
     fn bottlenecks(&mut self) {
         let (result, plan) = (self.result, &self.result.plan);
+        let loops: Vec<(usize, &CellResult)> =
+            result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_saturated()).collect();
         let is_load_bound = |cell: &&CellResult| {
-            cell.cell.is_saturated()
-                && reference_figures(result, cell).is_some_and(|figures| figures.load_bottleneck)
+            reference_figures(result, cell).is_some_and(|figures| figures.load_bottleneck)
         };
-        let bound: Vec<&CellResult> = result.cells.iter().filter(is_load_bound).collect();
+        let bound: Vec<&CellResult> = loops.iter().map(|(_, cell)| *cell).filter(is_load_bound).collect();
         let figure = match bound.iter().filter(|cell| cell.cell.workload.has_large_answers()).count() {
             0 => "CPU per request",
             large if large == bound.len() => "CPU of server and load generator per request",
@@ -239,86 +203,84 @@ impl<'a> Facts<'a> {
         let remark = format!(" ({} was not busy all the time; compare {figure})", plan.reference);
         self.add_list(Caution, "The load generator is the bottleneck", &cells, &remark);
         let load_is_busy = |index: usize| {
-            let clean =
-                result.slices.iter().filter(|slice| slice.quality == Quality::Clean && slice.cell == index);
-            let busy: Vec<f64> = clean.map(|slice| slice.load_busy).collect();
-            quantile(&busy, 0.5)
-                .is_some_and(|busy| busy > LOAD_BUSY_THRESHOLD * plan.load_cores.len().max(1) as f64)
+            let slices = result.slices.iter().filter(|slice| slice.cell == index);
+            let clean = slices.filter(|slice| slice.quality == Quality::Clean);
+            let busy = quantile(&clean.map(|slice| slice.load_busy).collect::<Vec<_>>(), 0.5);
+            busy.is_some_and(|busy| busy > LOAD_BUSY_THRESHOLD * plan.load_cores.len().max(1) as f64)
         };
         let server_is_busy = |cell: &CellResult| {
-            let share = cell.cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
-            let threshold = SERVER_BUSY_THRESHOLD * share * cell.cell.server_cores as f64;
-            reference_figures(result, cell).is_some_and(|figures| figures.server_busy >= threshold)
+            let cores = plan.server_share_in(&cell.cell) * cell.cell.server_cores as f64;
+            reference_figures(result, cell)
+                .is_some_and(|figures| figures.server_busy >= SERVER_BUSY_THRESHOLD * cores)
         };
-        let loops: Vec<(usize, &CellResult)> =
-            result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_saturated()).collect();
         let both = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
-        self.add(Caution, "The load generator was as busy as the servers", (both > 0).then(|| {
-            format!(
+        if both > 0 {
+            let text = format!(
                 "in {both} of {} with several connections: a server that needs less CPU than the load generator gains \
                  less from batching, so real differences are larger",
                 counted(loops.len(), "cell")
-            )
-        }));
+            );
+            self.add(Caution, "The load generator was as busy as the servers", text);
+        }
     }
 
     /// Limitations of the figures by workload.
     fn limitations(&mut self) {
-        let any = |is: fn(Workload) -> bool| self.result.cells.iter().any(|cell| is(cell.cell.workload));
-        let large = any(Workload::has_large_answers).then_some(
-            "compare the combined CPU of server and load generator: the kernel charges its work for a connection to \
-             either of them, and server CPU per request of identical servers can differ by more than half",
-        );
-        let idle = any(|workload| workload == Workload::Idle).then_some(
-            "of the server's process; the connections' kernel memory was not measured and differs between servers",
-        );
-        let unchecked = (!self.result.plan.checked && any(|workload| !workload.is_disk())).then_some(
-            "complete bytes, stalled reader, many connections: some contenders may be fast but incorrect",
-        );
-        self.add(Caution, "Large responses", large.map(str::to_owned));
-        self.add(Caution, "Memory per idle connection", idle.map(str::to_owned));
-        self.add(Caution, "Contenders not checked before the run", unchecked.map(str::to_owned));
+        let result = self.result;
+        let any = |is: fn(Workload) -> bool| result.cells.iter().any(|cell| is(cell.cell.workload));
+        if any(Workload::has_large_answers) {
+            let text = "compare the combined CPU of server and load generator: the kernel charges its work for a \
+                        connection to either of them, and server CPU per request of identical servers can differ by more than \
+                        half";
+            self.add(Caution, "Large responses", text);
+        }
+        if any(|workload| workload == Workload::Idle) {
+            let text = "of the server's process; the connections' kernel memory was not measured and differs between \
+                        servers";
+            self.add(Caution, "Memory per idle connection", text);
+        }
+        if !result.plan.checked && any(|workload| !workload.is_disk()) {
+            let text =
+                "complete bytes, stalled reader, many connections: some contenders may be fast but incorrect";
+            self.add(Caution, "Contenders not checked before the run", text);
+        }
     }
 
     fn failures(&mut self) {
         for contender in &self.result.contenders {
             let rows: Vec<(&Cell, &Row)> = rows_of(self.result, &contender.name).collect();
-            let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
             let is_measured = rows.iter().any(|(_, row)| row.outcome == Outcome::Measured);
-            let outcomes = |is: fn(&Outcome) -> Option<&String>| -> Vec<(&Cell, &str)> {
-                rows.iter()
-                    .filter_map(|(cell, row)| Some((*cell, is(&row.outcome)?.trim_end_matches('.'))))
-                    .collect()
+            let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
+            // Cells with an outcome, and the reason in the first of them.
+            let cells_with = |outcome: fn(&Outcome) -> Option<&String>| {
+                let mut cells = rows.iter().filter_map(|(cell, row)| Some((cell, outcome(&row.outcome)?)));
+                let (first, why) = cells.next()?;
+                let more = cells.count();
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                Some((format!(" at {first}{more}"), why.trim_end_matches('.')))
             };
-            let more = |cells: &[(&Cell, &str)]| {
-                if cells.len() > 1 { format!(" and {} more", cells.len() - 1) } else { String::new() }
-            };
-            let failed = outcomes(|outcome| match outcome {
-                Outcome::Failed(why) => Some(why),
-                _ => None,
-            });
-            let skipped = outcomes(|outcome| match outcome {
-                Outcome::Skipped(why) => Some(why),
-                _ => None,
-            });
-            let text = if let Some((_, Row { outcome: Outcome::CheckFailed(why), .. })) = rows.first() {
-                contender
-                    .twin_of
-                    .is_none()
-                    .then(|| format!("failed its check and was not measured: {}", why.trim_end_matches('.')))
-            } else if let Some((cell, why)) = failed.first() {
-                Some(format!("failed at {cell}{}: {why}", more(&failed)))
-            } else if let Some((cell, why)) = skipped.first() {
-                let cells = if is_measured { format!(" at {cell}{}", more(&skipped)) } else { String::new() };
-                Some(format!("was not measured{cells}: {why}"))
+            let unchecked =
+                cells_with(|of| if let Outcome::CheckFailed(why) = of { Some(why) } else { None });
+            let failed = cells_with(|of| if let Outcome::Failed(why) = of { Some(why) } else { None });
+            let skipped = cells_with(|of| if let Outcome::Skipped(why) = of { Some(why) } else { None });
+            let text = if let Some((_, why)) = unchecked {
+                // The twin is the same program.
+                contender.twin_of.is_none().then(|| format!("failed its check and was not measured: {why}"))
+            } else if let Some((cells, why)) = failed {
+                Some(format!("failed{cells}: {why}"))
+            } else if let Some((cells, why)) = skipped {
+                Some(format!("was not measured{}: {why}", if is_measured { &cells } else { "" }))
             } else {
                 (restarts > 0).then(|| format!("failed and was restarted, {}", counted(restarts, "time")))
             };
-            self.add(Failure, &contender.name, text);
+            if let Some(text) = text {
+                self.add(Failure, &contender.name, text);
+            }
         }
     }
 }
 
+/// Returns the rows of a contender, with their cells.
 fn rows_of<'a>(result: &'a LabResult, name: &str) -> impl Iterator<Item = (&'a Cell, &'a Row)> {
     let row =
         move |cell: &'a CellResult| Some((&cell.cell, cell.rows.iter().find(|row| row.contender == name)?));
@@ -341,8 +303,8 @@ fn percent(fraction: f64) -> String {
     format!("{:.1}\u{a0}%", fraction * 100.0)
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+fn whole_percent(fraction: f64) -> String {
+    format!("{:.0}\u{a0}%", fraction * 100.0)
 }
 
 #[cfg(test)]

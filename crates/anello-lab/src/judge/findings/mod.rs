@@ -2,17 +2,18 @@
 
 mod conclusion;
 mod facts;
-pub mod method;
 mod peers;
 
+pub(crate) use conclusion::Tally;
 pub use conclusion::sentence as conclusion;
 pub use facts::facts;
-pub use peers::{MANY_CONNECTIONS, Standing, decision, peers_of, runtimes};
+pub(crate) use peers::{MANY_CONNECTIONS, peers_of};
+pub use peers::{Standing, decision, runtimes};
 
 use crate::result::{Finding, FindingKind, LabResult};
 
 /// Returns the findings of a result whose verdicts have been computed: the conclusion, then the facts.
-pub fn findings(result: &LabResult) -> Vec<Finding> {
+pub(crate) fn findings(result: &LabResult) -> Vec<Finding> {
     let finding = |kind, text| {
         let compares = matches!(kind, FindingKind::Headline | FindingKind::Contender);
         Finding { kind, text, method: compares.then(|| result.plan.method()) }

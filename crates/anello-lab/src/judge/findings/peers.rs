@@ -1,7 +1,7 @@
 //! Comparison of the anello contenders with their peers across all cells.
 
-use crate::judge::comparability::driver_family;
-use crate::plan::cell::Workload;
+use crate::judge::comparisons::driver_family;
+use crate::plan::cell::{Workload, counted};
 use crate::plan::contender::Kind;
 use crate::result::measure::Measure;
 use crate::result::{ContenderRecord, LabResult, PairComparison, Verdict};
@@ -30,7 +30,7 @@ fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str,
 }
 
 /// Comparisons between an anello contender and the peers that determine whether it is beaten.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Decision<'a> {
     /// Number and kind of the peers, for example "6 peers on io_uring".
     pub peers: String,
@@ -44,7 +44,7 @@ pub struct Decision<'a> {
     pub lost: Vec<(Measure, &'a PairComparison)>,
     /// For each comparison without a difference, the difference that it could not have detected, as a fraction: the
     /// noise floor of the cell or half the width of the interval, whichever is larger.
-    pub undetectable: Vec<f64>,
+    pub(crate) undetectable: Vec<f64>,
 }
 
 impl Decision<'_> {
@@ -70,29 +70,26 @@ pub fn decision_by<'a>(
     measures: &[Measure],
 ) -> Option<Decision<'a>> {
     let others = result.runtime_comparisons.iter().chain(&result.other_comparisons);
-    let others = others.filter(|pair| pair.cell.workload.target().is_some());
-    let pairs: Vec<_> =
-        result.peer_comparisons.iter().chain(others).filter(|pair| pair.contender == own.name).collect();
-    let peers = counted_peers(result, own, &pairs);
-    let mut decision =
-        Decision { peers, better: 0, equal: 0, noisy: 0, lost: Vec::new(), undetectable: Vec::new() };
-    for (measure, pair) in measures.iter().flat_map(|measure| pairs.iter().map(move |pair| (*measure, *pair)))
+    let pairs =
+        result.peer_comparisons.iter().chain(others.filter(|pair| pair.cell.workload.target().is_some()));
+    let pairs: Vec<&PairComparison> = pairs.filter(|pair| pair.contender == own.name).collect();
+    let mut decision = Decision { peers: counted_peers(result, own, &pairs), ..Decision::default() };
+    for (&measure, &pair) in measures.iter().flat_map(|measure| pairs.iter().map(move |pair| (measure, pair)))
     {
-        match measure.pair_verdict(pair) {
-            verdict @ (Verdict::More | Verdict::Less) => match measure.is_better(verdict) {
-                Some(true) => decision.better += 1,
-                _ => decision.lost.push((measure, pair)),
-            },
-            Verdict::TooNoisy => decision.noisy += 1,
-            Verdict::NoDifference => {
+        let verdict = pair.comparison.verdict(measure);
+        match (measure.is_better(verdict), verdict) {
+            (Some(true), _) => decision.better += 1,
+            (Some(false), _) => decision.lost.push((measure, pair)),
+            (None, Verdict::TooNoisy) => decision.noisy += 1,
+            (None, Verdict::NoDifference) => {
                 decision.equal += 1;
                 let cell = result.cells.iter().find(|cell| cell.cell == pair.cell);
-                let limit = cell.and_then(|cell| measure.resolution(cell)).zip(measure.pair_ratio(pair));
-                decision.undetectable.extend(limit.map(|(floor, ratio)| {
-                    floor.max(ratio.estimate - ratio.low).max(ratio.high - ratio.estimate)
-                }));
+                let floor = cell.and_then(|cell| measure.resolution(cell));
+                decision.undetectable.extend(floor.zip(pair.comparison.ratio(measure)).map(
+                    |(floor, ratio)| floor.max(ratio.estimate - ratio.low).max(ratio.high - ratio.estimate),
+                ));
             }
-            Verdict::Reference | Verdict::NotComparable => {}
+            (None, _) => {}
         }
     }
     (decision.comparisons() > 0).then_some(decision)
@@ -101,7 +98,7 @@ pub fn decision_by<'a>(
 /// Returns the number of peers in these comparisons, with their kind of I/O if not all peers are among them.
 fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairComparison]) -> String {
     let peers = by_peer(pairs.iter().copied());
-    let count = format!("{} peer{}", peers.len(), if peers.len() == 1 { "" } else { "s" });
+    let count = counted(peers.len(), "peer");
     let is_counted = |name: &str| peers.iter().any(|(peer, _)| *peer == name);
     let all_counted = peers_of(result, &own.name).iter().all(|(peer, _)| is_counted(peer));
     let Some(family) = driver_family(own).filter(|_| !all_counted) else { return count };
@@ -127,38 +124,33 @@ pub enum Standing {
 }
 
 /// Returns the standings of an anello contender against each async runtime, whatever its kind of I/O, in echo cells
-/// with at least [`MANY_CONNECTIONS`] connections.
+/// with at least 50 connections.
 #[must_use]
 pub fn runtimes<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<Standing>)> {
-    let is_runtime = |pair: &&PairComparison| {
-        let peer = result.contenders.iter().find(|record| record.name == pair.peer);
-        peer.is_some_and(|peer| peer.kind == Some(Kind::Runtime))
+    let is_runtime = |name: &str| {
+        result.contenders.iter().any(|peer| peer.name == name && peer.kind == Some(Kind::Runtime))
     };
     let pairs = result.peer_comparisons.iter().chain(&result.runtime_comparisons).filter(|pair| {
         pair.contender == own
             && pair.cell.connections >= MANY_CONNECTIONS
             && matches!(pair.cell.workload, Workload::Echo { .. })
+            && is_runtime(&pair.peer)
     });
-    let mut runtimes = by_peer(pairs.filter(is_runtime));
+    let mut runtimes = by_peer(pairs);
     runtimes.sort_unstable_by_key(|(runtime, _)| *runtime);
-    runtimes
-        .into_iter()
-        .map(|(runtime, pairs)| (runtime, pairs.into_iter().map(standing).collect()))
-        .collect()
+    let standings = |pairs: Vec<&PairComparison>| pairs.into_iter().map(standing).collect();
+    runtimes.into_iter().map(|(runtime, pairs)| (runtime, standings(pairs))).collect()
 }
 
 fn standing(pair: &PairComparison) -> Standing {
-    let verdicts = DECISIVE.map(|measure| (measure, measure.pair_verdict(pair)));
-    let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
-    if let Some((measure, _)) = worse {
-        return Standing::Behind(*measure, measure.pair_ratio(pair).map_or(1.0, |ratio| ratio.estimate));
-    }
-    let has = |is: &dyn Fn(Measure, Verdict) -> bool| {
-        verdicts.iter().any(|(measure, verdict)| is(*measure, *verdict))
-    };
-    if has(&|measure, verdict| measure.is_better(verdict) == Some(true)) {
+    let verdicts = DECISIVE.map(|measure| (measure, pair.comparison.verdict(measure)));
+    let with =
+        |better| verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(better));
+    if let Some((measure, _)) = with(false) {
+        Standing::Behind(*measure, pair.comparison.ratio(*measure).map_or(1.0, |ratio| ratio.estimate))
+    } else if with(true).is_some() {
         Standing::Ahead
-    } else if has(&|_, verdict| verdict == Verdict::NoDifference) {
+    } else if verdicts.iter().any(|(_, verdict)| *verdict == Verdict::NoDifference) {
         Standing::Equal
     } else {
         Standing::TooNoisy

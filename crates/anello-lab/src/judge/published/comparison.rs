@@ -12,12 +12,13 @@
 //! ```
 
 use crate::judge::pairs::CleanSlices;
-use crate::judge::published::sources::{Claim, Pair, SOURCES, Source};
+use crate::judge::published::sources::{Claim, SOURCES, Source};
 use crate::judge::published::table::{Figure, PublishedCell, parse, same_name};
+use crate::judge::statistics::extremes;
 use crate::plan::cell::Cell;
-use crate::result::Ratio;
 use crate::result::measure::Measure;
-use crate::result::{LabResult, Row};
+use crate::result::unique::unique;
+use crate::result::{LabResult, Ratio};
 
 /// Published ratios within this factor of 1 count as a claim that the two servers are equal.
 const MAX_LEVEL_RATIO: f64 = 1.05;
@@ -48,11 +49,10 @@ pub struct Comparison {
     pub measure: Measure,
     /// Cell of the published ratio.
     pub published_cell: PublishedCell,
-    /// Cell of the run: the same cell, or the share of a single load generator core. The offered rate can differ
-    /// slightly.
+    /// Cell of the run: the same cell (with a similar offered rate), or the share of a single load generator core.
     pub cell: Cell,
-    /// Published figures of the two servers; `None` for a measurement that failed or was not published.
-    pub published_figures: (Option<f64>, Option<f64>),
+    /// `None` for a measurement that failed or was not published.
+    pub(crate) published_figures: (Option<f64>, Option<f64>),
     /// Ratio of the published figures.
     pub published_ratio: Option<f64>,
     /// The run's result for each pair of contenders.
@@ -67,11 +67,11 @@ pub struct LocalResult {
     /// Contender in the denominator of the ratio.
     pub to: String,
     /// Medians of the two contenders; `None` for a contender that was not measured.
-    pub figures: (Option<f64>, Option<f64>),
+    pub(crate) figures: (Option<f64>, Option<f64>),
     /// Ratio of the two contenders; `None` if one of them was not measured.
     pub ratio: Option<Ratio>,
     /// `true` if the load generator limited both rates, so that their ratio does not compare the servers.
-    pub load_bound: bool,
+    pub(crate) load_bound: bool,
     /// Judgement on the published ratio.
     pub judgement: Judgement,
 }
@@ -102,8 +102,7 @@ pub struct ClaimResult {
     pub holds: usize,
     /// Number of cells that refute the claim.
     pub does_not_hold: usize,
-    /// Number of inconclusive cells.
-    pub cannot_be_told: usize,
+    pub(crate) inconclusive: usize,
     /// Smallest and largest ratio in the run; `None` if no cell has both ratios.
     pub here: Option<(f64, f64)>,
     /// Smallest and largest published ratio in the same cells.
@@ -114,14 +113,17 @@ pub struct ClaimResult {
 
 impl ClaimResult {
     /// Returns the judgement over all cells, or `None` if some cells confirm the claim and others refute it.
-    #[must_use]
-    pub fn judgement(&self) -> Option<Judgement> {
-        match (self.holds, self.does_not_hold) {
-            (0, 0) => Some(Judgement::Inconclusive),
-            (_, 0) => Some(Judgement::Confirmed),
-            (0, _) => Some(Judgement::Refuted),
-            _ => None,
-        }
+    pub(crate) fn judgement(&self) -> Option<Judgement> {
+        let (confirmed, refuted) = (self.holds > 0, self.does_not_hold > 0);
+        (!(confirmed && refuted)).then(|| judgement(confirmed, refuted))
+    }
+}
+
+fn judgement(is_confirmed: bool, is_refuted: bool) -> Judgement {
+    match (is_confirmed, is_refuted) {
+        (true, _) => Judgement::Confirmed,
+        (_, true) => Judgement::Refuted,
+        _ => Judgement::Inconclusive,
     }
 }
 
@@ -131,41 +133,34 @@ impl ClaimResult {
 pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
     let slices = CleanSlices::of(result);
     let mut comparisons: Vec<PublishedComparison> =
-        SOURCES.iter().filter_map(|source| compare_with_source(result, &slices, source)).collect();
+        SOURCES.iter().filter_map(|source| compare_with_source(&slices, source)).collect();
     comparisons.sort_by_key(|comparison| comparison.source.key != result.plan.scenario.name);
     comparisons
 }
 
-fn compare_with_source(
-    result: &LabResult,
-    slices: &CleanSlices<'_>,
-    source: &'static Source,
-) -> Option<PublishedComparison> {
+fn compare_with_source(slices: &CleanSlices<'_>, source: &'static Source) -> Option<PublishedComparison> {
     // The tables are compiled in and the tests parse all of them, so parsing does not fail here.
     let figures = parse(source.table()).ok()?;
     let mut comparisons = Vec::new();
     for (index, pair) in source.pairs.iter().enumerate() {
         for &measure in &pair.measures {
-            for (ours, to) in pair.figures(&figures) {
-                let cell = matching_cell(result, source, &ours.cell);
-                comparisons.extend(
-                    cell.and_then(|cell| compare(result, slices, (cell, index, pair), measure, ours, to)),
-                );
-            }
+            let published = pair.figures(&figures).into_iter();
+            comparisons.extend(published.filter_map(|pair| compare(slices, source, index, measure, pair)));
         }
     }
     let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
     (!comparisons.is_empty()).then_some(PublishedComparison { source, comparisons, claims })
 }
 
+/// Returns `None` if the run lacks the cell or the contenders.
 fn compare(
-    result: &LabResult,
     slices: &CleanSlices<'_>,
-    (cell, pair_index, pair): (usize, usize, &Pair),
+    source: &Source,
+    pair: usize,
     measure: Measure,
-    published: &Figure,
-    published_to: &Figure,
+    (published, published_to): (&Figure, &Figure),
 ) -> Option<Comparison> {
+    let cell = matching_cell(slices.result, source, &published.cell)?;
     let value = |figure: &Figure| match measure {
         Measure::Rate => figure.requests_per_second,
         Measure::Cpu => figure.cpu_ns_per_request(),
@@ -173,22 +168,16 @@ fn compare(
         Measure::Memory | Measure::TotalCpu => None,
     };
     let published_figures = (value(published), value(published_to));
-    let published_ratio = match published_figures {
-        (Some(one), Some(other)) if other > 0.0 => Some(one / other),
-        _ => None,
-    };
-    let ours: Vec<LocalResult> = pair
-        .ours
-        .iter()
-        .filter_map(|(contender, to)| {
-            our_ratio(result, slices, cell, (contender, to), measure, published_ratio)
-        })
-        .collect();
+    let both = published_figures.0.zip(published_figures.1);
+    let published_ratio = both.filter(|(_, to)| *to > 0.0).map(|(one, to)| one / to);
+    let ours = source.pairs[pair].ours.iter();
+    let ours: Vec<LocalResult> =
+        ours.filter_map(|ours| local_result(slices, cell, ours, measure, published_ratio)).collect();
     (!ours.is_empty()).then(|| Comparison {
-        pair: pair_index,
+        pair,
         measure,
         published_cell: published.cell,
-        cell: result.plan.cells[cell],
+        cell: slices.result.plan.cells[cell],
         published_figures,
         published_ratio,
         ours,
@@ -216,48 +205,39 @@ fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell)
         let near = cells.filter_map(|(index, cell)| Some((index, distance(cell, share)?)));
         near.min_by(|left, right| left.1.total_cmp(&right.1)).map(|(index, _)| index)
     };
-    nearest(1).or_else(|| nearest(source.load_cores))
+    nearest(1).or_else(|| nearest(source.load_cores.unwrap_or(1)))
 }
 
-fn our_ratio(
-    result: &LabResult,
+fn local_result(
     slices: &CleanSlices<'_>,
     cell: usize,
-    (contender, to): (&str, &str),
+    (contender, to): &(String, String),
     measure: Measure,
     published: Option<f64>,
 ) -> Option<LocalResult> {
-    let (one, other) = (contender_named(result, contender)?, contender_named(result, to)?);
+    let result = slices.result;
+    let index_of = |name: &str| result.contenders.iter().position(|record| same_name(&record.name, name));
+    let (one, other) = (index_of(contender)?, index_of(to)?);
     let rows = &result.cells.get(cell)?.rows;
-    let (row, row_to) = (rows.get(one)?, rows.get(other)?);
-    let measured = row.figures.is_some() && row_to.figures.is_some();
-    let ratio = if measured { slices.ratio(cell, one, other, measure) } else { None };
+    let both = [rows.get(one)?, rows.get(other)?];
+    let is_measured = both.iter().all(|row| row.figures.is_some());
+    let ratio = if is_measured { slices.ratio(cell, one, other, measure) } else { None };
     let load_bound = measure == Measure::Rate
-        && [row, row_to]
-            .iter()
-            .all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
-    let median = |row: &Row| row.figure(measure).map(|figure| figure.median);
-    let judgement = match (published, ratio) {
-        (Some(published), Some(ratio)) => match judge(published, ratio) {
-            // Two servers that both wait for the load generator have equal rates, regardless of their capacity.
-            Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
-            judgement => judgement,
-        },
-        _ => Judgement::NotComparable,
-    };
+        && both.iter().all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
+    let [figure, figure_to] = both.map(|row| row.figure(measure).map(|figure| figure.median));
     Some(LocalResult {
-        contender: row.contender.clone(),
-        to: row_to.contender.clone(),
-        figures: (median(row), median(row_to)),
+        contender: both[0].contender.clone(),
+        to: both[1].contender.clone(),
+        figures: (figure, figure_to),
         ratio,
         load_bound,
-        judgement,
+        judgement: match published.zip(ratio) {
+            None => Judgement::NotComparable,
+            // Two servers that both wait for the load generator have equal rates, regardless of their capacity.
+            Some(_) if load_bound => Judgement::Inconclusive,
+            Some((published, ratio)) => judge(published, ratio),
+        },
     })
-}
-
-/// Returns the index of the contender with this name, ignoring case and punctuation.
-fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
-    result.contenders.iter().position(|contender| same_name(&contender.name, name))
 }
 
 /// Judges whether the measured `ratio` confirms a published ratio.
@@ -270,17 +250,12 @@ fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
 /// as far from 1.
 #[must_use]
 pub fn judge(published: f64, ratio: Ratio) -> Judgement {
-    if (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&published) {
-        return if ratio.low >= 1.0 / MAX_LEVEL_INTERVAL_RATIO
-            && ratio.high <= MAX_LEVEL_INTERVAL_RATIO
-            && is_close_to_one(ratio.estimate)
-        {
-            Judgement::Confirmed
-        } else if ratio.low > MAX_LEVEL_RATIO || ratio.high < 1.0 / MAX_LEVEL_RATIO {
-            Judgement::Refuted
-        } else {
-            Judgement::Inconclusive
-        };
+    let is_within = |max_ratio: f64, ratio: f64| (1.0 / max_ratio..=max_ratio).contains(&ratio);
+    if is_within(MAX_LEVEL_RATIO, published) {
+        let is_narrow =
+            [ratio.low, ratio.high].iter().all(|bound| is_within(MAX_LEVEL_INTERVAL_RATIO, *bound));
+        let is_refuted = ratio.low > MAX_LEVEL_RATIO || ratio.high < 1.0 / MAX_LEVEL_RATIO;
+        return judgement(is_narrow && is_within(MAX_LEVEL_RATIO, ratio.estimate), is_refuted);
     }
     let (published, low, estimate, high) = if published > 1.0 {
         (published, ratio.low, ratio.estimate, ratio.high)
@@ -288,88 +263,42 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
         (1.0 / published, 1.0 / ratio.high, 1.0 / ratio.estimate, 1.0 / ratio.low)
     };
     let half = published.sqrt();
-    if high < half {
-        Judgement::Refuted
-    } else if low > 1.0 && estimate >= half {
-        Judgement::Confirmed
-    } else {
-        Judgement::Inconclusive
-    }
+    judgement(low > 1.0 && estimate >= half, high < half)
 }
 
-/// Judges whether the first of two servers is equal to the second, within 5 %, or ahead of it.
-fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
-    let (low, high) =
-        if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
-    if low >= 1.0 / MAX_LEVEL_RATIO {
-        Judgement::Confirmed
-    } else if high < 1.0 / MAX_LEVEL_RATIO {
-        Judgement::Refuted
-    } else {
-        Judgement::Inconclusive
-    }
-}
-
-fn is_close_to_one(ratio: f64) -> bool {
-    (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
-}
-
-/// Returns the results for a claim, one for each pair of contenders.
 fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
-    let concerned: Vec<&Comparison> = comparisons
-        .iter()
-        .filter(|comparison| {
-            comparison.pair == claim.pair
-                && comparison.measure == claim.measure
-                && claim.concerns(&comparison.published_cell)
-        })
-        .collect();
-    let mut pairs: Vec<(&str, &str)> = Vec::new();
-    for ours in concerned.iter().flat_map(|comparison| &comparison.ours) {
-        let pair = (ours.contender.as_str(), ours.to.as_str());
-        if !pairs.contains(&pair) {
-            pairs.push(pair);
+    let concerned = comparisons.iter().filter(|comparison| {
+        (comparison.pair, comparison.measure) == (claim.pair, claim.measure)
+            && claim.concerns(&comparison.published_cell)
+    });
+    let cells: Vec<(&Comparison, &LocalResult)> =
+        concerned.flat_map(|comparison| comparison.ours.iter().map(move |ours| (comparison, ours))).collect();
+    let judged = |ours: &LocalResult| match ours.ratio {
+        Some(Ratio { low, high, .. }) if claim.level_or_ahead && !ours.load_bound => {
+            // The first server is equal to the second, within 5 %, or ahead of it.
+            let is_rate = claim.measure.more_is_better();
+            let (low, high) = if is_rate { (low, high) } else { (1.0 / high, 1.0 / low) };
+            judgement(low >= 1.0 / MAX_LEVEL_RATIO, high < 1.0 / MAX_LEVEL_RATIO)
         }
-    }
-    let claim_result = |(contender, to): (&str, &str)| {
-        let cells = concerned.iter().filter_map(|comparison| {
-            let ours = comparison.ours.iter().find(|ours| ours.contender == contender && ours.to == to)?;
-            Some((*comparison, ours))
-        });
-        judge_claim_for_pair(claim, contender, to, &cells.collect::<Vec<_>>())
-    };
-    pairs.into_iter().map(claim_result).collect()
-}
-
-fn judge_claim_for_pair(
-    claim: &'static Claim,
-    contender: &str,
-    to: &str,
-    cells: &[(&Comparison, &LocalResult)],
-) -> ClaimResult {
-    let judged_as = |ours: &LocalResult| match ours.ratio {
-        Some(ratio) if claim.level_or_ahead && !ours.load_bound => judge_level_or_ahead(ratio, claim.measure),
         _ => ours.judgement,
     };
-    let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
-    let has_both = |(comparison, ours): &&(&Comparison, &LocalResult)| {
-        comparison.published_ratio.is_some() && ours.ratio.is_some()
+    let claim_result = |(contender, to): (&String, &String)| {
+        let of_pair = cells.iter().filter(|(_, ours)| (&ours.contender, &ours.to) == (contender, to));
+        let count = |judgement| of_pair.clone().filter(|(_, ours)| judged(ours) == judgement).count();
+        let ratios =
+            of_pair.clone().filter_map(|(of, ours)| Some((of.published_ratio?, ours.ratio?.estimate)));
+        ClaimResult {
+            claim,
+            contender: contender.clone(),
+            to: to.clone(),
+            holds: count(Judgement::Confirmed),
+            does_not_hold: count(Judgement::Refuted),
+            inconclusive: count(Judgement::Inconclusive),
+            here: extremes(ratios.clone().map(|(_, here)| here)),
+            published: extremes(ratios.map(|(published, _)| published)),
+            load_bound: of_pair.clone().any(|(_, ours)| ours.load_bound),
+        }
     };
-    let both = || cells.iter().filter(has_both);
-    ClaimResult {
-        claim,
-        contender: contender.to_owned(),
-        to: to.to_owned(),
-        holds: count(Judgement::Confirmed),
-        does_not_hold: count(Judgement::Refuted),
-        cannot_be_told: count(Judgement::Inconclusive),
-        here: range(both().filter_map(|(_, ours)| Some(ours.ratio?.estimate))),
-        published: range(both().filter_map(|(comparison, _)| comparison.published_ratio)),
-        load_bound: cells.iter().any(|(_, ours)| ours.load_bound),
-    }
-}
-
-/// Returns the smallest and the largest value.
-fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
+    let pairs = unique(cells.iter().map(|(_, ours)| (&ours.contender, &ours.to)));
+    pairs.into_iter().map(claim_result).collect()
 }

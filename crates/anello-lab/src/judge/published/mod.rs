@@ -13,4 +13,5 @@ pub use comparison::{
     ClaimResult, Comparison, Judgement, LocalResult, PublishedComparison, compare_with_published, judge,
 };
 pub use sources::{Claim, Pair, SOURCES, Source};
-pub use table::{Figure, PEAKS_OF, PublishedCell, TableError, parse, peak};
+pub(crate) use table::PEAKS_OF;
+pub use table::{Figure, PublishedCell, TableError, parse, peak};

@@ -1,5 +1,6 @@
 //! Published tables: their sources, the compared pairs of servers, and their claims.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -13,14 +14,11 @@ use crate::result::measure::Measure;
 pub struct Source {
     /// Short name, which is also the name of the preset that reproduces the comparison.
     pub key: String,
-    /// Publisher and year.
-    pub title: String,
-    /// Machine and conditions of the measurement.
-    pub measured_on: String,
-    /// Number of load generator cores per server core. The connections and the rate are divided equally
+    pub(crate) title: String,
+    pub(crate) measured_on: String,
+    /// Number of load generator cores per server core, 1 by default. The connections and the rate are divided equally
     /// among these cores. A run whose load generator uses one core is compared with the share of a single core.
-    #[serde(default = "one")]
-    pub load_cores: usize,
+    pub(crate) load_cores: Option<usize>,
     /// Compared pairs of servers.
     pub pairs: Vec<Pair>,
     /// Claims made by the publication.
@@ -55,19 +53,11 @@ pub struct Claim {
     /// `true` if the first server is equal to the second or ahead of it by any factor; `false` if the ratio is at least
     /// half as far from 1 as the published one.
     #[serde(default)]
-    pub level_or_ahead: bool,
-    /// Minimum number of connections.
-    #[serde(default)]
-    pub min_connections: usize,
-    /// Maximum number of connections.
-    #[serde(default = "unlimited")]
-    pub max_connections: usize,
-    /// Minimum number of server cores.
-    #[serde(default)]
-    pub min_server_cores: usize,
-    /// Maximum number of server cores.
-    #[serde(default = "unlimited")]
-    pub max_server_cores: usize,
+    pub(crate) level_or_ahead: bool,
+    min_connections: Option<usize>,
+    max_connections: Option<usize>,
+    min_server_cores: Option<usize>,
+    max_server_cores: Option<usize>,
 }
 
 impl Pair {
@@ -86,8 +76,11 @@ impl Pair {
 impl Claim {
     /// Returns `true` if the claim applies to a cell.
     pub fn concerns(&self, cell: &PublishedCell) -> bool {
-        (self.min_connections..=self.max_connections).contains(&cell.connections)
-            && (self.min_server_cores..=self.max_server_cores).contains(&cell.server_cores)
+        let is_within = |value: usize, min: Option<usize>, max: Option<usize>| {
+            min.is_none_or(|min| value >= min) && max.is_none_or(|max| value <= max)
+        };
+        is_within(cell.connections, self.min_connections, self.max_connections)
+            && is_within(cell.server_cores, self.min_server_cores, self.max_server_cores)
     }
 }
 
@@ -109,19 +102,8 @@ impl Source {
 
 /// Published tables embedded in this crate.
 pub static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
-    #[derive(Deserialize)]
-    struct Sources {
-        source: Vec<Source>,
-    }
-    let sources: Sources = toml::from_str(include_str!("../../../published/sources.toml"))
-        .expect("the compiled-in file is valid, which the tests check");
-    sources.source
+    let text = include_str!("../../../published/sources.toml");
+    let file: HashMap<String, Vec<Source>> =
+        toml::from_str(text).expect("the compiled-in file is valid, which the tests check");
+    file.into_values().flatten().collect()
 });
-
-fn one() -> usize {
-    1
-}
-
-fn unlimited() -> usize {
-    usize::MAX
-}

@@ -12,15 +12,14 @@ pub struct Figure {
     /// Published name of the server.
     pub server: String,
     /// Column number, if two published columns have the same heading.
-    pub column: Option<u64>,
+    pub(crate) column: Option<u64>,
     /// Measured cell.
     pub cell: PublishedCell,
     /// Requests answered per second; `None` if the measurement failed or was not published.
     pub requests_per_second: Option<f64>,
-    /// Mean latency, in microseconds.
-    pub latency_mean_us: Option<f64>,
+    pub(crate) latency_mean_us: Option<f64>,
     /// CPU usage of the server during the measurement, in percent of one core.
-    pub cpu_percent: Option<f64>,
+    cpu_percent: Option<f64>,
 }
 
 impl Figure {
@@ -31,19 +30,15 @@ impl Figure {
     }
 }
 
-/// Source of the figures that [`peak`] returns.
-pub const PEAKS_OF: &str = "Monoio's benchmark, 2021";
+pub(crate) const PEAKS_OF: &str = "Monoio's benchmark, 2021";
 
-const PEAKS: &str = include_str!("../../../published/monoio_2021_best.csv");
-
-/// Returns the highest published rate of a server for this message size and number of cores, over all
-/// connection counts. Returns `None` if no rate was published.
+/// Returns the highest published echo rate of a server over all connection counts. `None` if none was published.
 #[must_use]
 pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<Figure> {
     // The table is compiled in and a test parses it, so parsing does not fail here.
-    parse(PEAKS).ok()?.into_iter().find(|figure| {
-        let cell = figure.cell;
-        same_name(&figure.server, server)
+    let peaks = parse(include_str!("../../../published/monoio_2021_best.csv")).ok()?;
+    peaks.into_iter().find(|Figure { server: published, cell, .. }| {
+        same_name(published, server)
             && (cell.workload, cell.server_cores) == (Workload::Echo { message_bytes }, server_cores)
     })
 }
@@ -73,7 +68,7 @@ pub struct PublishedCell {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {what}")]
 pub struct TableError {
-    /// Line number, 1-based.
+    /// 1-based.
     line: u64,
     what: String,
 }
@@ -100,29 +95,26 @@ struct Record {
 /// Returns the number of the first line with a problem, and a description of the problem.
 pub fn parse(text: &str) -> Result<Vec<Figure>, TableError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-    let error = |error: csv::Error| {
-        let line = error.position().map_or(1, csv::Position::line);
-        TableError { line, what: error.to_string() }
+    let error = |error: csv::Error| TableError {
+        line: error.position().map_or(1, csv::Position::line),
+        what: error.to_string(),
     };
     let head = reader.headers().map_err(error)?.clone();
     if head.is_empty() {
         return Err(TableError { line: 1, what: "is empty".to_owned() });
     }
-    let mut figures = Vec::new();
-    for row in reader.records() {
+    let parse = |row: csv::Result<csv::StringRecord>| {
         let row = row.map_err(error)?;
         let line = row.position().map_or(1, csv::Position::line);
-        figures.push(
-            figure(row.deserialize(Some(&head)).map_err(error)?).map_err(|what| TableError { line, what })?,
-        );
-    }
-    Ok(figures)
+        figure(row.deserialize(Some(&head)).map_err(error)?).map_err(|what| TableError { line, what })
+    };
+    reader.records().map(parse).collect()
 }
 
 fn figure(record: Record) -> Result<Figure, String> {
     let figures = [record.requests_per_second, record.latency_mean_us, record.cpu_percent];
-    if let Some(figure) = figures.into_iter().flatten().find(|figure| !(figure.is_finite() && *figure >= 0.0))
-    {
+    let is_invalid = |figure: &f64| !(figure.is_finite() && *figure >= 0.0);
+    if let Some(figure) = figures.into_iter().flatten().find(is_invalid) {
         return Err(format!("invalid figure {figure}"));
     }
     let workload = match &record.target {

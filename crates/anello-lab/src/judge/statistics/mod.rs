@@ -15,17 +15,16 @@ pub mod phases;
 use crate::plan::schedule::Random;
 use crate::result::{Estimate, Ratio};
 
-/// Number of bootstrap resamples.
-pub const RESAMPLES: usize = 2000;
+pub(crate) const RESAMPLES: usize = 2000;
 
-/// Number of bootstrap resamples for low deciles. They are shown for information only: no verdict depends on them.
+/// Low deciles are shown for information only: no verdict depends on them.
 const LOW_DECILE_RESAMPLES: usize = 500;
 
 /// Confidence level of the intervals. It is high because one run makes many comparisons.
-pub const CONFIDENCE: f64 = 0.99;
+pub(crate) const CONFIDENCE: f64 = 0.99;
 
 impl Estimate {
-    /// Computes the estimate of `values`. Returns `None` if `values` is empty.
+    /// Computes the median and quartiles of `values`. Returns `None` if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -43,8 +42,7 @@ impl Estimate {
 }
 
 impl Ratio {
-    /// Computes the median of paired ratios and its bootstrap interval. `passes` holds the ratios of each pass. Returns
-    /// `None` if there are no ratios.
+    /// Computes the median and interval of the paired ratios in each pass. Returns `None` if there are no ratios.
     pub fn of(passes: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let passes: Vec<&Vec<f64>> = passes.iter().filter(|pass| !pass.is_empty()).collect();
         let mut all: Vec<f64> = passes.iter().flat_map(|pass| pass.iter().copied()).collect();
@@ -52,22 +50,21 @@ impl Ratio {
             return None;
         }
         let estimate = median(&mut all);
-        let mut medians = Vec::with_capacity(RESAMPLES);
         let mut draw = Vec::with_capacity(all.len());
-        for _ in 0..RESAMPLES {
+        let medians = (0..RESAMPLES).map(|_| {
             draw.clear();
             for _ in 0..passes.len() {
                 let pass = passes[random.below(passes.len())];
                 draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
             }
-            medians.push(median(&mut draw));
-        }
+            median(&mut draw)
+        });
+        let medians = medians.collect();
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
-    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. The interval is widened
-    /// according to the number of passes. Returns `None` if there are no finite values or if the estimate is not a
-    /// positive number.
+    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. Returns `None` if there are
+    /// no finite values or if the estimate is not a positive number.
     pub(crate) fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
@@ -80,9 +77,7 @@ impl Ratio {
         let low = quantile_of_sorted(&resampled, tail)?;
         let high = quantile_of_sorted(&resampled, 1.0 - tail)?;
         let stretch = small_sample_stretch(pairs, passes, runs);
-        // The interval is widened on a logarithmic scale, so that its bounds stay positive.
-        let stretched =
-            |bound: f64| if bound > 0.0 { estimate * (bound / estimate).powf(stretch) } else { bound };
+        let stretched = |bound: f64| widened(estimate, bound, stretch);
         (estimate.is_finite() && estimate > 0.0).then(|| Ratio {
             estimate,
             low: stretched(low.min(estimate)),
@@ -93,10 +88,9 @@ impl Ratio {
         })
     }
 
-    /// Computes the ratio between two contenders' low deciles, with its bootstrap interval. `left` and `right` hold the
-    /// values of each pass. The ratio shows how the contenders differ while the machine is at its fastest. Each
-    /// resample uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no
-    /// pass contains values for both.
+    /// Computes the ratio between the low deciles of two contenders, which shows how they differ while the machine is
+    /// at its fastest. `left` and `right` hold the values of each pass. A resample uses the same passes for both
+    /// contenders and separate slices within each pass. Returns `None` if no pass contains values for both.
     pub fn of_low_deciles(left: &[Vec<f64>], right: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let both: Vec<(&Vec<f64>, &Vec<f64>)> =
             left.iter().zip(right).filter(|(left, right)| !left.is_empty() && !right.is_empty()).collect();
@@ -106,6 +100,7 @@ impl Ratio {
         };
         let mut all_left: Vec<f64> = both.iter().flat_map(|(left, _)| left.iter().copied()).collect();
         let mut all_right: Vec<f64> = both.iter().flat_map(|(_, right)| right.iter().copied()).collect();
+        let pairs = all_left.len().min(all_right.len());
         let estimate = decile(&mut all_left)? / decile(&mut all_right)?;
         let mut ratios = Vec::with_capacity(LOW_DECILE_RESAMPLES);
         for _ in 0..LOW_DECILE_RESAMPLES {
@@ -118,8 +113,6 @@ impl Ratio {
             }
             ratios.push(decile(&mut all_left)? / decile(&mut all_right)?);
         }
-        let total = |count: fn(&(&Vec<f64>, &Vec<f64>)) -> usize| both.iter().map(count).sum::<usize>();
-        let pairs = total(|(left, _)| left.len()).min(total(|(_, right)| right.len()));
         Ratio::of_resampled(estimate, ratios, (pairs, both.len()), 1)
     }
 
@@ -131,11 +124,14 @@ impl Ratio {
     /// Returns the distance from 1 of the farther interval bound, before the interval was widened. For two
     /// identical servers, this is the observed difference between them.
     pub fn max_deviation(&self) -> f64 {
-        let unstretched = |bound: f64| {
-            if bound > 0.0 { self.estimate * (bound / self.estimate).powf(1.0 / self.stretch) } else { bound }
-        };
+        let unstretched = |bound: f64| widened(self.estimate, bound, 1.0 / self.stretch);
         (1.0 - unstretched(self.low)).abs().max((unstretched(self.high) - 1.0).abs())
     }
+}
+
+/// Moves the bound of an interval away from the estimate on a logarithmic scale, so that it stays positive.
+fn widened(estimate: f64, bound: f64, stretch: f64) -> f64 {
+    if bound > 0.0 { estimate * (bound / estimate).powf(stretch) } else { bound }
 }
 
 /// Returns the factor by which a bootstrap interval over these numbers of pairs and passes must be widened.
@@ -158,12 +154,16 @@ fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
     (student / NORMAL * sample_correction).max(1.0 + 4.0 / pairs.max(1) as f64)
 }
 
-/// Returns the quantile of `values` at `fraction` (0 to 1), with linear interpolation. Returns `None` if `values` is
-/// empty.
+/// Returns the quantile at `fraction` (0 to 1), with linear interpolation. `None` if there are no values.
 pub fn quantile(values: &[f64], fraction: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     quantile_of_sorted(&sorted, fraction)
+}
+
+/// Returns the smallest and the largest value. `None` if there are no values.
+pub(crate) fn extremes(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
 }
 
 fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
@@ -174,10 +174,7 @@ fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64))
 }
 
-/// Returns the median of `values`, which it reorders.
-///
-/// # Panics
-/// If `values` is empty.
+/// Returns the median of `values`, which it reorders. Panics if `values` is empty.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let is_odd = values.len() % 2 == 1;
@@ -187,20 +184,4 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     }
     let lower = below.iter().copied().max_by(f64::total_cmp).unwrap_or(upper);
     f64::midpoint(lower, upper)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stretch_decreases_with_number_of_passes() {
-        let factor = |passes: usize| small_sample_stretch(passes * 3, passes, 1);
-        let factors: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(factor).to_vec();
-        assert!(factors.windows(2).all(|pair| pair[0] >= pair[1]), "{factors:?}");
-        assert!((factors[4] - 1.38).abs() < 0.01 && factors[6] < 1.01, "{factors:?}");
-        assert!(small_sample_stretch(27, 9, 2) < factor(9), "two runs give more degrees of freedom than one");
-        // The table and the expansion agree where they meet.
-        assert!((factor(10) - 3.250 / 2.5758 * (10.0f64 / 9.0).sqrt()).abs() < 0.01);
-    }
 }

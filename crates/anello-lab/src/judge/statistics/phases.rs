@@ -17,6 +17,8 @@
 //! enough slices, and phases last long enough. Noise around a single level, slow drift and isolated outliers are not
 //! reported as phases.
 
+use std::collections::HashSet;
+
 /// Minimum factor between two phases, 1.12, as a natural logarithm.
 const MIN_GAP: f64 = 0.113;
 
@@ -64,13 +66,6 @@ pub struct Phases {
     pub slow_factor: f64,
 }
 
-impl Phases {
-    /// Returns the fraction of the samples in the slow phase.
-    pub fn slow_fraction(&self) -> f64 {
-        self.slow.iter().filter(|&&slow| slow).count() as f64 / self.slow.len().max(1) as f64
-    }
-}
-
 /// Returns the phases of samples that are in chronological order. `None` if there is only one phase.
 pub fn find(samples: &[Sample]) -> Option<Phases> {
     if samples.len() < 2 * MIN_SLICES
@@ -78,9 +73,7 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
     {
         return None;
     }
-    let mut contenders: Vec<usize> = samples.iter().map(|sample| sample.contender).collect();
-    contenders.sort_unstable();
-    contenders.dedup();
+    let contenders: HashSet<usize> = samples.iter().map(|sample| sample.contender).collect();
     if samples.len() < MIN_SLICES_PER_CONTENDER * contenders.len() {
         return None;
     }
@@ -89,12 +82,12 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
     let (mut gap, mut noise) = (0.0, 0.0);
     for _ in 0..FIT_ITERATIONS {
         let residuals = residuals(samples, &slowness, &slow, gap);
-        gap = level(&residuals, &slow, true)? - level(&residuals, &slow, false)?;
-        noise = noise_of(&residuals, &slow, gap).max(1e-4);
+        let zero = level(&residuals, &slow, false)?;
+        gap = level(&residuals, &slow, true)? - zero;
         if gap <= 0.0 {
             return None;
         }
-        let zero = level(&residuals, &slow, false)?;
+        noise = noise_of(&residuals, &slow, zero, gap).max(1e-4);
         slow = viterbi_phases(samples, &residuals, zero, gap, noise);
     }
     let slices = slow.iter().filter(|&&slow| slow).count();
@@ -115,16 +108,14 @@ pub fn changes(samples: &[Sample], slow: &[bool]) -> usize {
 /// Returns a first estimate: the running mean of the residuals, compared with the best threshold.
 fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     let residuals = residuals(samples, slowness, &vec![false; samples.len()], 0.0);
-    let smooth: Vec<f64> = (0..samples.len())
-        .map(|index| {
-            let neighbours =
-                index.saturating_sub(SMOOTHING_RADIUS)..(index + SMOOTHING_RADIUS + 1).min(samples.len());
-            let near = neighbours.filter(|&other| samples[other].stretch == samples[index].stretch);
-            let (sum, count) =
-                near.fold((0.0, 0.0), |(sum, count), other| (sum + residuals[other], count + 1.0));
-            sum / count
-        })
-        .collect();
+    let mean = |index: usize| {
+        let end = (index + SMOOTHING_RADIUS + 1).min(samples.len());
+        let near = index.saturating_sub(SMOOTHING_RADIUS)..end;
+        let near = near.filter(|&other| samples[other].stretch == samples[index].stretch);
+        let (sum, count) = near.fold((0.0, 0.0), |(sum, count), other| (sum + residuals[other], count + 1.0));
+        sum / count
+    };
+    let smooth: Vec<f64> = (0..samples.len()).map(mean).collect();
     let cut = best_threshold(&smooth)?;
     Some(smooth.iter().map(|&value| value > cut).collect())
 }
@@ -136,16 +127,13 @@ fn best_threshold(values: &[f64]) -> Option<f64> {
     let total: f64 = sorted.iter().sum();
     let count = sorted.len() as f64;
     let mut below = 0.0;
-    let mut best: Option<(f64, f64)> = None;
-    for index in 1..sorted.len() {
-        below += sorted[index - 1];
-        let (left, right) = (index as f64, count - index as f64);
+    let thresholds = sorted.windows(2).zip(1..).map(|(pair, index)| {
+        below += pair[0];
+        let (left, right) = (f64::from(index), count - f64::from(index));
         let between = left * right * (below / left - (total - below) / right).powi(2);
-        if best.is_none_or(|(most, _)| between > most) {
-            best = Some((between, f64::midpoint(sorted[index - 1], sorted[index])));
-        }
-    }
-    best.map(|(_, cut)| cut)
+        (between, f64::midpoint(pair[0], pair[1]))
+    });
+    thresholds.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, cut)| cut)
 }
 
 /// Returns the slowness of each sample minus the level of its contender: the median after subtracting the gap.
@@ -156,14 +144,12 @@ fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> V
         values[sample.contender].push(value - if slow { gap } else { 0.0 });
     }
     // In the first iteration the phases are unknown. The mean shifts all contenders equally; the median would jump.
-    let own: Vec<f64> = values
-        .iter_mut()
-        .map(|values| match values.len() {
-            0 => 0.0,
-            count if gap == 0.0 => values.iter().sum::<f64>() / count as f64,
-            _ => super::median(values),
-        })
-        .collect();
+    let level = |values: &mut Vec<f64>| match values.len() {
+        0 => 0.0,
+        count if gap == 0.0 => values.iter().sum::<f64>() / count as f64,
+        _ => super::median(values),
+    };
+    let own: Vec<f64> = values.iter_mut().map(level).collect();
     samples.iter().zip(slowness).map(|(sample, value)| value - own[sample.contender]).collect()
 }
 
@@ -175,8 +161,7 @@ fn level(residuals: &[f64], slow: &[bool], which: bool) -> Option<f64> {
 }
 
 /// Returns the noise of one slice: the median deviation from the level of its phase, scaled to a standard deviation.
-fn noise_of(residuals: &[f64], slow: &[bool], gap: f64) -> f64 {
-    let zero = level(residuals, slow, false).unwrap_or(0.0);
+fn noise_of(residuals: &[f64], slow: &[bool], zero: f64, gap: f64) -> f64 {
     let expected = |slow: bool| zero + if slow { gap } else { 0.0 };
     let mut deviations: Vec<f64> =
         residuals.iter().zip(slow).map(|(value, &slow)| (value - expected(slow)).abs()).collect();

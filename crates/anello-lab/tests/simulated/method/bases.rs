@@ -205,7 +205,7 @@ fn result_without_base_fields_is_parsed() {
     let old = LabResult::from_json(&value.to_string()).unwrap();
     assert_eq!((old.base_comparisons.len(), &old.contenders[2].base), (0, &None));
     assert_eq!(old.cells, result.cells);
-    assert!(!anello_lab::render_html(&old).contains("that differs in one option"));
+    assert!(!anello_lab::render_html(&old).contains("which differs in one option"));
 }
 
 #[test]

@@ -362,7 +362,7 @@ fn headline_compares_cheapest_with_runner_up() {
     );
     let second = runner_up(&result);
     assert!(
-        second.starts_with("Runner-up second: first needs ") && second.ends_with(" % less in 2 cells CPU"),
+        second.starts_with("Runner-up second: first needs ") && second.ends_with(" % less CPU in 2 cells"),
         "{second}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];

@@ -13,7 +13,7 @@ use super::{check_markup, sample};
 #[test]
 fn base_comparisons_have_separate_table() {
     let mut result = sample();
-    let title = "× the server that differs in one option";
+    let title = "× the base, which differs in one option";
     let compared: Vec<Cell> = result.base_comparisons.iter().map(|versus| versus.cell).collect();
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
     let versus = result.base_comparisons.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
@@ -35,10 +35,10 @@ fn base_comparisons_have_separate_table() {
     assert!(table.contains("<td class=\"muted\">–</td>"), "{table}");
     let text = render_table(&result);
     let block = text
-        .split("\nEcho, 128 bytes: server CPU per request, × the server")
+        .split("\nEcho, 128 bytes: server CPU per request, × the base,")
         .nth(1)
         .unwrap_or_else(|| panic!("{text}"));
-    assert!(block.starts_with(" that differs in one option (less is better)\nconnections "), "{block}");
+    assert!(block.starts_with(" which differs in one option (less is better)\nconnections "), "{block}");
     let line = block.lines().find(|line| line.starts_with("fragile ")).unwrap();
     let expected = format!(" ▼ {estimate} {low}–{high} ");
     assert!(line.contains(" × go <net> ") && line.contains(&expected) && line.ends_with(" –"), "{line}");

@@ -77,3 +77,37 @@ fn inconsistent_result_renders_reports() {
         }
     }
 }
+
+#[test]
+fn times_are_those_of_the_calendar() {
+    let started = |started_unix_s: u64| LabResult { started_unix_s, ..LabResult::default() };
+    for (unix_s, name) in [(0, "lab-19700101T000000Z.json"), (951_782_400, "lab-20000229T000000Z.json")] {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = anello_lab::write_reports(&started(unix_s), directory.path()).unwrap();
+        assert_eq!(paths.json.file_name().unwrap(), name);
+    }
+    for (unix_s, time) in [
+        (1_795_295_223, "\n2026-11-21 21:07 UTC; "),
+        (4_107_542_399, "\n2100-02-28 23:59 UTC; "),
+        (4_107_542_400, "\n2100-03-01 00:00 UTC; "),
+    ] {
+        assert!(render_table(&started(unix_s)).contains(time), "{time}");
+    }
+}
+
+#[test]
+fn equal_failures_are_listed_once() {
+    use anello_lab::result::{Consequence, Failure};
+    let failure = |pass: usize, what: &str| Failure {
+        contender: "one".to_owned(),
+        cell: None,
+        pass,
+        what: what.to_owned(),
+        consequence: Consequence::SkippedPass,
+    };
+    let failures = vec![failure(0, "no"), failure(1, "never"), failure(2, "no")];
+    let table = render_table(&LabResult { failures, ..LabResult::default() });
+    let listed = "\nFailures\n- one: pass 1, 3; at the start; no; skipped in this pass\n\
+                  - one: pass 2; at the start; never; skipped in this pass\n\n";
+    assert!(table.contains(listed), "{table}");
+}

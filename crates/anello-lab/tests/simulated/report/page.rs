@@ -122,6 +122,59 @@ fn page_supports_light_and_dark_colours() {
 }
 
 #[test]
+fn text_and_lines_have_sufficient_contrast() {
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+    let contrast = |one: &str, other: &str| {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    };
+    // As many contenders of each role as there are colours for them, and the reference.
+    let mut result = sample();
+    let template = result.contenders[0].clone();
+    let roles = [(Role::Baseline, 5), (Role::Anello, 4), (Role::Peer, 16)];
+    let roles = roles.into_iter().flat_map(|(role, count)| vec![role; count]).enumerate();
+    let record =
+        |(index, role): (usize, Role)| ContenderRecord { name: index.to_string(), role, ..template.clone() };
+    result.contenders = roles.map(record).collect();
+    result.plan.reference = "0".to_owned();
+    let page = render_html(&result);
+    // Returns the light and dark values of a variable in the page.
+    let colours = |name: &str| {
+        let value = page.split(&format!("--{name}:")).nth(1).unwrap().trim_start();
+        let value = value.strip_prefix("light-dark(").unwrap().split(')').next().unwrap();
+        value.split_once(',').map(|(light, dark)| (light, dark.trim_start())).unwrap()
+    };
+    let both = |one: &str, other: &str| {
+        let (one, other) = (colours(one), colours(other));
+        contrast(one.0, other.0).min(contrast(one.1, other.1))
+    };
+    for (text, background) in [
+        ("fg", "bg"),
+        ("muted", "card"),
+        ("muted", "bg"),
+        ("good", "good-bg"),
+        ("bad", "bad-bg"),
+        ("link", "bg"),
+    ] {
+        let found = both(text, background);
+        assert!(found >= 4.5, "{text} on {background}: {found:.2}");
+    }
+    let lines: Vec<String> = (0..result.contenders.len()).map(|index| format!("c{index}")).collect();
+    let unique: std::collections::HashSet<_> = lines.iter().map(|line| colours(line)).collect();
+    assert_eq!(unique.len(), lines.len());
+    for line in &lines {
+        let found = both(line, "card");
+        assert!(found >= 2.2, "{:?}: {found:.2}", colours(line));
+    }
+}
+
+#[test]
 fn page_contains_raw_data_of_every_run() {
     let (one, mut other) = (sample(), sample());
     other.plan.scenario.name = "other".to_owned();

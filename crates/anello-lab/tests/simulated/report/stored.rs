@@ -63,3 +63,23 @@ fn results_are_compressed_by_extension() {
     let error = read_runs(&compressed).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot read {}: ", compressed.display())), "{error}");
 }
+
+#[test]
+fn invalid_files_are_rejected_with_cause() {
+    let page = |data: &str| format!("<!doctype html><script type=\"application/gzip\" id=\"raw0\">{data}");
+    // The JSON text {}, compressed and in base64.
+    let empty_object = page("H4sIAAAAAAACA6uuBQBDv6ajAgAAAA==</script></html>");
+    for (text, cause) in [
+        ("", "not the JSON of a run"),
+        ("<!doctype html><p>hello", "no raw data"),
+        (&page("!</script></html>"), "damaged"),
+        (&page("AAAA</script></html>"), "damaged"),
+        (&page("AAAA</script>"), "truncated"),
+        (&page("AAAA</html>"), "truncated"),
+        (&page("AAAA"), "truncated"),
+        (&empty_object, "not a lab result"),
+    ] {
+        let error = runs_of(text).unwrap_err();
+        assert!(error.contains(cause), "{text}: {error}");
+    }
+}

@@ -2,7 +2,8 @@
 
 use anello_lab::compare::render_comparison;
 use anello_lab::{
-    Cell, DiskOperation, Workload, echo_cells, render_html, render_markdown, render_plots, render_table,
+    Cell, DiskOperation, LabResult, Workload, echo_cells, render_html, render_json, render_markdown,
+    render_plots, render_table,
 };
 
 use super::{check_markup, sample, simulate_in};
@@ -103,6 +104,17 @@ fn table_shows_matrix_and_bars_within_width() {
         assert!(line.chars().count() <= 108, "{} columns: {line}", line.chars().count());
         assert_eq!(line, line.trim_end());
     }
+}
+
+#[test]
+fn markdown_marks_losses_and_escapes_bars() {
+    let renamed = render_json(&sample()).unwrap().replace("\"tokio\"", "\"to|kio\"");
+    let markdown = render_markdown(&[LabResult::from_json(&renamed).unwrap()]);
+    assert!(markdown.contains("\n| to\\|kio | ") && !markdown.contains("to|kio"), "{markdown}");
+    let lines = || markdown.lines();
+    assert!(lines().any(|line| line.starts_with("| go <net> & \"friends\" | **▲ 1.")), "{markdown}");
+    assert!(lines().any(|line| line.starts_with("| absent | skipped | ")), "{markdown}");
+    assert!(lines().any(|line| line.starts_with("| fragile × go ") && line.ends_with(" |  |")), "{markdown}");
 }
 
 #[test]
