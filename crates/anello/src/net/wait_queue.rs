@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::driver::wake_all;
 
-/// Wakers of the waiting futures, in order of arrival. The driver stores the waker of one of them, or one of them was
+/// Wakers of the waiting futures, in order of arrival. The driver stores the waker of one of these futures, or one was
 /// woken and will poll again.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
