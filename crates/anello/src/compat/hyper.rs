@@ -164,9 +164,7 @@ impl Future for Sleeping {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let sleeping = self.get_mut();
         with_current(|shared| sleeping.poll_on(shared, context.waker())).unwrap_or_else(|| {
-            panic!(
-                "no anello runtime on this thread (await the sleep in Runtime::block_on or a spawned task)"
-            )
+            panic!("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The current thread's runtime, and the state that its tasks share.
 
-use std::any::Any;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::ptr::NonNull;
@@ -52,7 +52,8 @@ pub(crate) struct Shared {
     pub(super) budget: Cell<i64>,
     /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
-    extension: OnceCell<Box<dyn Any>>,
+    /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
+    pub lingering: RefCell<VecDeque<(u64, Key)>>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
 }
@@ -161,7 +162,7 @@ impl Shared {
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
-            extension: OnceCell::new(),
+            lingering: RefCell::default(),
             #[cfg(feature = "compat-hyper")]
             runtime_clock,
         }))
@@ -237,12 +238,6 @@ impl Shared {
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
-    }
-
-    /// Returns the state that a higher-level module keeps for the runtime, created on first use. It has a single type:
-    /// this function returns `None` for any other type.
-    pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
-        self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
 
     pub fn is_simulated(&self) -> bool {
