@@ -46,7 +46,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
     /// exhaustion.
     pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
-        StreamSocket::accepted(self.listener.accept().await?)
+        self.listener.accept().await.map(StreamSocket::new)
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:

@@ -29,13 +29,6 @@ impl<F: StreamFamily> StreamSocket<F> {
         Self { connection, family: PhantomData }
     }
 
-    pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
-        if !F::ACCEPTED_HAS_OPTIONS {
-            connection.set(StreamOption::UrgentInline)?;
-        }
-        Ok(Self::new(connection))
-    }
-
     /// Receives bytes and returns them in the buffer that the kernel filled. Returns `None` at EOF.
     ///
     /// This is the fastest way to receive, because the bytes are not copied. On io_uring, TCP streams use a multishot

@@ -84,9 +84,6 @@ pub trait GroupListener: sealed::Sealed + 'static {
 
     #[doc(hidden)]
     fn stream(connection: Connection) -> Self::Stream;
-    /// Prepares a connection that the driver has accepted.
-    #[doc(hidden)]
-    fn accepted(connection: Connection) -> io::Result<Self::Stream>;
 }
 
 mod sealed {
@@ -100,10 +97,6 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 
     fn stream(connection: Connection) -> StreamSocket<F> {
         StreamSocket::new(connection)
-    }
-
-    fn accepted(connection: Connection) -> io::Result<StreamSocket<F>> {
-        StreamSocket::accepted(connection)
     }
 }
 
@@ -274,11 +267,8 @@ enum AcceptStep {
     Transfer(OwnedFd),
     Closed,
     Failed(io::Error),
-    /// No descriptors are left. The given number of clients were rejected.
-    Exhausted {
-        error: io::Error,
-        refused: usize,
-    },
+    /// No descriptors are left. The second value is the number of clients that were rejected.
+    Exhausted(io::Error, usize),
 }
 
 impl<L: GroupListener> GroupMember<L> {
@@ -288,12 +278,12 @@ impl<L: GroupListener> GroupMember<L> {
         loop {
             let mut ticket = self.wait_queue.ticket();
             let descriptor = match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
-                AcceptStep::Accepted(connection) => return L::accepted(connection).map(Some),
+                AcceptStep::Accepted(connection) => return Ok(Some(L::stream(connection))),
                 AcceptStep::Inherited(descriptor) => Some(descriptor),
                 AcceptStep::Transfer(descriptor) => self.group.transfer(self.member, descriptor),
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
-                AcceptStep::Exhausted { error, refused } => {
+                AcceptStep::Exhausted(error, refused) => {
                     warn_exhausted(&error, refused);
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                     None
@@ -350,9 +340,7 @@ impl<L: GroupListener> GroupMember<L> {
                         AcceptStep::Accepted(Connection::new(Rc::clone(&self.shared), key))
                     }
                     Ok(Accepted::Descriptor(descriptor)) => AcceptStep::Transfer(descriptor),
-                    Err(error) if is_exhausted(&error) => {
-                        AcceptStep::Exhausted { error, refused: listener.refuse() }
-                    }
+                    Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(error, listener.refuse()),
                     Err(error) => AcceptStep::Failed(error),
                 });
             }
@@ -385,7 +373,7 @@ impl<L: GroupListener> GroupMember<L> {
         match group_state {
             GroupState::Open => self.open().err().map(|error| match is_exhausted(&error) {
                 // The state is not marked as applied, so the next poll tries again.
-                true => AcceptStep::Exhausted { error, refused: 0 },
+                true => AcceptStep::Exhausted(error, 0),
                 false => AcceptStep::Failed(error),
             }),
             GroupState::Paused | GroupState::Closed(_) => {
@@ -468,7 +456,7 @@ impl<L: GroupListener> GroupMember<L> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Descriptors become available when other connections close.
-                Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted { error, refused: 0 },
+                Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(error, 0),
                 Ok(_) => tracing::warn!(
                     accepted = BACKLOG,
                     "closing a socket with connections in its accept queue"
