@@ -360,17 +360,16 @@ impl Shared {
     /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
     /// catches the panics of destructors.
     pub(super) fn cancel_tasks(&self) {
-        let mut messages = self.inbox.mailbox.close();
+        drop(self.inbox.mailbox.close());
         loop {
             let keys = self.tasks.borrow().keys();
-            if keys.is_empty() && messages.is_empty() {
+            if keys.is_empty() {
                 break;
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
                 drop(task);
             }
-            messages.clear();
         }
         self.ready.borrow_mut().clear();
         self.is_closed.set(true);
@@ -399,14 +398,8 @@ impl Inbox {
     /// Sends a message and notifies the worker. Returns the result of [`notify_worker`](Self::notify_worker).
     #[cold]
     pub(super) fn send(&self, message: MailboxMessage) -> bool {
-        match self.mailbox.push(message) {
-            Ok(()) => self.notify_worker(),
-            // The runtime has been dropped. Dropping the message cancels the task that it would have spawned.
-            Err(message) => {
-                drop(message);
-                false
-            }
-        }
+        // After the runtime has been dropped, this drops the message, which cancels the task that it would have spawned.
+        self.mailbox.push(message).is_ok() && self.notify_worker()
     }
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
