@@ -189,16 +189,15 @@ impl TcpListenerBuilder {
 
     fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
         let shared = current();
-        let mut last_error = None;
+        let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses");
         for address in addresses {
             let listening = shared.driver.borrow_mut().listen(address, &self.0);
             match listening {
                 Ok(key) => return Ok(TcpListener::new(Listener::new(shared, key))),
-                Err(error) => last_error = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
+                Err(error) => failed = io::Error::new(error.kind(), format!("{address}: {error}")),
             }
         }
-        Err(last_error
-            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses")))
+        Err(failed)
     }
 }
 

@@ -2,9 +2,6 @@
 //!
 //! The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the pair
 //! is a stream on the runtime, so a signal wakes the driver like received data.
-//!
-//! `signal-hook` never uninstalls its handler, so a signal would be ignored once the last `Signals` is dropped. Each
-//! caught signal therefore gets a handler that performs the default action while no `Signals` catches it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -45,7 +42,8 @@ struct Caught {
     count: usize,
 }
 
-/// Signals that have been caught at least once.
+/// Signals that have been caught at least once. `signal-hook` never uninstalls its handler, so each of them has a second
+/// handler that performs the default action while no `Signals` catches the signal.
 static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new());
 
 struct EverCaught {

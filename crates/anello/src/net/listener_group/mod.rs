@@ -353,8 +353,7 @@ impl<L: GroupListener> GroupMember<L> {
         let mut registered = self.registered_waker.borrow_mut();
         if registered.as_ref().is_none_or(|registered| !registered.will_wake(waker)) {
             *registered = Some(waker.clone());
-            let waker = Some(waker.clone());
-            let replaced = std::mem::replace(&mut self.group.lock().slots[self.member].waker, waker);
+            let replaced = self.group.lock().slots[self.member].waker.replace(waker.clone());
             // A waker must not be dropped while the group is locked.
             drop(replaced);
         }

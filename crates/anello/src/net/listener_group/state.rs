@@ -176,18 +176,15 @@ impl Group {
     /// Returns the member with the lowest count, if that count will be lower than the count of member `from`.
     fn target(&self, state: &State, from: usize) -> Option<usize> {
         let assigned = self.balance.assigned(from);
-        let mut target: Option<(u64, usize)> = None;
-        for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.participates) {
+        let participants = state.slots.iter().enumerate().filter(|(_, slot)| slot.participates);
+        let counts = participants.filter_map(|(member, slot)| {
             if slot.transferred.len() >= slot.max_transferred {
                 self.balance.raise(member, assigned);
-                continue;
+                return None;
             }
-            let count = self.balance.assigned(member);
-            if count + 1 < target.map_or(assigned, |(lowest, _)| lowest + 1) {
-                target = Some((count, member));
-            }
-        }
-        target.map(|(_, member)| member)
+            Some((self.balance.assigned(member), member))
+        });
+        counts.min().filter(|(count, _)| count + 1 < assigned).map(|(_, member)| member)
     }
 
     /// Returns the next connection that was transferred to the member.
