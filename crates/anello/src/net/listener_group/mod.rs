@@ -375,10 +375,7 @@ impl<L: GroupListener> GroupMember<L> {
                 true => AcceptStep::Exhausted(error, 0),
                 false => AcceptStep::Failed(error),
             }),
-            GroupState::Paused | GroupState::Closed(_) => {
-                self.release();
-                self.confirm_released(group_state)
-            }
+            GroupState::Paused | GroupState::Closed(_) => self.release(group_state),
         }
     }
 
@@ -410,20 +407,16 @@ impl<L: GroupListener> GroupMember<L> {
         Ok(())
     }
 
-    /// Releases all listeners. Connections accepted for them go to the group.
-    fn release(&self) {
+    /// Releases all listeners. Connections accepted for them go to the group. Reports the state as applied once the
+    /// kernel has released the listeners and no accepted connection is queued.
+    fn release(&self, group_state: GroupState) -> Option<AcceptStep> {
         let listeners = self.listeners.take();
-        if listeners.is_empty() {
-            return;
+        if !listeners.is_empty() {
+            self.group.lock().slots[self.member].releasing += listeners.len();
+            close_listeners(&self.group, self.member, listeners);
+            // Wake the members for connections that have already been added to the group.
+            self.group.change(|_| ());
         }
-        self.group.lock().slots[self.member].releasing += listeners.len();
-        close_listeners(&self.group, self.member, listeners);
-        // Wake the members for connections that have already been added to the group.
-        self.group.change(|_| ());
-    }
-
-    /// Reports the state as applied once the kernel has released the listeners and no accepted connection is queued.
-    fn confirm_released(&self, group_state: GroupState) -> Option<AcceptStep> {
         let mut state = self.group.lock();
         if state.slots[self.member].releasing > 0 || state.group_state != group_state {
             return None;
@@ -458,7 +451,7 @@ impl<L: GroupListener> GroupMember<L> {
                 Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(error, 0),
                 Ok(_) => tracing::warn!(
                     accepted = BACKLOG,
-                    "closing a socket with connections in its accept queue"
+                    "closing a socket with connections still in its accept queue"
                 ),
                 Err(error) => tracing::warn!(%error, "cannot accept pending connections; resetting them"),
             }
