@@ -48,10 +48,6 @@ pub use executor::{
 
 /// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-
-    #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
-    struct ChooseADriver;
-}
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
+struct Documents;

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Executor, Read, ReadBufCursor, Sleep, Timer, Write};
 
 use super::poll::{impl_read, impl_write};
-use crate::executor::{Shared, TimerKey, with_current};
+use crate::executor::{TimerKey, with_current};
 use crate::net::{Connection, Sealed, StreamFamily, StreamSocket};
 
 #[inline]
@@ -138,22 +138,6 @@ impl Sleeping {
             });
         }
     }
-
-    fn poll_on(&mut self, shared: &Shared, waker: &Waker) -> Poll<()> {
-        if let Some((_, timer)) = self.registered.filter(|(id, _)| *id == shared.runtime_clock.id) {
-            if shared.wait_on(timer, waker) {
-                return Poll::Pending;
-            }
-            // The timer has fired, and the wheel never fires early.
-            self.registered = None;
-            return Poll::Ready(());
-        }
-        // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
-        let deadline_ns = shared.runtime_clock.ns_at(self.deadline);
-        let timer = shared.timers.borrow_mut().insert(deadline_ns, waker.clone());
-        self.registered = Some((shared.runtime_clock.id, timer));
-        Poll::Pending
-    }
 }
 
 impl Sleep for Sleeping {}
@@ -163,9 +147,23 @@ impl Future for Sleeping {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let sleeping = self.get_mut();
-        with_current(|shared| sleeping.poll_on(shared, context.waker())).unwrap_or_else(|| {
-            panic!("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
-        })
+        let polled = with_current(|shared| {
+            let runtime_id = shared.runtime_clock.id;
+            if let Some((_, timer)) = sleeping.registered.filter(|(id, _)| *id == runtime_id) {
+                if shared.wait_on(timer, context.waker()) {
+                    return Poll::Pending;
+                }
+                // The timer has fired, and the wheel never fires early.
+                sleeping.registered = None;
+                return Poll::Ready(());
+            }
+            // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
+            let deadline_ns = shared.runtime_clock.ns_at(sleeping.deadline);
+            let timer = shared.timers.borrow_mut().insert(deadline_ns, context.waker().clone());
+            sleeping.registered = Some((runtime_id, timer));
+            Poll::Pending
+        });
+        polled.expect("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
     }
 }
 

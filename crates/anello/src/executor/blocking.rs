@@ -22,7 +22,7 @@ pub const MAX_BLOCKING_THREADS: usize = 512;
 
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
 /// memory for its stack.
-pub(crate) const MAX_FILE_THREADS: usize = 32;
+const MAX_FILE_THREADS: usize = 32;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
