@@ -83,10 +83,21 @@ impl WorkersBuilder {
             let worker = WorkerContext { index, count, core };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
             let started = Arc::clone(&started);
-            let thread = thread::Builder::new().name(format!("anello-{index}"));
-            threads.push(thread.spawn(move || run_worker(worker, &builder, &*make, &report, &started))?);
+            let run = move || {
+                let built = pin_and_build(core, &builder);
+                let reported = built.as_ref().map(|runtime| (index, runtime.handle()));
+                report.send(reported.map_err(|error| io::Error::new(error.kind(), error.to_string()))).ok();
+                drop(report);
+                let runtime = built?;
+                let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
+                match all_started {
+                    true => Ok(runtime.block_on(make(worker))),
+                    false => Err(io::Error::other("another worker failed to start")),
+                }
+            };
+            threads.push(thread::Builder::new().name(format!("anello-{index}")).spawn(run)?);
         }
-        // Only the workers hold senders now, so that `recv` fails if a worker exits without reporting.
+        // Only workers that have not reported yet hold senders now, so that `recv` fails if one of them panics.
         drop(report);
         // The new workers may depend on other workers, for which this thread's runtime has queued notifications.
         flush_wakes_before_blocking();
@@ -123,25 +134,6 @@ impl WorkersBuilder {
         }
         let pin = self.cores.is_some() || allowed.len() > 1;
         Ok(cores.iter().map(|core| pin.then_some(*core)).collect())
-    }
-}
-
-/// Builds the runtime of a worker thread, reports it, and runs the future once all workers have reported.
-fn run_worker<F: Future>(
-    worker: WorkerContext,
-    builder: &RuntimeBuilder,
-    make: &impl Fn(WorkerContext) -> F,
-    report: &mpsc::Sender<io::Result<(usize, Handle)>>,
-    started: &RwLock<bool>,
-) -> io::Result<F::Output> {
-    let built = pin_and_build(worker.core, builder);
-    let reported = built.as_ref().map(|runtime| (worker.index, runtime.handle()));
-    report.send(reported.map_err(|error| io::Error::new(error.kind(), error.to_string()))).ok();
-    let runtime = built?;
-    let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
-    match all_started {
-        true => Ok(runtime.block_on(make(worker))),
-        false => Err(io::Error::other("another worker failed to start")),
     }
 }
 
