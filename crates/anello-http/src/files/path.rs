@@ -76,22 +76,21 @@ impl<'a> TargetPath<'a> {
     /// name a directory without the slash. It starts with exactly one slash, so it cannot lead to another host, and
     /// contains only characters that RFC 3986 allows.
     pub fn redirect_location(&self) -> String {
-        let mut location = String::with_capacity(self.relative.len() + 2);
-        location.push('/');
-        if !self.relative.is_empty() {
-            location.extend(utf8_percent_encode(&self.relative, PATH));
-            location.push('/');
-        }
-        if let Some(query) = self.query {
-            location.push('?');
-            for (index, part) in query.split('%').enumerate() {
-                if index > 0 {
-                    let is_encoded = matches!(part.as_bytes(), [high, low, ..]
-                        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
-                    location.push_str(if is_encoded { "%" } else { "%25" });
-                }
-                location.extend(utf8_percent_encode(part, QUERY));
-            }
+        let mut location = match self.relative() {
+            "" => "/".to_owned(),
+            path => format!("/{}/", encoded_path(path)),
+        };
+        for (index, part) in self.query.into_iter().flat_map(|query| query.split('%')).enumerate() {
+            let is_encoded = matches!(part.as_bytes(), [high, low, ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
+            location += if index == 0 {
+                "?"
+            } else if is_encoded {
+                "%"
+            } else {
+                "%25"
+            };
+            location.extend(utf8_percent_encode(part, QUERY));
         }
         location
     }

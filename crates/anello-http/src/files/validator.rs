@@ -59,7 +59,14 @@ impl Validator {
     pub fn of(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp) -> Self {
         let is_settled = stamp.is_settled(checked_at);
         let is_constant = stamp.has_constant_modified();
-        let tag = EntityTag::new(stamp, coding, is_settled, is_constant);
+        let weak = if is_settled { "" } else { "W/" };
+        let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
+        let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
+        let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));
+        let size_bytes = stamp.size_bytes;
+        let tag = EntityTag::format(format_args!(
+            "{weak}\"{constant}{seconds:x}-{nanoseconds:x}-{size_bytes:x}{hyphen}{coding}\""
+        ));
         let is_past = stamp.modified.seconds < checked_at.seconds;
         let seconds = u64::try_from(stamp.modified.seconds).ok();
         Self { tag, last_modified_seconds: seconds.filter(|_| is_settled && is_past && !is_constant) }
@@ -74,17 +81,6 @@ pub struct EntityTag {
 }
 
 impl EntityTag {
-    fn new(stamp: &FileStamp, coding: Option<Coding>, is_strong: bool, is_constant: bool) -> Self {
-        let weak = if is_strong { "" } else { "W/" };
-        let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
-        let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
-        let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));
-        Self::format(format_args!(
-            "{weak}\"{constant}{seconds:x}-{nanoseconds:x}-{:x}{hyphen}{coding}\"",
-            stamp.size_bytes
-        ))
-    }
-
     /// Returns a strong tag for content in memory, built from its hash and length. The tag is the same on all
     /// machines with the same architecture and server version.
     pub(super) fn from_content(content: &[u8]) -> Self {
@@ -97,8 +93,7 @@ impl EntityTag {
         let mut rest = &mut text[..];
         let written = rest.write_fmt(tag);
         debug_assert!(written.is_ok(), "{tag} is too long");
-        let length = (TAG_BYTES - rest.len()) as u8;
-        Self { text, length }
+        Self { length: (TAG_BYTES - rest.len()) as u8, text }
     }
 
     /// Returns the `ETag` value.

@@ -1,15 +1,9 @@
 //! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
 //! series.
 
-use crate::h1::Method;
-
-/// The last label stands for all other methods, and for requests whose head could not be parsed.
+/// In the order of the variants of [`Method`](crate::h1::Method). The last label stands for all other methods, and for
+/// requests whose head could not be parsed.
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
-
-/// The variants of [`Method`] are in the order of [`METHODS`].
-pub(super) fn method_index(method: Method) -> usize {
-    (method as usize).min(METHODS.len() - 1)
-}
 
 /// Why a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +99,3 @@ impl ParseErrorKind {
 
 /// A status code outside the range 100 to 599 is counted in the nearest class.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
-pub(super) fn status_class(status: u16) -> usize {
-    usize::from((status / 100).clamp(1, 5)) - 1
-}

@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use anello::DriverMetrics;
 
-use super::kinds::{
-    CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES, method_index, status_class,
-};
+use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use crate::h1::Method;
 use crate::observe::counter::Counter;
 
@@ -61,7 +59,9 @@ impl WorkerMetrics {
 
     /// Records a request that is not part of the duration histogram, such as one that could not be parsed.
     pub fn record_untimed_request(&self, method: Method, status: u16) {
-        self.block.requests[method_index(method)][status_class(status)].add(1);
+        let method = (method as usize).min(METHODS.len() - 1);
+        let class = usize::from((status / 100).clamp(1, 5)) - 1;
+        self.block.requests[method][class].add(1);
     }
 
     /// Adds bytes received from a peer: request heads, bodies and any other data (plaintext, with TLS).
