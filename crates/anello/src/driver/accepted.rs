@@ -1,4 +1,4 @@
-//! Connections that leave the driver when they are accepted.
+//! Accepted connections, and the receiver for those that are accepted on a released listener.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -173,8 +173,8 @@ impl Pools {
         Rc::new(Self { ring, lifo: LifoPool::default() })
     }
 
-    /// Creates a lease on a ring buffer that the kernel has filled with `length` bytes. Returns `None` if the ID was never
-    /// provided or the length is greater than the buffer size, which no correct kernel reports.
+    /// Creates a lease on a ring buffer that the kernel has filled with `length` bytes. Returns `None` if the kernel
+    /// reported an ID that was never provided, or a length greater than the buffer size.
     #[inline]
     pub fn filled(self: &Rc<Self>, id: u16, length: usize) -> Option<Chunk> {
         let ring = self.ring.as_ref()?;

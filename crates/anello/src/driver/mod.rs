@@ -287,7 +287,7 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(&mut *self.backend) }
     }
 
-    // ---- Calls to the state machine; `Proactor` documents them -------------------------------------------------------
+    // ---- Calls to the state machine; `Proactor` documents them ------------------------------------------------------
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         dispatch!(self.open_backend()?, machine => {

@@ -52,7 +52,7 @@ impl WakerSlot {
         self.waiting
     }
 
-    /// Takes the waker of the waiting task, to be called when the driver is not borrowed. No task waits afterwards.
+    /// Takes the waker of the waiting task, if any. It must be called when the driver is not borrowed.
     pub fn take(&mut self) -> Option<Waker> {
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
@@ -111,8 +111,8 @@ impl WakeQueue {
         Self { task_vtable: Some(task_vtable), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
-    /// Returns `true` if the driver must not sleep: a task is ready, or a task was woken or the worker was notified since
-    /// the last [`call`](Self::call).
+    /// Returns `true` if the driver must not sleep: a task is ready, or a task was woken or the worker was notified
+    /// since the last [`call`](Self::call).
     #[inline]
     pub fn has_work(&self) -> bool {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())

@@ -315,9 +315,9 @@ impl<K: CompletionKernel> Proactor<K> {
         rejected
     }
 
-    /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including receives
-    /// into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table until the
-    /// terminal completion.
+    /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including a
+    /// receive into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table
+    /// until the terminal completion.
     pub fn is_quiescent(&self) -> bool {
         self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
     }

@@ -166,36 +166,28 @@ impl SimCompletion {
     }
 
     fn cancel(&mut self, token: Token, target: Token) {
-        let entry = self.in_flight.iter().find(|(_, operation)| operation.token == target);
-        let Some((&order, operation)) = entry else {
-            return self.post(token, -libc::ENOENT, 0);
-        };
-        let ready = operation.is_ready(&self.network.lock());
-        let was_cancelled = operation.cancelled;
         let races = self.fault(|faults| faults.cancel_races);
-        if let Some(operation) = self.in_flight.get_mut(&order)
-            && !was_cancelled
-        {
-            let mut network = self.network.lock();
-            operation.cancelled = true;
-            operation.last = races;
-            operation.not_before_ns =
-                if races && !ready { network.some_time_later_ns() } else { network.now_ns() };
+        let found = self.in_flight.iter_mut().find(|(_, operation)| operation.token == target);
+        let Some((&order, operation)) = found else { return self.post(token, -libc::ENOENT, 0) };
+        if operation.cancelled {
+            return self.post(token, -libc::EALREADY, 0);
         }
-        match (was_cancelled, races, ready) {
-            (true, _, _) | (false, true, false) => self.post(token, -libc::EALREADY, 0),
-            // The cancellation is too late: the operation completes with its result first, and the cancellation then
-            // finds no target.
-            (false, true, true) => {
-                self.run(order);
-                self.post(token, -libc::ENOENT, 0);
-            }
-            (false, false, _) => {
-                self.run(order);
-                if self.options.disabled_features.cqe_skip {
-                    self.post(token, 0, 0);
-                }
-            }
+        let mut network = self.network.lock();
+        let ready = operation.is_ready(&network);
+        (operation.cancelled, operation.last) = (true, races);
+        operation.not_before_ns =
+            if races && !ready { network.some_time_later_ns() } else { network.now_ns() };
+        drop(network);
+        if races && !ready {
+            return self.post(token, -libc::EALREADY, 0);
+        }
+        self.run(order);
+        // If the cancellation is too late, the operation has completed with its result, and the cancellation finds no
+        // target.
+        if races {
+            self.post(token, -libc::ENOENT, 0);
+        } else if self.options.disabled_features.cqe_skip {
+            self.post(token, 0, 0);
         }
     }
 

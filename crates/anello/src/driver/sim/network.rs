@@ -58,8 +58,8 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// Pending timers, by time and then in the order in which they were armed: an endpoint and its serial number. A timer
-    /// retries a connect or reports readiness again.
+    /// The endpoint and serial number of each pending timer, by time and then in the order in which they were armed. A
+    /// timer retries a connect or reports readiness again.
     timers: BTreeMap<(u64, u64), (Id, u64)>,
     serial: u64,
     next_port: u16,

@@ -355,15 +355,14 @@ pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Err(errno) if is_per_connection_error(errno.raw_os_error()) => {}
             // The kernel reserves a descriptor before it checks for a pending connection.
-            Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
+            Err(Errno::MFILE | Errno::NFILE)
+                if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec::default()))? == 0 =>
+            {
+                return Err(Errno::AGAIN.into());
+            }
             accepted => return Ok(accepted?),
         }
     }
-}
-
-fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
-    let mut polled = [PollFd::new(socket, PollFlags::IN)];
-    Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
 }
 
 /// Returns `true` if an accept failed because of a single connection or an interruption, so that the next may succeed.

@@ -282,7 +282,7 @@ fn log_failed_probe(works: io::Result<bool>, feature: &str) -> bool {
     })
 }
 
-/// Returns `true` if multishot receive works, which opcode probing does not report: receives one byte from a socket
+/// Returns `true` if multishot receive works, which opcode probing does not report. Receives one byte from a socket
 /// pair and cancels the receive. No other operation uses the ring at this point.
 fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
     const RECEIVE: u64 = 1;
@@ -331,7 +331,7 @@ fn is_short_count(result: i32, message_bytes: usize) -> bool {
     usize::try_from(result).is_ok_and(|count| (1..message_bytes).contains(&count))
 }
 
-/// Tests with a message larger than the socket buffer that an inline send reports a short count.
+/// Returns `true` if an inline send of a message larger than the socket buffer reports a short count.
 fn reports_short_inline_sends(ring: &mut Ring) -> io::Result<bool> {
     const SEND: u64 = 3;
     const MESSAGE_BYTES: usize = 1 << 20;

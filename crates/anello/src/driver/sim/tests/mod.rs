@@ -1,5 +1,5 @@
-//! Tests that inspect or control the simulated kernels. `tests/simulator.rs` and `tests/swarm.rs` test what applications
-//! can observe.
+//! Tests that inspect or control the simulated kernels. `tests/simulator.rs` and `tests/swarm.rs` test what
+//! applications can observe.
 
 mod completion;
 mod dropped;
