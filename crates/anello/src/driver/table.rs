@@ -43,8 +43,8 @@ impl<T> Table<T> {
 
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
-        slot.value.as_mut()
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
     /// Returns the current occupant of a slot. Callers must verify by other means that they expect this occupant.
