@@ -24,10 +24,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Buffer sizes of the pool in bytes. A stream moves up a class when its reads fill the buffer, and down when they use
-/// only part of it.
-///
-/// A read that fills its buffer is followed by another read, because more data may be available. The largest size is
-/// therefore twice the most common size of large sends, 64 KiB.
+/// only part of it. A read that fills its buffer is followed by another read, so the largest size is twice the most
+/// common size of large sends, 64 KiB.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// Maximum number of free buffers kept for reuse, by class. Any others are returned to the allocator.
@@ -36,8 +34,7 @@ const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 /// Set in the ID of a chunk from the pool; the low bits are then its class.
 const POOL_FLAG: u32 = 1 << 31;
 
-/// Bounds, in bytes, on the size of one ring buffer and on the total size of all ring buffers. Options outside these
-/// bounds are clamped.
+/// Bounds on the size of one ring buffer and of all ring buffers. Options outside these bounds are clamped.
 const MIN_BUFFER_BYTES: usize = 64;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 const MAX_RING_BYTES: usize = 1 << 30;
@@ -81,8 +78,7 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer in one of the larger classes. A turn can run more tasks than the pool
-    /// keeps buffers of this kind.
+    /// Returns `true` if this is a pool buffer in a larger class. A turn can run more tasks than the pool keeps.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
@@ -92,14 +88,15 @@ impl Chunk {
     /// Returns the size of the leased buffer in bytes, which is at least the length of the data.
     #[inline]
     pub fn capacity(&self) -> usize {
-        if self.id & POOL_FLAG != 0 {
+        if self.is_pooled() {
             CLASS_BYTES[(self.id & !POOL_FLAG) as usize]
         } else {
-            self.pools.ring_buffer_bytes()
+            self.pools.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
         }
     }
 
     /// Returns `true` if this is a pool buffer, whose spare capacity belongs to this lease alone.
+    #[inline]
     pub(crate) fn is_pooled(&self) -> bool {
         self.id & POOL_FLAG != 0
     }
@@ -148,7 +145,7 @@ impl fmt::Debug for Chunk {
 impl Drop for Chunk {
     #[inline]
     fn drop(&mut self) {
-        if self.id & POOL_FLAG != 0 {
+        if self.is_pooled() {
             self.pools.lifo.release((self.id & !POOL_FLAG) as usize, self.base);
         } else if let Some(ring) = &self.pools.ring {
             ring.provide(self.id as u16, self.base);
@@ -156,8 +153,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Stores a chunk in the caller's variable, which must be `None`. This avoids moving the chunk through nested return
-/// values.
+/// Stores a chunk in a variable that is `None`, which avoids moving the chunk through nested return values.
 #[inline]
 pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
     debug_assert!(received.is_none());
@@ -168,27 +164,17 @@ pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
 /// A driver's receive memory.
 #[derive(Debug)]
 pub(crate) struct Pools {
-    ring: Option<BufferRing>,
+    pub ring: Option<BufferRing>,
     lifo: LifoPool,
 }
 
 impl Pools {
     pub fn new(ring: Option<BufferRing>) -> Rc<Self> {
-        Rc::new(Self { ring, lifo: LifoPool::new() })
+        Rc::new(Self { ring, lifo: LifoPool::default() })
     }
 
-    pub fn ring(&self) -> Option<&BufferRing> {
-        self.ring.as_ref()
-    }
-
-    fn ring_buffer_bytes(&self) -> usize {
-        self.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
-    }
-
-    /// Creates a lease on a buffer from the ring that the kernel has filled with `length` bytes.
-    ///
-    /// Returns `None` if the kernel (or a simulated kernel) reported an ID that was never provided, or a length greater
-    /// than the buffer size.
+    /// Creates a lease on a ring buffer that the kernel has filled with `length` bytes. Returns `None` if the kernel
+    /// reported an ID that was never provided, or a length greater than the buffer size.
     #[inline]
     pub fn filled(self: &Rc<Self>, id: u16, length: usize) -> Option<Chunk> {
         let ring = self.ring.as_ref()?;
@@ -219,12 +205,12 @@ impl Pools {
 
 /// A ring of buffers: the kernel consumes buffers at the head and the driver provides buffers at the tail
 /// (`IORING_REGISTER_PBUF_RING`, Linux 5.19). The simulated kernel reads the same memory.
+#[derive(Debug)]
 pub(crate) struct BufferRing {
     entries: NonNull<Entry>,
     mask: u16,
     tail: Cell<u16>,
-    /// The allocation that contains the buffers, as returned by the allocator. `memory` is its first cache line
-    /// boundary.
+    /// The allocation that contains the buffers. `memory` is its first cache line boundary.
     allocation: (NonNull<u8>, Layout),
     memory: NonNull<u8>,
     pub buffer_bytes: usize,
@@ -273,12 +259,10 @@ impl BufferRing {
         Some(ring)
     }
 
-    /// Returns the address of the ring's entries, to be passed to the kernel.
     pub fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
 
-    /// Returns the maximum number of buffers in the ring.
     pub fn limit(&self) -> u32 {
         u32::from(self.mask) + 1
     }
@@ -303,8 +287,7 @@ impl BufferRing {
         unsafe { self.memory.add(usize::from(id) * self.stride_bytes) }
     }
 
-    /// Provides a buffer to the kernel, for the first time or again. `base` is the address of the buffer `id`, which
-    /// the caller already has.
+    /// Provides the buffer `id`, whose address is `base`, to the kernel, for the first time or again.
     #[inline]
     fn provide(&self, id: u16, base: NonNull<u8>) {
         debug_assert_eq!(base, self.address(id));
@@ -347,13 +330,6 @@ impl BufferRing {
     }
 }
 
-impl fmt::Debug for BufferRing {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = formatter.debug_struct("BufferRing");
-        fields.field("provided", &self.provided.get()).field("buffer_bytes", &self.buffer_bytes).finish()
-    }
-}
-
 impl Drop for BufferRing {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
@@ -369,7 +345,7 @@ impl Drop for BufferRing {
 }
 
 /// Free buffers by class, reused in LIFO order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LifoPool {
     /// The buffer released last. If only one message is processed at a time, this is the only buffer in use.
     last: [Cell<Option<NonNull<u8>>>; 3],
@@ -377,10 +353,6 @@ struct LifoPool {
 }
 
 impl LifoPool {
-    fn new() -> Self {
-        Self { last: Default::default(), free: Default::default() }
-    }
-
     #[inline]
     fn take(&self, class: usize) -> NonNull<u8> {
         match self.last[class].take() {
@@ -453,7 +425,7 @@ mod tests {
     #[test]
     fn dropped_chunk_returns_buffer_to_ring() {
         let pools = Pools::new(BufferRing::new(2, 4, 64));
-        let (ring, mut head) = (pools.ring().unwrap(), 0);
+        let (ring, mut head) = (pools.ring.as_ref().unwrap(), 0);
         let (first, count) = ring.consume(&mut head, b"hello").unwrap();
         let chunk = pools.filled(first, count).unwrap();
         assert_eq!(&chunk[..], b"hello");
@@ -467,9 +439,8 @@ mod tests {
     #[test]
     fn ring_grows_up_to_limit() {
         let pools = Pools::new(BufferRing::new(1, 4, 64));
-        let ring = pools.ring().unwrap();
-        assert!(ring.grow() && ring.grow());
-        assert!(!ring.grow());
+        let ring = pools.ring.as_ref().unwrap();
+        assert!(ring.grow() && ring.grow() && !ring.grow());
         assert_eq!(ring.provided.get(), 4);
         assert!(pools.filled(4, 1).is_none(), "ID was never provided");
         assert!(pools.filled(0, 65).is_none(), "length exceeds buffer size");

@@ -20,8 +20,7 @@ fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     drop_payload(panic);
 }
 
-/// Logs a message in a place where a panic must not propagate: a `tracing` subscriber is application code and may
-/// panic.
+/// Logs a message where a panic must not propagate: a `tracing` subscriber is application code and may panic.
 #[cold]
 #[inline(never)]
 pub(crate) fn log(write: impl FnOnce()) {

@@ -12,13 +12,9 @@ const CLOCK_READ_NS: u64 = 50;
 pub(crate) enum Clock {
     /// The Linux monotonic clock, relative to the given instant.
     Monotonic(Instant),
-    /// The clock of a simulated network.
-    Virtual(VirtualClock),
+    /// The clock of a simulated network, in nanoseconds.
+    Virtual(Rc<Cell<u64>>),
 }
-
-/// A clock that moves only when it is advanced. Clones share the same time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct VirtualClock(Rc<Cell<u64>>);
 
 impl Clock {
     /// Returns the nanoseconds since the driver was opened.
@@ -26,21 +22,10 @@ impl Clock {
     pub fn now_ns(&self) -> u64 {
         match self {
             Self::Monotonic(started) => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            Self::Virtual(clock) => {
-                clock.advance_to(clock.get_ns().saturating_add(CLOCK_READ_NS));
-                clock.get_ns()
+            Self::Virtual(now_ns) => {
+                now_ns.set(now_ns.get().saturating_add(CLOCK_READ_NS));
+                now_ns.get()
             }
         }
-    }
-}
-
-impl VirtualClock {
-    pub fn get_ns(&self) -> u64 {
-        self.0.get()
-    }
-
-    /// Advances the clock to `ns`. Does nothing if that time is in the past.
-    pub fn advance_to(&self, ns: u64) {
-        self.0.set(self.get_ns().max(ns));
     }
 }

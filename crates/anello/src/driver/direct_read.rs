@@ -4,8 +4,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::buffer::{CLASS_BYTES, Chunk, Pools};
-use super::sockets::{Family, Sockets};
+use super::{CLASS_BYTES, Chunk, Family, Pools, Sockets};
 
 /// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]
@@ -23,21 +22,11 @@ pub(crate) struct DirectRead {
     oversized_reads: u8,
 }
 
-#[derive(Debug)]
-pub(crate) enum ReadOutcome {
-    Chunk(Chunk),
-    Eof,
-    /// No data available yet.
-    WouldBlock,
-    Error(io::Error),
-}
-
 /// Number of consecutive oversized reads after which the class is reduced.
 const SHRINK_AFTER_READS: u8 = 16;
 
 impl DirectRead {
-    /// Creates the state for a new socket. The first receive does not wait for readiness, because the first request has
-    /// usually arrived already.
+    /// The first receive does not wait for readiness, because the first request has usually arrived already.
     pub fn speculative(family: Family) -> Self {
         Self {
             readable: true,
@@ -48,35 +37,24 @@ impl DirectRead {
         }
     }
 
-    /// Receives once. A short read means that the socket was drained, which makes a second call unnecessary.
+    /// Receives once. Returns an empty chunk at EOF, and `None` if no data is available yet.
     #[inline]
     pub fn receive<S: Sockets>(
         &mut self,
         sockets: &mut S,
         socket: &S::Socket,
         pools: &Rc<Pools>,
-    ) -> ReadOutcome {
+    ) -> io::Result<Option<Chunk>> {
         let mut chunk = pools.lease(usize::from(self.class));
-        match sockets.receive(socket, chunk.spare()) {
-            Ok(0) => {
-                self.eof = true;
-                ReadOutcome::Eof
-            }
-            Ok(count) => {
-                chunk.mark_filled(count);
-                let drained = self.adapt(count);
-                self.readable = self.short_read_is_inconclusive || !drained;
-                ReadOutcome::Chunk(chunk)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.readable = false;
-                ReadOutcome::WouldBlock
-            }
-            Err(error) => ReadOutcome::Error(error),
-        }
+        let Some(count) = self.receive_into(sockets, socket, chunk.spare())? else { return Ok(None) };
+        chunk.mark_filled(count);
+        self.adapt(count);
+        Ok(Some(chunk))
     }
 
-    /// Receives into the caller's memory. Returns `None` if no data is available yet.
+    /// Receives into the caller's memory. Returns `None` if no data is available yet. A short read means that the
+    /// socket was drained, which makes a second call unnecessary.
+    #[inline]
     pub fn receive_into<S: Sockets>(
         &mut self,
         sockets: &mut S,
@@ -100,23 +78,20 @@ impl DirectRead {
         }
     }
 
-    /// Adapts the class to the size of a read. Returns `true` if the read drained the socket.
+    /// Adapts the class to the size of a read.
     #[inline]
-    fn adapt(&mut self, count: usize) -> bool {
+    fn adapt(&mut self, count: usize) {
         let class = usize::from(self.class);
         if count == CLASS_BYTES[class] {
             self.class = (self.class + 1).min(CLASS_BYTES.len() as u8 - 1);
             self.oversized_reads = 0;
-            return false;
-        }
-        if class > 0 {
+        } else if class > 0 {
             self.oversized_reads = if count < CLASS_BYTES[class - 1] { self.oversized_reads + 1 } else { 0 };
             if self.oversized_reads >= SHRINK_AFTER_READS {
                 self.class -= 1;
                 self.oversized_reads = 0;
             }
         }
-        true
     }
 }
 
@@ -127,22 +102,13 @@ mod tests {
     #[test]
     fn class_follows_read_sizes() {
         let mut reads = DirectRead::speculative(Family::Internet);
-        assert!(!reads.adapt(CLASS_BYTES[0]), "a full read may leave data in the socket");
-        assert!(!reads.adapt(CLASS_BYTES[1]));
-        assert!(!reads.adapt(CLASS_BYTES[2]), "there is no larger class");
-        assert_eq!(reads.class, 2);
-        for _ in 0..2 * SHRINK_AFTER_READS {
-            assert!(reads.adapt(100), "a short read drains the socket");
+        for (count, class) in [(CLASS_BYTES[0], 1), (CLASS_BYTES[1], 2), (CLASS_BYTES[2], 2)] {
+            reads.adapt(count);
+            assert_eq!(reads.class, class);
         }
+        (0..2 * SHRINK_AFTER_READS).for_each(|_| reads.adapt(100));
         assert_eq!(reads.class, 0);
-    }
-
-    #[test]
-    fn message_of_class_size_stays_in_next_class() {
-        let mut reads = DirectRead::speculative(Family::Internet);
-        for _ in 0..1000 {
-            reads.adapt(CLASS_BYTES[0]);
-        }
-        assert_eq!(reads.class, 1, "the class does not oscillate");
+        (0..1000).for_each(|_| reads.adapt(CLASS_BYTES[0]));
+        assert_eq!(reads.class, 1, "the class does not oscillate if messages have the size of a class");
     }
 }

@@ -3,9 +3,8 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::buffer::{Chunk, Pools};
+use super::{Chunk, Pools};
 
-/// The remaining bytes of several slices.
 #[derive(Debug)]
 pub(crate) struct IoSliceCursor<'a> {
     slices: &'a [IoSlice<'a>],
@@ -67,8 +66,7 @@ impl<'a> IoSliceCursor<'a> {
         copied
     }
 
-    /// Returns the next contiguous part, of at most `max_bytes` bytes; it can be empty. Returns `None` if no bytes
-    /// remain or `max_bytes` is 0.
+    /// Returns the next contiguous part, which can be empty, or `None` if no bytes remain or `max_bytes` is 0.
     #[inline]
     fn next(&mut self, max_bytes: usize) -> Option<&'a [u8]> {
         let max_bytes = self.remaining_bytes.min(max_bytes);

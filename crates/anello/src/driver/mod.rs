@@ -22,22 +22,20 @@
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four.
 
-mod accept_sink;
+mod accepted;
 pub(crate) mod buffer;
 mod catch_panic;
 mod clock;
-mod completion_kernel;
 mod counters;
 mod direct_read;
 mod epoll;
 mod io_slice_cursor;
-mod machine;
+mod kernel;
 mod notifier;
 mod op;
 mod options;
 mod proactor;
 mod reactor;
-mod readiness_kernel;
 mod send_queue;
 mod send_side;
 mod sim;
@@ -58,35 +56,43 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use socket2::SockAddr;
 
-pub(crate) use accept_sink::AcceptSink;
-use buffer::Chunk;
+pub(crate) use accepted::{AcceptSink, Accepted};
+use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, store_chunk};
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
-use completion_kernel::CompletionKernel;
 pub use counters::DriverMetrics;
+use direct_read::DirectRead;
 use epoll::Epoll;
-pub(crate) use machine::Accepted;
-use machine::Machine;
+use io_slice_cursor::IoSliceCursor;
+use kernel::{Capabilities, CompletionKernel, Edge, Kernel, ReadinessKernel, Socket};
+use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
+use op::{Completion, Op, SendMode, timespec};
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;
 use reactor::Reactor;
-use readiness_kernel::ReadinessKernel;
 pub use send_queue::SendBuf;
+use send_queue::{Queued, SendQueue};
+use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{End, FileRange, ListenOptions, StreamOption, try_accept};
-use sockets::{MAX_IO_SLICES, Sockets, gone};
+use sockets::{
+    Family, MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
+};
 use spin::Spin;
+use table::Table;
 pub(crate) use token::Key;
+use token::{GENERATION_MASK, Kind, Token};
 use uring::Uring;
+use wake::WakerSlot;
 pub(crate) use wake::{PollIo, WakeQueue, wake_all};
 
 /// The I/O driver of a runtime.
@@ -111,10 +117,10 @@ impl std::str::FromStr for DriverKind {
             "auto" => Ok(Self::Auto),
             "uring" | "io_uring" => Ok(Self::Uring),
             "epoll" => Ok(Self::Epoll),
-            other => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("unknown driver {other:?} (expected auto, uring or epoll)"),
-            )),
+            other => {
+                let text = format!("unknown driver {other:?} (expected auto, uring or epoll)");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
         }
     }
 }
@@ -130,8 +136,7 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Maximum wait per turn while the remaining bytes are being sent during shutdown. No notification wakes the driver
-/// during that time.
+/// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
@@ -139,7 +144,7 @@ pub(crate) struct Driver {
     /// Dropped only if the kernel no longer uses its memory; see the `Drop` implementation.
     backend: ManuallyDrop<Backend>,
     spin: Spin,
-    description: DriverInfo,
+    pub description: DriverInfo,
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
 }
@@ -176,8 +181,7 @@ macro_rules! dispatch {
     };
 }
 
-/// The simulated cases are separate cold functions, so that only the io_uring and epoll paths are inlined into callers
-/// that receive and send.
+/// Separate cold functions, so that only the io_uring and epoll paths are inlined into callers that receive and send.
 impl Backend {
     #[cold]
     #[inline(never)]
@@ -194,32 +198,27 @@ impl Backend {
 
 impl Driver {
     /// Opens a driver of the given kind on the calling thread.
-    ///
-    /// # Errors
-    /// Returns an error if the requested driver is unavailable, or if the process has no file descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
+        let uring =
+            || Uring::new(options).map(|uring| Backend::Uring(Box::new(Proactor::new(uring, options))));
+        let epoll = || Epoll::new().map(|epoll| Backend::Epoll(Box::new(Reactor::new(epoll, options))));
         let backend = match kind {
-            DriverKind::Uring => Self::uring(options)?,
-            DriverKind::Epoll => Self::epoll(options)?,
-            DriverKind::Auto => match Self::uring(options) {
-                Ok(backend) => backend,
-                Err(error) => {
-                    fallback_reason = Some(error.to_string());
-                    Self::epoll(options)?
-                }
-            },
-            DriverKind::Sim(sim) => match sim.model {
-                SimModel::Completion => {
-                    Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
-                }
-                SimModel::Readiness => {
-                    Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
-                }
-            },
+            DriverKind::Uring => uring()?,
+            DriverKind::Epoll => epoll()?,
+            DriverKind::Auto => uring().or_else(|error| {
+                fallback_reason = Some(error.to_string());
+                epoll()
+            })?,
+            DriverKind::Sim(sim) if sim.model == SimModel::Completion => {
+                Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
+            }
+            DriverKind::Sim(sim) => {
+                Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
+            }
         };
         let (name, features) = match &backend {
-            Backend::Uring(uring) => ("uring", uring.kernel.features().to_string()),
+            Backend::Uring(uring) => ("uring", uring.kernel.features.to_string()),
             Backend::Epoll(_) => ("epoll", "edge-triggered,speculative".to_owned()),
             Backend::SimCompletion(_) => ("sim", "completion".to_owned()),
             Backend::SimReadiness(_) => ("sim", "readiness".to_owned()),
@@ -229,34 +228,19 @@ impl Driver {
         Ok(Self { backend, spin: Spin::new(options.spin), description, closed: false })
     }
 
-    fn uring(options: &DriverOptions) -> io::Result<Backend> {
-        Ok(Backend::Uring(Box::new(Proactor::new(Uring::new(options)?, options))))
-    }
-
-    fn epoll(options: &DriverOptions) -> io::Result<Backend> {
-        Ok(Backend::Epoll(Box::new(Reactor::new(Epoll::new()?, options))))
-    }
-
-    pub fn description(&self) -> &DriverInfo {
-        &self.description
-    }
-
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
     pub fn is_simulated(&self) -> bool {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
     /// Returns a notifier with which other threads can interrupt this driver's wait until the driver is closed.
-    ///
-    /// # Errors
-    /// Returns an error if the ring's descriptor cannot be duplicated.
     pub fn notifier(&self) -> io::Result<Notifier> {
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
 
     /// Returns `true` if [`queue_wake`](Self::queue_wake) can reach other rings.
     pub fn can_queue_wake(&self) -> bool {
-        matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features().msg_ring)
+        matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features.msg_ring)
     }
 
     /// Queues a wake-up for the owner of another ring; the next turn submits it. Returns `true` if both drivers use
@@ -279,7 +263,7 @@ impl Driver {
     /// Returns `true` if a turn would submit queued operations or read pending completions.
     pub fn needs_turn(&self) -> bool {
         match &*self.backend {
-            Backend::Uring(uring) => uring.needs_turn(),
+            Backend::Uring(uring) => uring.kernel.needs_enter(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
             Backend::SimReadiness(sim) => sim.needs_turn(),
             // No other thread runs during the simulation, so submitting earlier has no effect.
@@ -296,39 +280,55 @@ impl Driver {
         })
     }
 
-    /// Called before a socket is opened or imported. Operations on existing sockets need no check: shutdown releases
-    /// all sockets, and a released socket starts no operations.
-    ///
-    /// # Errors
-    /// Returns an error if the driver has been shut down.
-    fn check_open(&self) -> io::Result<()> {
-        if self.closed { Err(gone()) } else { Ok(()) }
+    /// Returns the state machine for opening or importing a socket, or an error if the driver has been shut down.
+    /// Operations on existing sockets need no check: shutdown releases all sockets, and a released socket starts no
+    /// operations.
+    fn open_backend(&mut self) -> io::Result<&mut Backend> {
+        if self.closed { Err(gone()) } else { Ok(&mut *self.backend) }
     }
 
-    // ---- Calls to the state machine, where they are documented ------------------------------------------------------
+    // ---- Calls to the state machine; `Proactor` documents them ------------------------------------------------------
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.listen(address, options))
+        dispatch!(self.open_backend()?, machine => {
+            let socket = machine.kernel.sockets_mut().listen(address, options)?;
+            machine.attach_listener(socket, Family::Internet)
+        })
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
-        dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
+        dispatch!(&mut *self.backend, machine => {
+            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
+            Poll::Ready(machine.attach(socket, family, false))
+        })
     }
 
+    /// Accepts a connection, which leaves the driver as a descriptor if `should_attach` returns `false`.
     pub fn poll_accept_if(
         &mut self,
         key: Key,
         waker: &Waker,
         should_attach: impl FnOnce() -> bool,
     ) -> PollIo<Accepted> {
-        dispatch!(&mut *self.backend, machine => machine.poll_accept_if(key, waker, should_attach))
+        dispatch!(&mut *self.backend, machine => {
+            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
+            Poll::Ready(match should_attach() {
+                true => machine.attach(socket, family, false).map(Accepted::Stream),
+                false => machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor),
+            })
+        })
     }
 
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        dispatch!(&mut *self.backend, machine => machine.set_accept_ahead(key, accepts_ahead));
+        match &mut *self.backend {
+            Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            // Never accept ahead.
+            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
+        }
     }
 
+    /// Rejects pending connections when no descriptors are left. Returns the number of rejected connections.
     pub fn refuse(&mut self, key: Key) -> usize {
         dispatch!(&mut *self.backend, machine => machine.refuse(key))
     }
@@ -337,29 +337,40 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.release_listener(key));
     }
 
-    /// Releases a listener. Connections that the kernel has already accepted for it, or still accepts before the accept
-    /// operation ends, are passed to the sink. The caller must call the sink's wakers.
+    /// The caller must call the sink's wakers.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
     }
 
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.listen_unix(address, backlog))
+        dispatch!(self.open_backend()?, machine => {
+            let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
+            machine.attach_listener(socket, Family::Unix)
+        })
     }
 
     pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.import_listener(descriptor))
+        dispatch!(self.open_backend()?, machine => {
+            let (socket, family) = machine.kernel.sockets_mut().import(descriptor)?;
+            machine.attach_listener(socket, family)
+        })
     }
 
+    /// Declares that other workers accept connections from the same socket.
     pub fn share_listener(&mut self, key: Key) {
-        dispatch!(&mut *self.backend, machine => machine.share_listener(key));
+        match &mut *self.backend {
+            Backend::Uring(machine) => machine.share_listener(key),
+            Backend::SimCompletion(machine) => machine.share_listener(key),
+            // Each connection is reported to all workers.
+            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
+        }
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.import_stream(descriptor))
+        dispatch!(self.open_backend()?, machine => {
+            let (socket, family) = machine.kernel.sockets_mut().import(descriptor)?;
+            machine.attach(socket, family, true)
+        })
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
@@ -367,15 +378,15 @@ impl Driver {
     }
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.connect(peer, source))
+        dispatch!(self.open_backend()?, machine => machine.connect(peer, source))
     }
 
-    /// Connects without blocking. Returns `WouldBlock` if the listener's backlog is full; the kernel does not notify
-    /// the caller when there is room again.
+    /// Returns `WouldBlock` if the backlog is full; the kernel does not notify the caller when there is room again.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
-        self.check_open()?;
-        dispatch!(&mut *self.backend, machine => machine.connect_unix(peer))
+        dispatch!(self.open_backend()?, machine => {
+            let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
+            machine.attach(socket, Family::Unix, true)
+        })
     }
 
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
@@ -439,7 +450,6 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
 
-    /// Releases a stream. Returns `true` if unsent bytes remain; the driver continues to send them.
     pub fn release(&mut self, key: Key) -> bool {
         dispatch!(&mut *self.backend, machine => machine.release(key))
     }
@@ -460,11 +470,11 @@ impl Driver {
     }
 
     pub fn now_ns(&self) -> u64 {
-        dispatch!(&*self.backend, machine => machine.sockets().now_ns())
+        dispatch!(&*self.backend, machine => machine.kernel.sockets().now_ns())
     }
 
     pub fn clock(&self) -> Clock {
-        dispatch!(&*self.backend, machine => machine.sockets().clock())
+        dispatch!(&*self.backend, machine => machine.kernel.sockets().clock())
     }
 
     pub fn metrics(&self) -> DriverMetrics {
@@ -472,23 +482,33 @@ impl Driver {
     }
 
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => machine.shutdown(key, how))
+        dispatch!(&*self.backend, machine => {
+            machine.kernel.sockets().shutdown(machine.stream(key).ok_or_else(gone)?, how)
+        })
     }
 
     pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => machine.set_option(key, option))
+        dispatch!(&*self.backend, machine => {
+            machine.kernel.sockets().set_option(machine.stream(key).ok_or_else(gone)?, option)
+        })
     }
 
     pub fn address(&self, key: Key, end: End) -> io::Result<SockAddr> {
-        dispatch!(&*self.backend, machine => machine.address(key, end))
+        dispatch!(&*self.backend, machine => {
+            machine.kernel.sockets().address(machine.stream(key).ok_or_else(gone)?, end)
+        })
     }
 
     pub fn listener_address(&self, key: Key) -> io::Result<SockAddr> {
-        dispatch!(&*self.backend, machine => machine.listener_address(key))
+        dispatch!(&*self.backend, machine => {
+            machine.kernel.sockets().address(machine.listener(key).ok_or_else(gone)?, End::Local)
+        })
     }
 
     pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
-        dispatch!(&*self.backend, machine => machine.peer_credentials(key))
+        dispatch!(&*self.backend, machine => {
+            machine.kernel.sockets().peer_credentials(machine.stream(key).ok_or_else(gone)?)
+        })
     }
 
     /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining
@@ -530,7 +550,13 @@ impl Drop for Driver {
             });
             catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
         }
-        if dispatch!(&*self.backend, machine => machine.is_quiescent()) {
+        let is_quiescent = match &*self.backend {
+            Backend::Uring(machine) => machine.is_quiescent(),
+            Backend::SimCompletion(machine) => machine.is_quiescent(),
+            // The kernel uses the driver's memory only during system calls.
+            Backend::Epoll(_) | Backend::SimReadiness(_) => true,
+        };
+        if is_quiescent {
             // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }
@@ -546,5 +572,5 @@ impl Drop for Driver {
 /// # Errors
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
-    Ok(Uring::new(options)?.features().named().to_vec())
+    Ok(Uring::new(options)?.features.named().to_vec())
 }

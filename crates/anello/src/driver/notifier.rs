@@ -33,8 +33,7 @@ impl Notifier {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the ring of the worker, which stays open while the caller holds it, or `None` once the worker has
-    /// exited.
+    /// Returns the ring, which stays open while the caller holds it, or `None` once the worker has exited.
     pub(super) fn ring(&self) -> Option<Arc<OwnedFd>> {
         self.lock().as_ref()?.ring.clone()
     }

@@ -6,13 +6,14 @@
 
 use std::net::SocketAddr;
 
+use rustix::event::Timespec;
+
 use super::token::Token;
 
 /// An operation on a socket. `S` is the socket type of the kernel: a file descriptor or a simulated socket.
 #[derive(Debug)]
 pub(crate) enum Op<'a, S> {
-    /// Accepts connections until cancelled if `multishot` is set and the kernel supports multishot accept, otherwise
-    /// one connection.
+    /// Accepts one connection or, if `multishot` is set and the kernel supports it, all connections until cancelled.
     Accept { listener: &'a S, multishot: bool },
     /// Connects to an address. The kernel layer copies the address and keeps it until the completion.
     Connect { socket: &'a S, address: SocketAddr },
@@ -42,28 +43,22 @@ pub(crate) enum SendMode {
     ZeroCopy,
 }
 
-/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub token: Token,
     /// A byte count, a descriptor or a poll mask. A negative value is a negated error number.
     pub result: i32,
     /// Flags in io_uring format, decoded on demand.
-    flags: u32,
+    pub flags: u32,
 }
 
 impl Completion {
     /// Bits of `io_uring_cqe.flags`. If `BUFFER` is set, the upper 16 bits are the buffer ID.
-    const BUFFER: u32 = 1;
-    const MORE: u32 = 2;
-    const SOCKET_NONEMPTY: u32 = 4;
-    const NOTIFICATION: u32 = 8;
-    const BUFFER_SHIFT: u32 = 16;
-
-    #[inline]
-    pub fn new(token: Token, result: i32, flags: u32) -> Self {
-        Self { token, result, flags }
-    }
+    pub const BUFFER: u32 = 1;
+    pub const MORE: u32 = 2;
+    pub const SOCKET_NONEMPTY: u32 = 4;
+    pub const NOTIFICATION: u32 = 8;
+    pub const BUFFER_SHIFT: u32 = 16;
 
     /// Returns `true` if more completions of this operation follow. Otherwise the operation has ended.
     #[inline]
@@ -77,8 +72,7 @@ impl Completion {
         (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// Returns the buffer ID if this completion carries bytes, is not the last of its operation, and the receive
-    /// drained the socket.
+    /// Returns the buffer ID if this completion carries bytes, is not the last one, and the receive drained the socket.
     #[inline]
     pub fn plain_multishot_buffer(&self) -> Option<u16> {
         let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;
@@ -91,37 +85,24 @@ impl Completion {
         self.flags & Self::SOCKET_NONEMPTY != 0
     }
 
-    /// Returns `true` if this is the notification that the memory of a zero-copy send is no longer in use. Its result
-    /// is meaningless.
+    /// Returns `true` if the memory of a zero-copy send is no longer in use. The result is meaningless.
     pub fn is_notification(&self) -> bool {
         self.flags & Self::NOTIFICATION != 0
-    }
-
-    pub fn with_more(self, more: bool) -> Self {
-        Self { flags: self.flags | if more { Self::MORE } else { 0 }, ..self }
-    }
-
-    pub fn with_buffer(self, buffer: Option<u16>) -> Self {
-        let flags = buffer.map_or(0, |id| Self::BUFFER | u32::from(id) << Self::BUFFER_SHIFT);
-        Self { flags: self.flags | flags, ..self }
-    }
-
-    pub fn with_socket_nonempty(self, more: bool) -> Self {
-        Self { flags: self.flags | if more { Self::SOCKET_NONEMPTY } else { 0 }, ..self }
-    }
-
-    pub fn as_notification(self) -> Self {
-        Self { flags: self.flags | Self::NOTIFICATION, ..self }
     }
 }
 
 /// How long a turn waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Do not wait.
     None,
-    /// Wait at most this many nanoseconds.
+    /// At most this many nanoseconds.
     For(u64),
-    /// Wait until an event occurs.
     Forever,
+}
+
+pub(crate) fn timespec(nanoseconds: u64) -> Timespec {
+    Timespec {
+        tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
+        tv_nsec: (nanoseconds % 1_000_000_000) as _,
+    }
 }

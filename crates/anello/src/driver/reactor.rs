@@ -1,7 +1,5 @@
 //! State machine for kernels that report readiness: epoll and the simulated kernel.
 //!
-//! # Design
-//!
 //! The reactor is edge-triggered and speculative. Each socket is registered once, for both directions. A receive or
 //! send is attempted first, and waits for the next event only if the kernel returned `EAGAIN`. A short read means that
 //! the socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
@@ -25,23 +23,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
-use super::accept_sink::AcceptSink;
-use super::buffer::{Chunk, Pools, store_chunk};
-use super::catch_panic::log;
-use super::counters::DriverMetrics;
-use super::direct_read::{DirectRead, ReadOutcome};
-use super::machine::Machine;
-use super::op::Wait;
-use super::options::DriverOptions;
-use super::readiness_kernel::{Edge, ReadinessKernel, Socket};
-use super::send_queue::{Queued, SendBuf};
-use super::send_side::{SendSide, WriteSide};
-use super::sockets::{Family, FileRange, Sockets, gone, is_per_connection_error};
-use super::table::Table;
-use super::token::{Key, Kind, Token};
-use super::wake::{PollIo, WakeQueue, WakerSlot};
+use super::{
+    AcceptSink, Chunk, DirectRead, DriverMetrics, DriverOptions, Edge, Family, FileRange, Key, Kind, PollIo,
+    Pools, Queued, ReadinessKernel, SendBuf, SendSide, Socket, Sockets, Table, Token, Wait, WakeQueue,
+    WakerSlot, WriteSide, gone, is_per_connection_error, log, store_chunk,
+};
 
-/// Maximum size of a deferred message on epoll. Deferring longer messages has no benefit.
+/// Maximum size of a deferred message. Deferring longer messages has no benefit.
 const DEFERRED_BYTES: usize = 4096;
 
 #[derive(Debug)]
@@ -53,9 +41,8 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     max_send_queue_bytes: usize,
     /// Maximum size of messages that are deferred to the next turn.
     deferred_bytes: usize,
-    /// Minimum number of events that a single wait must return for messages to be deferred.
     deferred_send_threshold_edges: usize,
-    /// Whether the last wait returned at least that many events.
+    /// Set if the last wait returned at least `deferred_send_threshold_edges` events.
     deferring_sends: bool,
     /// Streams with deferred messages. Some may have been released, or may have sent their messages, in the meantime.
     deferred_streams: Vec<Key>,
@@ -103,17 +90,15 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    // ---- Attaching and releasing streams -------------------------------------------------------------------------
-
-    fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
+    pub fn attach(&mut self, socket: Socket<K>, family: Family, may_be_shared: bool) -> io::Result<Key> {
         let key = self.streams.insert(Stream {
             socket,
             family,
             reads: DirectRead::speculative(family),
-            writable: !connecting,
-            connecting,
+            writable: true,
+            connecting: false,
             released: false,
-            may_be_shared: false,
+            may_be_shared,
             connect_error: None,
             receive_waker: WakerSlot::default(),
             sends: SendSide::default(),
@@ -129,13 +114,16 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
-        match self.kernel.sockets_mut().connect(&socket, peer) {
-            Ok(()) => self.insert(socket, Family::Internet, false),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.insert(socket, Family::Internet, true)
-            }
-            Err(error) => Err(error),
+        let connecting = match self.kernel.sockets_mut().connect(&socket, peer) {
+            Ok(()) => false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) => return Err(error),
+        };
+        let key = self.attach(socket, Family::Internet, false)?;
+        if let Some(stream) = self.streams.get_mut(key) {
+            (stream.connecting, stream.writable) = (connecting, !connecting);
         }
+        Ok(key)
     }
 
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
@@ -150,7 +138,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
@@ -165,7 +152,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         has_unsent
     }
 
-    /// Releases the key and drops unsent bytes.
     pub fn abort(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
         if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
@@ -174,7 +160,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Waits until all accepted bytes have been sent, then removes the socket from the driver and returns it.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
@@ -187,7 +172,6 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Receiving -----------------------------------------------------------------------------------------------
 
-    /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         if let Some(stream) = self.streams.get_mut(key)
@@ -205,22 +189,18 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
         }
-        match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
-            ReadOutcome::Chunk(chunk) => {
-                self.metrics.receives += 1;
-                store_chunk(received, chunk);
-                Poll::Ready(Ok(()))
-            }
-            ReadOutcome::Eof => Poll::Ready(Ok(())),
-            ReadOutcome::Error(error) => Poll::Ready(Err(error)),
-            ReadOutcome::WouldBlock => {
-                stream.receive_waker.wait(waker);
-                Poll::Pending
-            }
+        let chunk = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools)?;
+        let Some(chunk) = chunk else {
+            stream.receive_waker.wait(waker);
+            return Poll::Pending;
+        };
+        if !stream.reads.eof {
+            self.metrics.receives += 1;
+            store_chunk(received, chunk);
         }
+        Poll::Ready(Ok(()))
     }
 
-    /// Receives into the caller's memory. Returns 0 at EOF.
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof || buffer.is_empty() {
@@ -237,7 +217,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Pending
     }
 
-    /// Calls `copy` once with at most `max_bytes` received bytes and returns their count, which is 0 at EOF.
     pub fn poll_copy(
         &mut self,
         key: Key,
@@ -262,7 +241,6 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Sending -------------------------------------------------------------------------------------------------
 
-    /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
     #[inline(never)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -297,8 +275,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that will soon be followed by more data or by a shutdown:
-    /// the kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
@@ -351,7 +327,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(written + accepted))
     }
 
-    /// Returns `Ready` when the kernel has taken all accepted bytes.
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         // Send deferred messages first.
@@ -359,7 +334,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.poll_flush(waker)
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         // Send deferred messages first.
@@ -367,8 +341,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)
     }
 
-    /// Sends bytes from a file once all previously accepted bytes have been sent. Returns the number of bytes that the
-    /// kernel took.
     pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -383,7 +355,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Pending
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be sent in the next turn.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.writable && stream.sends.error.is_none() => Poll::Ready(Ok(())),
@@ -434,18 +405,15 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(())
     }
 
-    /// Collects readiness events while the driver spins. Returns `true` if a task was woken.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         self.turn(Wait::None, wakes)?;
         Ok(wakes.has_work())
     }
 
-    /// Returns `true` if messages are deferred to the next turn.
     pub fn needs_turn(&self) -> bool {
         !self.deferred_streams.is_empty()
     }
 
-    /// Sends the deferred messages.
     fn flush_deferred(&mut self, wakes: &mut WakeQueue) {
         let mut deferred_streams = std::mem::take(&mut self.deferred_streams);
         for key in deferred_streams.drain(..) {
@@ -507,67 +475,40 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Returns `true`: the kernel uses this driver's memory only during system calls.
-    #[expect(clippy::unused_self, reason = "the completion-based drivers need self")]
-    pub fn is_quiescent(&self) -> bool {
-        true
-    }
-
     /// Drops all sockets. The kernel has no operations in flight to wait for.
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();
         Ok(())
     }
-}
 
-impl<K: ReadinessKernel> Machine for Reactor<K> {
-    type Sockets = K::Sockets;
-
-    #[inline]
-    fn sockets(&self) -> &K::Sockets {
-        self.kernel.sockets()
-    }
-
-    #[inline]
-    fn sockets_mut(&mut self) -> &mut K::Sockets {
-        self.kernel.sockets_mut()
-    }
-
-    fn stream(&self, key: Key) -> Option<&Socket<K>> {
+    pub fn stream(&self, key: Key) -> Option<&Socket<K>> {
         self.streams.get(key).map(|stream| &stream.socket)
     }
 
-    fn listener(&self, key: Key) -> Option<&Socket<K>> {
+    pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
         self.listeners.get(key).map(|listener| &listener.socket)
     }
 
-    fn wakers(&mut self, key: Key) -> Option<[&mut WakerSlot; 2]> {
-        self.streams.get_mut(key).map(|stream| [&mut stream.receive_waker, &mut stream.sends.waker])
-    }
-
-    fn metrics(&self) -> DriverMetrics {
+    pub fn metrics(&self) -> DriverMetrics {
         DriverMetrics { sockets: (self.streams.len() + self.listeners.len()) as u64, ..self.metrics }
     }
 
-    fn listener_parts(&mut self, key: Key) -> Option<(&mut K::Sockets, &Socket<K>, &mut DriverMetrics)> {
-        let listener = self.listeners.get(key)?;
-        Some((self.kernel.sockets_mut(), &listener.socket, &mut self.metrics))
+    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
+        let stream = self.streams.get_mut(key);
+        stream.map_or_else(Default::default, |stream| {
+            [&mut stream.receive_waker, &mut stream.sends.waker].map(WakerSlot::take)
+        })
     }
 
-    fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        let key = self.insert(socket, family, false)?;
-        if let Some(stream) = self.streams.get_mut(key) {
-            stream.may_be_shared = true;
-        }
-        Ok(key)
+    pub fn refuse(&mut self, key: Key) -> usize {
+        let Some(listener) = self.listeners.get(key) else { return 0 };
+        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += rejected as u64;
+        rejected
     }
 
-    fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        self.insert(socket, family, false)
-    }
-
-    fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
         let key = self.listeners.insert(Listener { socket, family, waker: WakerSlot::default() });
         if let Some(listener) = self.listeners.get(key)
             && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
@@ -578,7 +519,7 @@ impl<K: ReadinessKernel> Machine for Reactor<K> {
         Ok(key)
     }
 
-    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
+    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         loop {
             match self.kernel.sockets_mut().accept(&listener.socket) {

@@ -6,9 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::buffer::{CLASS_BYTES, Chunk, Pools};
-use super::catch_panic::catch_and_log_panic;
-use super::io_slice_cursor::IoSliceCursor;
+use super::{CLASS_BYTES, Chunk, IoSliceCursor, Pools, catch_and_log_panic};
 
 /// A buffer to send. The stream owns the buffer until the kernel has taken its bytes. Moving a `SendBuf` does not move
 /// its bytes.
@@ -215,13 +213,10 @@ impl SendQueue {
             self.front = None;
             return;
         }
-        let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
-        self.queued_bytes -= length - self.sent_bytes;
-        self.sent_bytes = 0;
-        self.front = self.queued.pop_front();
+        drop(self.take_front());
     }
 
-    /// Removes and returns the front buffer, whose memory the kernel is still reading.
+    /// Removes the front buffer, whose memory the kernel is still reading.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
@@ -300,14 +295,17 @@ mod tests {
         }
     }
 
+    fn chunk_of(pools: &Rc<Pools>, class: usize, data: &[u8]) -> SendBuf {
+        let mut chunk = pools.lease(class);
+        chunk.spare()[..data.len()].copy_from_slice(data);
+        chunk.mark_filled(data.len());
+        SendBuf::Chunk(chunk)
+    }
+
     #[test]
     fn mostly_empty_front_is_replaced_by_exact_copy() {
-        let pools = Pools::new(None);
-        let mut chunk = pools.lease(2);
-        chunk.spare()[..100].fill(7);
-        chunk.mark_filled(100);
         let mut send_queue = SendQueue::default();
-        send_queue.push(Queued(SendBuf::Chunk(chunk)));
+        send_queue.push(Queued(chunk_of(&Pools::new(None), 2, &[7; 100])));
         send_queue.mark_sent(40);
         send_queue.shrink_front();
         assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
@@ -326,15 +324,8 @@ mod tests {
             }
             (started, send_queue.is_urgent())
         };
-        let filled = |class| {
-            let mut chunk = pools.lease(class);
-            chunk.mark_filled(100);
-            SendBuf::Chunk(chunk)
-        };
-        assert_eq!(
-            [0, 1, 2].map(|class| try_start(filled(class))),
-            [(true, false), (false, true), (false, true)]
-        );
+        let chunks = [0, 1, 2].map(|class| try_start(chunk_of(&pools, class, &[1; 100])));
+        assert_eq!(chunks, [(true, false), (false, true), (false, true)]);
         assert_eq!(try_start(SendBuf::Vec(vec![1; 100])), (true, false));
         assert_eq!(try_start(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
     }

@@ -5,14 +5,11 @@ use std::net::Shutdown;
 use std::num::NonZero;
 use std::task::{Poll, Waker};
 
-use super::catch_panic::log;
-use super::counters::DriverMetrics;
-use super::io_slice_cursor::IoSliceCursor;
-use super::send_queue::SendQueue;
-use super::sockets::{Family, FileRange, Sockets, is_file_error};
-use super::wake::{PollIo, WakeQueue, WakerSlot};
+use super::{
+    DriverMetrics, Family, FileRange, IoSliceCursor, PollIo, SendQueue, Sockets, WakeQueue, WakerSlot,
+    is_file_error, log,
+};
 
-/// State of a stream's write direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     #[default]
@@ -22,7 +19,7 @@ pub(crate) enum WriteSide {
     ShutDown,
 }
 
-/// State of a stream's send direction. The fields that every send accesses are stored together.
+/// The fields that every send accesses are stored together.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendSide {
@@ -44,11 +41,8 @@ impl SendSide {
     /// Returns `EPIPE`, as the kernel does, if the write direction has been shut down.
     #[inline]
     pub fn check_open(&self) -> io::Result<()> {
-        if self.write_side == WriteSide::Open {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::EPIPE))
-        }
+        let is_open = self.write_side == WriteSide::Open;
+        if is_open { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPIPE)) }
     }
 
     /// Returns a cursor over the bytes of a write, or `None` if there are none.
@@ -84,7 +78,6 @@ impl SendSide {
         }
     }
 
-    /// Returns `Ready` when the kernel has taken all accepted bytes.
     pub fn poll_flush(&mut self, waker: &Waker) -> PollIo<()> {
         self.check()?;
         if self.queue.is_empty() {
@@ -112,7 +105,6 @@ impl SendSide {
         }
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shut_down<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
         self.check()?;
         if self.write_side != WriteSide::Open {

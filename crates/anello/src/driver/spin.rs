@@ -1,11 +1,10 @@
 //! Adaptive spinning before a blocking wait.
 //!
 //! A blocking wait costs a context switch in each direction, which, with a single connection, takes more time than the
-//! request itself. Spinning for a short time trades CPU time for latency. The time is adaptive: when a spin finds work,
-//! the following spins last at least twice as long as it took to find that work. When a spin finds none, the time is
-//! halved, so that an idle worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next
-//! spin runs for the full time. Otherwise, work that arrives regularly but later than the current limit would never be
-//! found by spinning again.
+//! request itself. Spinning for a short time trades CPU time for latency. When a spin finds work, the following spins
+//! last at least twice as long as it took to find that work. When a spin finds none, the time is halved, so that an
+//! idle worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the
+//! full time. Otherwise, work that arrives regularly but later than the current limit would never be found again.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -74,9 +73,7 @@ mod tests {
     #[test]
     fn spin_time_shrinks_after_misses() {
         let mut spin = Spin::new(LIMIT);
-        for _ in 0..5 {
-            assert!(!spin.spin_until(|| Ok(false)).unwrap());
-        }
+        assert!((0..5).all(|_| !spin.spin_until(|| Ok(false)).unwrap()));
         assert_eq!(spin.current_limit(), LIMIT / 16);
         assert!(spin.spin_until(|| Ok(true)).unwrap());
         assert!(spin.current_limit() >= LIMIT / 16);
@@ -85,16 +82,18 @@ mod tests {
     #[test]
     fn full_spin_recurs_after_sixteen_misses() {
         let mut spin = Spin::new(LIMIT);
-        let long = (1..=3 * FULL_SPIN_INTERVAL).map(|_| {
+        let is_full_spin = |_: &u32| {
             spin.record_miss();
             spin.current_limit() == LIMIT
-        });
-        assert_eq!(long.filter(|is_full| *is_full).count(), 3, "one full spin per sixteen misses");
-        spin.record_hit(LIMIT / 3);
-        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "twice the time of the hit");
-        spin.record_hit(Duration::ZERO);
-        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "an earlier hit does not shorten the spin");
-        spin.record_hit(LIMIT);
-        assert_eq!(spin.current_limit(), LIMIT, "never longer than the limit");
+        };
+        assert_eq!((1..=3 * FULL_SPIN_INTERVAL).filter(is_full_spin).count(), 3, "one per sixteen misses");
+        for (hit, limit, name) in [
+            (LIMIT / 3, LIMIT / 3 * 2, "twice the time of the hit"),
+            (Duration::ZERO, LIMIT / 3 * 2, "an earlier hit does not shorten the spin"),
+            (LIMIT, LIMIT, "never longer than the limit"),
+        ] {
+            spin.record_hit(hit);
+            assert_eq!(spin.current_limit(), limit, "{name}");
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! A slab whose keys carry a generation, so that a stale key never matches a later occupant of its slot.
 
-use super::token::{GENERATION_MASK, Key};
+use super::{GENERATION_MASK, Key};
 
-/// A slab of sockets. A slot is reused after removal, under a new generation.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -11,7 +10,7 @@ pub(crate) struct Table<T> {
     occupied: usize,
 }
 
-/// A slot. The generation precedes the value, so it shares a cache line with the value's most frequently used fields.
+/// The generation precedes the value, so it shares a cache line with the value's most frequently used fields.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot<T> {
@@ -45,14 +44,10 @@ impl<T> Table<T> {
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        slot.value.as_mut()
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the current occupant of a slot and its key. Callers must verify by other means that this is the occupant
-    /// they expect.
+    /// Returns the current occupant of a slot. Callers must verify by other means that they expect this occupant.
     #[inline]
     pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -60,18 +55,12 @@ impl<T> Table<T> {
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {
-        let slot = self.slots.get(key.index as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
+        let slot = self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation)?;
         slot.value.as_ref()
     }
 
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
         let value = slot.value.take()?;
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next_vacant = self.vacant;
@@ -82,6 +71,10 @@ impl<T> Table<T> {
 
     pub fn len(&self) -> usize {
         self.occupied
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     /// Returns the keys of all occupants, in slot order.
@@ -124,12 +117,8 @@ mod tests {
     fn vacant_slots_are_reused_before_table_grows() {
         let mut table = Table::new();
         let keys: Vec<_> = (0..10).map(|n| table.insert(n)).collect();
-        for key in &keys {
-            table.remove(*key);
-        }
-        for n in 0..10 {
-            assert!(table.insert(n).index < 10);
-        }
+        keys.into_iter().for_each(|key| assert!(table.remove(key).is_some()));
+        assert!((0..10).all(|n| table.insert(n).index < 10));
         assert_eq!(table.insert(10).index, 10);
     }
 }

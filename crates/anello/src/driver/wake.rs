@@ -10,7 +10,6 @@ use std::task::{Poll, RawWakerVTable, Waker};
 
 use super::catch_panic::catch_and_log_panic;
 
-/// The result of polling a socket.
 pub(crate) type PollIo<T> = Poll<io::Result<T>>;
 
 /// The waker of the task that is waiting for one direction of a socket, if any.
@@ -25,11 +24,10 @@ pub(crate) struct WakerSlot {
 pub(crate) struct WakeQueue {
     /// Vtable of the wakers that may be called while the driver is borrowed.
     task_vtable: Option<&'static RawWakerVTable>,
-    /// All other wakers, which [`call`](Self::call) calls.
-    deferred_wakers: Vec<Waker>,
+    /// All other wakers, including those of expired timers. [`call`](Self::call) calls them.
+    pub deferred_wakers: Vec<Waker>,
     has_work: bool,
-    /// Callback that returns `true` if tasks have become ready. Application code can wake tasks during a turn, because
-    /// a turn drops sent buffers.
+    /// Returns `true` if tasks are ready. Application code can wake tasks during a turn, which drops sent buffers.
     has_ready_tasks: Option<fn() -> bool>,
 }
 
@@ -54,8 +52,7 @@ impl WakerSlot {
         self.waiting
     }
 
-    /// Takes the waker of the waiting task, if any. It must be called when the driver is not borrowed. Afterwards, no
-    /// task is waiting.
+    /// Takes the waker of the waiting task, if any. It must be called when the driver is not borrowed.
     pub fn take(&mut self) -> Option<Waker> {
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
@@ -109,21 +106,19 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 impl WakeQueue {
-    /// Creates a queue. Wakers with the given vtable, and `has_ready_tasks`, may be called while the driver is
-    /// borrowed.
+    /// Wakers with the given vtable, and `has_ready_tasks`, may be called while the driver is borrowed.
     pub fn new(task_vtable: &'static RawWakerVTable, has_ready_tasks: fn() -> bool) -> Self {
         Self { task_vtable: Some(task_vtable), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
-    /// Returns `true` if a task was woken or the worker was notified since the last [`call`](Self::call), or if a task
-    /// is ready. The driver must not sleep then.
+    /// Returns `true` if the driver must not sleep: a task is ready, or a task was woken or the worker was notified
+    /// since the last [`call`](Self::call).
     #[inline]
     pub fn has_work(&self) -> bool {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
-    /// Records that another thread has notified this worker. The driver must not sleep until the executor has drained
-    /// the worker's mailbox.
+    /// Records a notification. The driver must not sleep until the executor has drained the worker's mailbox.
     pub fn mark_notified(&mut self) {
         self.has_work = true;
     }
@@ -132,11 +127,6 @@ impl WakeQueue {
     pub fn extend(&mut self, wakers: Vec<Waker>) {
         self.has_work |= !wakers.is_empty();
         self.deferred_wakers.extend(wakers);
-    }
-
-    /// Returns the list of deferred wakers, for example to add the wakers of expired timers.
-    pub fn deferred_wakers_mut(&mut self) -> &mut Vec<Waker> {
-        &mut self.deferred_wakers
     }
 
     /// Calls the deferred wakers. The driver must not be borrowed.

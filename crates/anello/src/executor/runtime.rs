@@ -65,7 +65,7 @@ impl Runtime {
 
     /// Returns the name of the driver, its kernel features, and the reason for a fallback to epoll.
     pub fn driver(&self) -> DriverInfo {
-        self.shared.driver.borrow().description().clone()
+        self.shared.driver.borrow().description.clone()
     }
 
     /// Returns the current values of the driver's counters.
@@ -178,7 +178,7 @@ fn take_turn(
     turned?;
     if !shared.timers.borrow().is_empty() {
         let now_ns = shared.now_ns();
-        shared.timers.borrow_mut().expire(now_ns, wakes.deferred_wakers_mut());
+        shared.timers.borrow_mut().expire(now_ns, &mut wakes.deferred_wakers);
     }
     // Nothing may be borrowed here, because a waker can run arbitrary code.
     wakes.call();
@@ -285,7 +285,7 @@ where
 
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_driver() -> Option<DriverInfo> {
-    with_current(|shared| shared.driver.borrow().description().clone())
+    with_current(|shared| shared.driver.borrow().description.clone())
 }
 
 /// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
@@ -358,7 +358,7 @@ impl RuntimeBuilder {
             })?;
         }
         let driver = Driver::new(&kind, &self.options)?;
-        let description = driver.description();
+        let description = &driver.description;
         match &description.fallback_reason {
             Some(reason) => {
                 tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")

@@ -9,17 +9,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use super::notifier::Descriptors;
-use super::op::Wait;
-use super::readiness_kernel::{Edge, ReadinessKernel};
-use super::sockets::OsSockets;
-use super::token::{Kind, Token};
+use crate::driver::{Descriptors, Edge, Kernel, Kind, OsSockets, ReadinessKernel, Token, Wait, timespec};
 
-/// Maximum number of events per wait. The next wait returns the remaining ones.
-///
-/// The limit is small because the kernel accesses every socket that it reports, the turn accesses its stream, and the
-/// task accesses both again. With more than about a hundred events, the data for the first ones would have been evicted
-/// from the L2 cache by then.
+/// Maximum number of events per wait. The next wait returns the remaining ones. The limit is small because the kernel
+/// accesses every socket that it reports, the turn accesses its stream, and the task accesses both again. With more
+/// than about a hundred events, the data for the first ones would have been evicted from the L2 cache by then.
 const EDGES_PER_WAIT: usize = 64;
 
 #[derive(Debug)]
@@ -34,10 +28,6 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    /// Opens an epoll instance and an eventfd.
-    ///
-    /// # Errors
-    /// Returns an error if the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -48,7 +38,7 @@ impl Epoll {
     }
 }
 
-impl ReadinessKernel for Epoll {
+impl Kernel for Epoll {
     type Sockets = OsSockets;
 
     #[inline]
@@ -61,6 +51,12 @@ impl ReadinessKernel for Epoll {
         &mut self.sockets
     }
 
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring: None }))
+    }
+}
+
+impl ReadinessKernel for Epoll {
     fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
         let interest =
             EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
@@ -73,11 +69,8 @@ impl ReadinessKernel for Epoll {
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let timeout = match wait {
-            Wait::None => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
-            Wait::For(nanoseconds) => Some(Timespec {
-                tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
-                tv_nsec: (nanoseconds % 1_000_000_000) as _,
-            }),
+            Wait::None => Some(Timespec::default()),
+            Wait::For(nanoseconds) => Some(timespec(nanoseconds)),
             Wait::Forever => None,
         };
         self.next = 0;
@@ -87,10 +80,6 @@ impl ReadinessKernel for Epoll {
             Err(error) => return Err(error.into()),
         };
         Ok(())
-    }
-
-    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
-        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring: None }))
     }
 
     #[inline]

@@ -5,15 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::state::{Proactor, cancel_token};
+use super::Proactor;
 use super::stream::Connect;
-use crate::driver::accept_sink::AcceptSink;
-use crate::driver::catch_panic::log;
-use crate::driver::completion_kernel::CompletionKernel;
-use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, Sockets, gone, is_per_connection_error};
-use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{PollIo, WakeQueue, WakerSlot};
+use crate::driver::{
+    AcceptSink, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Sockets, Token, WakeQueue,
+    WakerSlot, gone, is_per_connection_error, log,
+};
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
@@ -85,7 +82,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if listener.armed && !listener.cancelling {
             listener.cancelling = true;
-            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Accept, key) });
+            self.cancel(Kind::Accept, key);
         }
     }
 
@@ -98,9 +95,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         if !completion.has_more() {
-            listener.armed = false;
-            listener.cancelling = false;
-            listener.in_doubt = false;
+            (listener.armed, listener.cancelling, listener.in_doubt) = (false, false, false);
         }
         if let Some(socket) = socket {
             self.metrics.accepted += 1;

@@ -14,14 +14,12 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use super::state::{Proactor, ZeroCopySend};
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
-use crate::driver::catch_panic::log;
-use crate::driver::completion_kernel::CompletionKernel;
-use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Sockets, StreamOption};
-use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
-use crate::driver::wake::WakeQueue;
+use super::{Proactor, ZeroCopySend};
+use crate::driver::{
+    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, Sockets, StreamOption, Token, WakeQueue,
+    log,
+};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have
@@ -172,7 +170,8 @@ impl<K: CompletionKernel> Proactor<K> {
             _ => stream.is_some(),
         };
         if in_doubt {
-            self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), wakes);
+            let completion = Completion { token: target, result: -libc::ECANCELED, flags: 0 };
+            self.dispatch(&completion, wakes);
         }
     }
 

@@ -42,8 +42,342 @@ mod dropped_completions;
 mod receive;
 mod release;
 mod send;
-mod state;
 mod stream;
-mod turn;
 
-pub(crate) use self::state::Proactor;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use self::stream::{Connect, Listener, Stream};
+use crate::driver::{
+    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, Key, Kind, Op, PollIo,
+    Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait, WakeQueue, WakerSlot, ZeroCopy, gone,
+};
+
+/// Maximum number of bytes per send.
+const MAX_SEND_BYTES: usize = 1 << 30;
+
+/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes noticeably long.
+const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
+
+/// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.
+const ZERO_COPY_ACK_TIMEOUT_NS: u64 = 100_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Proactor<K: CompletionKernel> {
+    pub(crate) kernel: K,
+    capabilities: Capabilities,
+    streams: Table<Stream<Socket<K>>>,
+    listeners: Table<Listener<Socket<K>>>,
+    zero_copy_sends: Table<ZeroCopySend>,
+    /// Inline sends that are not yet confirmed, in submission order: the slot of the stream and the submission index.
+    unconfirmed_sends: Vec<(u32, u32)>,
+    /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
+    unconfirmed_scratch: Vec<(u32, u32)>,
+    /// Set if a task is waiting for an unconfirmed send. The next turn must confirm sends before it blocks, because a
+    /// successful inline send does not wake any task.
+    confirm_without_sleeping: bool,
+    /// Set if the receive ring has grown since the last call to `enter`.
+    ring_grown: bool,
+    limits: DriverOptions,
+    zero_copy_bytes: usize,
+    /// Mode of sends that are submitted to the ring and are not zero-copy sends.
+    default_send_mode: SendMode,
+    /// Maximum size of messages on the fast path for inline sends; zero if inline sends are not used.
+    inline_send_bytes: usize,
+    pools: Rc<Pools>,
+    metrics: DriverMetrics,
+    /// Operations that were in flight when the kernel dropped completions.
+    recovery: RecoveryCancels,
+}
+
+/// A zero-copy send whose last completion has not arrived.
+///
+/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream can then continue or
+/// be closed. The memory is freed on the notification, which arrives when the peer has acknowledged the data or the
+/// connection has been reset.
+#[derive(Debug)]
+struct ZeroCopySend {
+    pub stream: Key,
+    /// Result of a short send. The stream continues when the memory is no longer in use.
+    pub short_result: Option<i32>,
+    pub memory: Option<Queued>,
+}
+
+/// Operations that were cancelled because their completions may have been dropped.
+#[derive(Debug, Default)]
+struct RecoveryCancels {
+    /// Generation in the tokens of these cancellations; the index in such a token is the position of its target in
+    /// `targets`. Other cancellations have generation zero.
+    pub round: u32,
+    pub targets: Vec<Token>,
+}
+
+impl<K: CompletionKernel> Proactor<K> {
+    pub fn new(kernel: K, options: &DriverOptions) -> Self {
+        let zero_copy_bytes = match options.zero_copy {
+            ZeroCopy::Never => usize::MAX,
+            ZeroCopy::RemoteOnly { threshold_bytes } | ZeroCopy::Always { threshold_bytes } => {
+                threshold_bytes
+            }
+        };
+        let capabilities = kernel.capabilities();
+        // Larger messages are sent directly by a system call or as zero-copy sends.
+        let small_bytes =
+            options.direct_send_threshold_bytes.min(zero_copy_bytes).min(MAX_SEND_BYTES).saturating_sub(1);
+        let inline_sends = capabilities.inline_sends;
+        Self {
+            capabilities,
+            pools: Rc::clone(kernel.pools()),
+            kernel,
+            default_send_mode: if inline_sends { SendMode::Inline } else { SendMode::Async },
+            inline_send_bytes: if inline_sends { small_bytes } else { 0 },
+            streams: Table::new(),
+            listeners: Table::new(),
+            zero_copy_sends: Table::new(),
+            unconfirmed_sends: Vec::new(),
+            unconfirmed_scratch: Vec::new(),
+            confirm_without_sleeping: false,
+            ring_grown: false,
+            // With a limit of zero, no bytes would ever be accepted.
+            limits: DriverOptions {
+                max_send_queue_bytes: options.max_send_queue_bytes.max(1),
+                ..options.clone()
+            },
+            zero_copy_bytes,
+            metrics: DriverMetrics::default(),
+            recovery: RecoveryCancels::default(),
+        }
+    }
+
+    fn insert(&mut self, socket: Socket<K>, family: Family, connect: Connect) -> Key {
+        let direct = !self.capabilities.ring_receive || family != Family::Internet;
+        let key = self.streams.insert(Stream::new(socket, family, connect, direct));
+        if let Some(stream) = self.streams.get(key) {
+            self.kernel.attached(key, &stream.socket);
+        }
+        key
+    }
+
+    fn cancel(&mut self, kind: Kind, key: Key) {
+        self.kernel.push(Token::internal(Kind::Cancel), Op::Cancel { target: Token::new(kind, key) });
+    }
+
+    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+        loop {
+            let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
+            let wait_now = if confirm_now { Wait::None } else { wait };
+            if confirm_now || wait != Wait::None || self.kernel.needs_enter() {
+                self.metrics.turns += 1;
+                self.kernel.enter(wait_now)?;
+                self.ring_grown = false;
+            }
+            let mut must_recover = self.abort_lost_receives(wakes);
+            loop {
+                while let Some(completion) = self.kernel.completion() {
+                    if completion.token.kind() == Some(Kind::Receive) {
+                        self.on_receive(completion, wakes);
+                    } else {
+                        self.dispatch(&completion, wakes);
+                    }
+                }
+                if !self.abort_lost_receives(wakes) {
+                    break;
+                }
+                must_recover = true;
+            }
+            if must_recover {
+                self.on_completions_dropped(wakes);
+            }
+            self.confirm_sends(wakes);
+            // The kernel may have stopped before it consumed the submission for which a task is waiting.
+            self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
+            if wait_now == wait || wakes.has_work() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads pending completions while the driver is spinning. Returns `true` if there were any.
+    pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
+        let has_work = self.kernel.has_pending_work();
+        if has_work {
+            self.turn(Wait::None, wakes)?;
+        }
+        Ok(has_work)
+    }
+
+    /// A separate function, because `turn` handles receives on a fast path.
+    #[inline(never)]
+    fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
+        let key = completion.token.key();
+        match completion.token.kind() {
+            Some(Kind::Receive) => self.on_receive(*completion, wakes),
+            Some(Kind::Send) => self.on_send(key, completion.result, wakes),
+            Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, wakes),
+            Some(Kind::Readable) => self.on_readable(key, completion, wakes),
+            Some(Kind::Writable) => self.on_writable(key, wakes),
+            Some(Kind::Hangup) => self.on_hangup(key, completion, wakes),
+            Some(Kind::Accept) => self.on_accept(key, completion, wakes),
+            Some(Kind::Connect) => {
+                self.kernel.ended(completion);
+                self.on_connect(key, completion, wakes);
+            }
+            Some(Kind::Wake) => {
+                self.kernel.ended(completion);
+                wakes.mark_notified();
+            }
+            Some(Kind::Message) => self.kernel.ended(completion),
+            // If a cancellation fails, its target has ended or is about to end, and the target's own completion carries
+            // the result.
+            Some(Kind::Cancel) => {
+                if completion.result == -libc::ENOENT {
+                    self.on_cancel_not_found(key, wakes);
+                }
+            }
+            None => self.metrics.late_completions += 1,
+        }
+    }
+
+    pub fn release_all(&mut self) {
+        for key in self.listeners.keys() {
+            self.release_listener(key);
+        }
+        for key in self.streams.keys() {
+            self.release(key);
+        }
+    }
+
+    /// Cancels all operations and waits for their terminal completions.
+    pub fn shut_down(&mut self, wakes: &mut WakeQueue) -> io::Result<()> {
+        for key in self.listeners.keys() {
+            self.release_listener(key);
+        }
+        for key in self.streams.keys() {
+            self.abort(key);
+        }
+        let started_ns = self.kernel.sockets().now_ns();
+        let deadline_ns = started_ns.saturating_add(SHUTDOWN_TIMEOUT_NS);
+        if !self.turn_until(deadline_ns, wakes, |this| this.streams.len() + this.listeners.len() == 0)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
+        if !self.turn_until(ack_deadline_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
+            // The kernel may retransmit the data, so the memory must stay unchanged until the peer has acknowledged it.
+            for key in self.zero_copy_sends.keys() {
+                std::mem::forget(self.zero_copy_sends.remove(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs turns until the condition holds. Returns `false` if the deadline is reached first.
+    fn turn_until(
+        &mut self,
+        deadline_ns: u64,
+        wakes: &mut WakeQueue,
+        condition: impl Fn(&Self) -> bool,
+    ) -> io::Result<bool> {
+        while !condition(self) {
+            if self.kernel.sockets().now_ns() > deadline_ns {
+                return Ok(false);
+            }
+            self.turn(Wait::For(1_000_000), wakes)?;
+        }
+        Ok(true)
+    }
+
+    pub fn stream(&self, key: Key) -> Option<&Socket<K>> {
+        self.streams.get(key).map(|stream| &stream.socket)
+    }
+
+    pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
+        self.listeners.get(key).map(|listener| &listener.socket)
+    }
+
+    pub fn metrics(&self) -> DriverMetrics {
+        let sockets = (self.streams.len() + self.listeners.len()) as u64;
+        DriverMetrics { sockets, completion_overflows: self.kernel.overflows(), ..self.metrics }
+    }
+
+    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
+        let stream = self.streams.get_mut(key);
+        stream.map_or_else(Default::default, |stream| {
+            [&mut stream.receive_waker, &mut stream.sends.waker].map(WakerSlot::take)
+        })
+    }
+
+    pub fn refuse(&mut self, key: Key) -> usize {
+        let Some(listener) = self.listeners.get(key) else { return 0 };
+        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += rejected as u64;
+        rejected
+    }
+
+    /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including a
+    /// receive into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table
+    /// until the terminal completion.
+    pub fn is_quiescent(&self) -> bool {
+        self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
+    }
+
+    pub fn attach(&mut self, socket: Socket<K>, family: Family, _may_be_shared: bool) -> io::Result<Key> {
+        Ok(self.insert(socket, family, Connect::Done))
+    }
+
+    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        Ok(self.listeners.insert(Listener {
+            socket,
+            family,
+            shared: false,
+            armed: false,
+            accepts_ahead: true,
+            cancelling: false,
+            in_doubt: false,
+            released: false,
+            accept_sink: None,
+            error: None,
+            queue: VecDeque::new(),
+            waker: WakerSlot::default(),
+        }))
+    }
+
+    /// Accepts the next connection, without attaching it as a stream.
+    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
+        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(socket) = listener.queue.pop_front() {
+            return Poll::Ready(Ok((socket, listener.family)));
+        }
+        if let Some(errno) = listener.error.take() {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        listener.waker.wait(waker);
+        if !listener.armed {
+            listener.armed = true;
+            let multishot = listener.accepts_ahead && !listener.shared;
+            let op = Op::Accept { listener: &listener.socket, multishot };
+            self.kernel.push(Token::new(Kind::Accept, key), op);
+        }
+        Poll::Pending
+    }
+
+    /// Marks the listener as shared with other workers. The kernel wakes the worker that has been waiting longest. A
+    /// multishot accept would keep its position in the wait queue and receive every connection; an accept that is armed
+    /// again moves to the end of the queue.
+    pub fn share_listener(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.shared = true;
+        }
+    }
+
+    /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
+    /// operation accepts one connection, so that at most one open connection has not been returned to the application.
+    /// A multishot accept would take all connections in the backlog before it could be cancelled.
+    pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {
+            self.stop_accepting(key);
+        }
+    }
+}

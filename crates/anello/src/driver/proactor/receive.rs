@@ -2,17 +2,14 @@
 
 use std::io;
 use std::num::NonZero;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
-use super::state::{Proactor, cancel_token};
+use super::Proactor;
 use super::stream::{HangupPoll, Receiving};
-use crate::driver::buffer::{Chunk, store_chunk};
-use crate::driver::completion_kernel::CompletionKernel;
-use crate::driver::direct_read::ReadOutcome;
-use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, Sockets, gone};
-use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{PollIo, WakeQueue};
+use crate::driver::{
+    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Sockets, Token, WakeQueue, gone,
+    store_chunk,
+};
 
 /// Number of consecutive reads that would have fitted into a ring buffer, after which a direct stream returns to the
 /// ring.
@@ -48,23 +45,21 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
-            let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
-            match outcome {
-                ReadOutcome::Chunk(chunk) => {
-                    self.metrics.receives += 1;
-                    // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up from the
-                    // ring reports urgent data, even if there is none, so only a receive call can determine whether
-                    // bytes remain.
-                    if !stream.reads.readable {
-                        stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
-                    }
-                    self.after_direct_receive(key, chunk.len());
-                    store_chunk(received, chunk);
-                    return Poll::Ready(Ok(()));
+            let chunk = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools)?;
+            if stream.reads.eof {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(chunk) = chunk {
+                self.metrics.receives += 1;
+                // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up from the ring
+                // reports urgent data, even if there is none, so only a receive call can determine whether bytes
+                // remain.
+                if !stream.reads.readable {
+                    stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                 }
-                ReadOutcome::Eof => return Poll::Ready(Ok(())),
-                ReadOutcome::Error(error) => return Poll::Ready(Err(error)),
-                ReadOutcome::WouldBlock => {}
+                self.after_direct_receive(key, chunk.len());
+                store_chunk(received, chunk);
+                return Poll::Ready(Ok(()));
             }
         }
         stream.receive_waker.wait(waker);
@@ -89,8 +84,7 @@ impl<K: CompletionKernel> Proactor<K> {
         waker: &Waker,
     ) -> PollIo<usize> {
         let mut received: Option<Chunk> = None;
-        let Poll::Ready(result) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
-        result?;
+        ready!(self.poll_receive(key, &mut received, waker))?;
         let Some(mut chunk) = received else { return Poll::Ready(Ok(0)) };
         let count = chunk.len().min(max_bytes);
         copy(&chunk[..count]);
@@ -105,30 +99,18 @@ impl<K: CompletionKernel> Proactor<K> {
 
     fn start_receiving(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        let socket = &stream.socket;
         if stream.direct {
             stream.receiving = Receiving::Polling;
-            let op = Op::Readable { socket: &stream.socket };
-            self.kernel.push(Token::new(Kind::Readable, key), op);
-        } else {
-            stream.receiving = Receiving::Ring;
-            let op = Op::Receive { socket: &stream.socket };
-            self.kernel.push(Token::new(Kind::Receive, key), op);
-            if self.capabilities.misses_resets && stream.hangup_poll == HangupPoll::Idle {
-                stream.hangup_poll = HangupPoll::Armed;
-                let op = Op::Hangup { socket: &stream.socket };
-                self.kernel.push(Token::new(Kind::Hangup, key), op);
-            }
-        }
-    }
-
-    /// Cancels the hangup poll of a stream from which no task is receiving any more.
-    pub(super) fn cancel_hangup_poll(&mut self, key: Key) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll == HangupPoll::Armed)
-        else {
+            self.kernel.push(Token::new(Kind::Readable, key), Op::Readable { socket });
             return;
-        };
-        stream.hangup_poll = HangupPoll::Cancelling;
-        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Hangup, key) });
+        }
+        stream.receiving = Receiving::Ring;
+        self.kernel.push(Token::new(Kind::Receive, key), Op::Receive { socket });
+        if self.capabilities.misses_resets && stream.hangup_poll == HangupPoll::Idle {
+            stream.hangup_poll = HangupPoll::Armed;
+            self.kernel.push(Token::new(Kind::Hangup, key), Op::Hangup { socket });
+        }
     }
 
     /// Handles a hangup, which the armed receive may have missed; the next receive reports it. A receive never misses a
@@ -159,7 +141,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Idle | Receiving::Cancelling(_) | Receiving::InDoubt(_) => return,
         };
         stream.receiving = Receiving::Cancelling(kind);
-        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });
+        self.cancel(kind, key);
     }
 
     /// Switches a direct stream back to the ring when its messages have become small.
@@ -253,7 +235,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.metrics.buffer_exhaustions += 1;
                 // A turn can process many of these completions. The first one grows the ring, and the others only
                 // retry.
-                let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
+                let ring_grown = self.ring_grown || self.pools.ring.as_ref().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
                     // The ring has reached its limit. For some time, this stream receives into other memory.

@@ -5,15 +5,11 @@ use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
-use super::state::{Proactor, cancel_token};
-use super::stream::{Connect, Received, Receiving, Sending};
-use crate::driver::buffer::Chunk;
-use crate::driver::catch_panic::log;
-use crate::driver::completion_kernel::CompletionKernel;
-use crate::driver::op::Op;
-use crate::driver::sockets::{Sockets, StreamOption, gone};
-use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{PollIo, WakerSlot};
+use super::Proactor;
+use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
+use crate::driver::{
+    Chunk, CompletionKernel, Key, Kind, PollIo, Sockets, StreamOption, WakerSlot, gone, log,
+};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
@@ -25,11 +21,9 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.received = Received::default();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         if stream.connect == Connect::InFlight {
-            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Connect, key) });
+            self.cancel(Kind::Connect, key);
         }
-        self.stop_receiving(key);
-        self.cancel_hangup_poll(key);
-        self.cancel_writable_poll(key);
+        self.cancel_polls(key);
         self.finish(key);
         self.streams.get(key).is_some_and(|stream| !stream.sends.queue.is_empty())
     }
@@ -43,34 +37,40 @@ impl<K: CompletionKernel> Proactor<K> {
                 Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
                 // Confirmed in the next turn, which drops the remaining bytes if the send was short.
                 Sending::Inline(_) => {}
-                Sending::Async => {
-                    self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
-                }
+                Sending::Async => self.cancel(Kind::Send, key),
                 Sending::ZeroCopy(send_key)
                     if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short_result.is_some()) =>
                 {
                     self.detach_buffer(key, send_key);
                 }
-                Sending::ZeroCopy(send_key) => {
-                    let target = Token::new(Kind::SendZeroCopy, send_key);
-                    self.kernel.push(cancel_token(), Op::Cancel { target });
-                }
+                Sending::ZeroCopy(send_key) => self.cancel(Kind::SendZeroCopy, send_key),
             }
         }
         self.release(key);
+    }
+
+    /// Cancels the operations of a stream from which no task is receiving, and to which no task is sending a file, any
+    /// more.
+    fn cancel_polls(&mut self, key: Key) {
+        self.stop_receiving(key);
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let is_polling_writable = stream.sending == Sending::Polling && stream.sends.queue.is_empty();
+        if stream.hangup_poll == HangupPoll::Armed {
+            stream.hangup_poll = HangupPoll::Cancelling;
+            self.cancel(Kind::Hangup, key);
+        }
+        if is_polling_writable {
+            self.cancel(Kind::Writable, key);
+        }
     }
 
     /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
     /// data. Otherwise, if the peer does not read, the kernel would keep the data and use the memory of zero-copy sends
     /// indefinitely.
     fn reset_at_close(&mut self, key: Key) {
-        if self.zero_copy_sends.len() == 0 {
-            return;
-        }
-        let (send_keys, reset) = (self.zero_copy_sends.keys(), StreamOption::Linger(Some(Duration::ZERO)));
-        let holds_memory =
-            |send_key: &Key| self.zero_copy_sends.get(*send_key).is_some_and(|send| send.stream == key);
-        if send_keys.iter().any(holds_memory)
+        let reset = StreamOption::Linger(Some(Duration::ZERO));
+        if self.zero_copy_sends.len() > 0
+            && self.zero_copy_sends.values().any(|send| send.stream == key)
             && let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
         {
@@ -82,9 +82,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// driver and returns it with the received chunks that were not taken.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
-        self.stop_receiving(key);
-        self.cancel_hangup_poll(key);
-        self.cancel_writable_poll(key);
+        self.cancel_polls(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let is_receiving = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
         if is_receiving || stream.sending != Sending::Idle {

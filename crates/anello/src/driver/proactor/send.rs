@@ -4,18 +4,12 @@ use std::io::{self, IoSlice};
 use std::num::NonZero;
 use std::task::{Poll, Waker, ready};
 
-use super::state::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token};
 use super::stream::Sending;
-use crate::driver::buffer::CLASS_BYTES;
-use crate::driver::catch_panic::log;
-use crate::driver::completion_kernel::CompletionKernel;
-use crate::driver::io_slice_cursor::IoSliceCursor;
-use crate::driver::op::{Completion, Op, SendMode};
-use crate::driver::send_queue::{Queued, SendBuf};
-use crate::driver::send_side::WriteSide;
-use crate::driver::sockets::{Family, FileRange, Sockets, gone};
-use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{PollIo, WakeQueue};
+use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend};
+use crate::driver::{
+    CLASS_BYTES, Completion, CompletionKernel, Family, FileRange, IoSliceCursor, Key, Kind, Op, PollIo,
+    Queued, SendBuf, SendMode, Sockets, Token, WakeQueue, WriteSide, gone, log,
+};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
@@ -165,16 +159,6 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Cancels the writability poll once no task is sending a file to the socket any more.
-    pub(super) fn cancel_writable_poll(&mut self, key: Key) {
-        if let Some(stream) = self.streams.get(key)
-            && stream.sending == Sending::Polling
-            && stream.sends.queue.is_empty()
-        {
-            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Writable, key) });
-        }
-    }
-
     #[inline(never)]
     pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self
@@ -270,15 +254,6 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_send(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        if self.streams.get(key).is_none() {
-            self.metrics.late_completions += 1;
-            return;
-        }
-        self.finish_send(key, completion.result, wakes);
-    }
-
-    #[inline(never)]
     pub(super) fn on_send_zero_copy(
         &mut self,
         send_key: Key,
@@ -303,7 +278,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.abort_incomplete(key, wakes);
             }
             if !is_detached {
-                self.finish_send(key, result, wakes);
+                self.on_send(key, result, wakes);
             }
             return;
         }
@@ -329,8 +304,12 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Processes the result of a send: a byte count or a negated error number.
-    fn finish_send(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
+    #[inline(never)]
+    pub(super) fn on_send(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
         let previous = std::mem::replace(&mut stream.sending, Sending::Idle);
         let mut retry_async = matches!(previous, Sending::Inline(_));
         match result {

@@ -4,13 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use crate::driver::accept_sink::AcceptSink;
-use crate::driver::buffer::Chunk;
-use crate::driver::direct_read::DirectRead;
-use crate::driver::send_side::SendSide;
-use crate::driver::sockets::Family;
-use crate::driver::token::{Key, Kind};
-use crate::driver::wake::WakerSlot;
+use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot};
 
 /// A stream. The fields are ordered by use: those that small messages access come first.
 #[derive(Debug)]
@@ -18,7 +12,6 @@ use crate::driver::wake::WakerSlot;
 pub(super) struct Stream<S> {
     pub socket: S,
     pub receiving: Receiving,
-    /// Set when the key has been released.
     pub released: bool,
     pub sending: Sending,
     pub receive_waker: WakerSlot,
@@ -27,10 +20,10 @@ pub(super) struct Stream<S> {
     /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream is direct: it receives with `recv(2)` on readiness instead of through the ring.
+    /// Set if the stream receives with `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
-    /// Whether the socket has been prepared for sending files.
+    /// Set if the socket has been prepared for sending files.
     pub sends_files: bool,
     pub consecutive_small_reads: u8,
     pub family: Family,
@@ -91,7 +84,6 @@ pub(super) enum HangupPoll {
 }
 
 impl HangupPoll {
-    /// Returns `true` if the poll is in flight.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Self::Armed | Self::Cancelling | Self::InDoubt)
     }
@@ -100,7 +92,7 @@ impl HangupPoll {
 /// The send operation that is in flight, for the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// No operation; the queue is empty.
+    /// The queue is empty.
     Idle,
     /// An inline send, with its submission index.
     Inline(u32),
@@ -131,7 +123,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Adds a chunk. Returns the number of chunks.
+    /// Returns the number of chunks, including this one.
     #[inline]
     pub fn push(&mut self, chunk: Chunk) -> usize {
         if self.front.is_none() {
@@ -167,7 +159,6 @@ impl Received {
     }
 }
 
-/// A listener.
 #[derive(Debug)]
 pub(super) struct Listener<S> {
     pub socket: S,

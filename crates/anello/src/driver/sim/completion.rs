@@ -16,17 +16,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use super::super::buffer::{BufferRing, Pools};
-use super::super::completion_kernel::{Capabilities, CompletionKernel};
-use super::super::counters::DriverMetrics;
-use super::super::op::{Completion, Op, SendMode, Wait};
-use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
-use super::super::token::{Key, Kind, Token};
-use super::faults::SimFaults;
 use super::network::{Network, TURN_NS, deadlock_error};
-use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
-use super::options::SimOptions;
+use super::operation::{Memory, Operation, Request, Step, is_broken};
+use super::options::{SimFaults, SimOptions};
 use super::sockets::{SimNetwork, SimSocket};
+use crate::driver::{
+    BufferRing, Capabilities, Completion, CompletionKernel, DriverOptions, Kernel, Key, Kind, Op, Pools,
+    SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,
+};
 
 #[derive(Debug)]
 pub(in super::super) struct SimCompletion {
@@ -35,7 +32,7 @@ pub(in super::super) struct SimCompletion {
     /// Head of the receive ring, owned by the kernel.
     head: u16,
     capabilities: Capabilities,
-    config: KernelConfig,
+    options: DriverOptions,
     submissions: VecDeque<Submission>,
     /// Number of submissions queued and consumed so far. Both counters wrap.
     queued: u32,
@@ -55,18 +52,6 @@ pub(in super::super) struct SimCompletion {
     violation: Option<String>,
 }
 
-/// The driver options that affect this kernel.
-#[derive(Debug)]
-struct KernelConfig {
-    multishot_accept: bool,
-    multishot_receive: bool,
-    skip_cancel_cqe: bool,
-    /// True if operations run during any system call, not only during `enter`.
-    any_call: bool,
-    zero_copy_always: bool,
-    completion_entries: usize,
-}
-
 #[derive(Debug)]
 enum Submission {
     Operation(Operation),
@@ -82,12 +67,6 @@ enum Later {
 }
 
 impl SimCompletion {
-    /// Returns the network, for inspection in tests.
-    #[cfg(test)]
-    pub(super) fn network(&self) -> std::cell::RefMut<'_, Network> {
-        self.network.lock()
-    }
-
     pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
         let disabled = &options.disabled_features;
         let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
@@ -105,14 +84,7 @@ impl SimCompletion {
                     && options.submission_polling.is_none(),
                 zero_copy: !disabled.zero_copy,
             },
-            config: KernelConfig {
-                multishot_accept: ring.is_some() && !disabled.multishot_accept,
-                multishot_receive: ring.is_some() && !options.one_shot_receive && !disabled.multishot_receive,
-                skip_cancel_cqe: !disabled.cqe_skip,
-                any_call: options.task_work != TaskWork::Deferred || disabled.defer_taskrun,
-                zero_copy_always: matches!(options.zero_copy, ZeroCopy::Always { .. }),
-                completion_entries: options.cq_entries.max(1) as usize,
-            },
+            options: options.clone(),
             pools: Pools::new(ring),
             submissions: VecDeque::new(),
             queued: 0,
@@ -128,20 +100,21 @@ impl SimCompletion {
         }
     }
 
-    // ---- Submissions ---------------------------------------------------------------------------------------------
-
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
+        let (disabled, has_ring) = (&self.options.disabled_features, self.capabilities.ring_receive);
+        let multishot_receive = has_ring && !self.options.one_shot_receive && !disabled.multishot_receive;
         let (socket, request) = match op {
             Op::Accept { listener, multishot } => {
-                (listener, Request::Accept { multishot: multishot && self.config.multishot_accept })
+                let multishot = multishot && has_ring && !disabled.multishot_accept;
+                (listener, Request::Accept { multishot })
             }
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
-            Op::Receive { socket } => (socket, Request::Receive { multishot: self.config.multishot_receive }),
+            Op::Receive { socket } => (socket, Request::Receive { multishot: multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
             Op::Hangup { socket } => (socket, Request::Hangup),
             Op::Send { socket, data, length_bytes, mode } => {
-                let memory = Memory::new(data, length_bytes);
+                let memory = Memory { data, length: length_bytes as usize };
                 (socket, Request::Send { memory, mode, done_bytes: 0 })
             }
             Op::Cancel { target } => return Submission::Cancel { token, target },
@@ -183,7 +156,7 @@ impl SimCompletion {
             _ => None,
         };
         match result {
-            Some(result) => self.post(completion(operation.token, result, false)),
+            Some(result) => self.post(operation.token, result, 0),
             None => {
                 operation.armed_late = is_broken(&self.network.lock(), operation.socket.id());
                 let order = self.next_order();
@@ -193,37 +166,28 @@ impl SimCompletion {
     }
 
     fn cancel(&mut self, token: Token, target: Token) {
-        let entry = self.in_flight.iter().find(|(_, operation)| operation.token == target);
-        let Some((&order, operation)) = entry else {
-            return self.post(completion(token, -libc::ENOENT, false));
-        };
-        let ready = operation.is_ready(&self.network.lock());
-        let was_cancelled = operation.cancelled;
         let races = self.fault(|faults| faults.cancel_races);
-        let mut network = self.network.lock();
-        let (now_ns, delay_ns) = (network.now_ns(), network.some_delay_ns());
-        drop(network);
-        if let Some(operation) = self.in_flight.get_mut(&order)
-            && !was_cancelled
-        {
-            operation.cancelled = true;
-            operation.last = races;
-            operation.not_before_ns = if races && !ready { now_ns.saturating_add(delay_ns) } else { now_ns };
+        let found = self.in_flight.iter_mut().find(|(_, operation)| operation.token == target);
+        let Some((&order, operation)) = found else { return self.post(token, -libc::ENOENT, 0) };
+        if operation.cancelled {
+            return self.post(token, -libc::EALREADY, 0);
         }
-        match (was_cancelled, races, ready) {
-            (true, _, _) | (false, true, false) => self.post(completion(token, -libc::EALREADY, false)),
-            // The cancellation is too late: the operation completes with its result first, and the cancellation then
-            // finds no target.
-            (false, true, true) => {
-                self.run(order);
-                self.post(completion(token, -libc::ENOENT, false));
-            }
-            (false, false, _) => {
-                self.run(order);
-                if !self.config.skip_cancel_cqe {
-                    self.post(completion(token, 0, false));
-                }
-            }
+        let mut network = self.network.lock();
+        let ready = operation.is_ready(&network);
+        (operation.cancelled, operation.last) = (true, races);
+        operation.not_before_ns =
+            if races && !ready { network.some_time_later_ns() } else { network.now_ns() };
+        drop(network);
+        if races && !ready {
+            return self.post(token, -libc::EALREADY, 0);
+        }
+        self.run(order);
+        // If the cancellation is too late, the operation has completed with its result, and the cancellation finds no
+        // target.
+        if races {
+            self.post(token, -libc::ENOENT, 0);
+        } else if self.options.disabled_features.cqe_skip {
+            self.post(token, 0, 0);
         }
     }
 
@@ -270,7 +234,7 @@ impl SimCompletion {
             }
             if !operation.cancelled && !operation.delay_decided {
                 operation.delay_decided = true;
-                operation.not_before_ns = network.now_ns().saturating_add(network.delay_ns());
+                operation.not_before_ns = network.maybe_later_ns();
                 if operation.not_before_ns > network.now_ns() {
                     continue;
                 }
@@ -289,7 +253,7 @@ impl SimCompletion {
             _ if !ready => Step::Wait,
             _ => {
                 (operation.delay_decided, operation.not_before_ns) = (false, 0);
-                operation.run(&mut network, self.pools.ring().map(|ring| (ring, &mut self.head)))
+                operation.run(&mut network, self.pools.ring.as_ref().map(|ring| (ring, &mut self.head)))
             }
         };
         drop(network);
@@ -302,12 +266,10 @@ impl SimCompletion {
             Step::Wait => {
                 self.in_flight.insert(order, operation);
             }
-            Step::Result { result, more: false, buffer: None, .. } => self.end(operation, result),
-            Step::Result { result, more, buffer, is_socket_nonempty } => {
-                let token = operation.token;
-                let reported = completion(token, result, more).with_buffer(buffer);
-                self.post(reported.with_socket_nonempty(is_socket_nonempty));
-                if more {
+            Step::Result { result, flags: 0 } => self.end(operation, result),
+            Step::Result { result, flags } => {
+                self.post(operation.token, result, flags);
+                if flags & Completion::MORE != 0 {
                     self.in_flight.insert(order, operation);
                 }
             }
@@ -318,20 +280,23 @@ impl SimCompletion {
     fn end(&mut self, operation: Operation, result: i32) {
         let Operation { token, socket, request, .. } = operation;
         let Request::Send { mode: SendMode::ZeroCopy, memory, .. } = request else {
-            return self.post(completion(token, result, false));
+            return self.post(token, result, 0);
         };
         // A notification may follow a failed send, too.
         let mut network = self.network.lock();
         let has_notification = result >= 0 || network.random.bool();
-        let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         drop(network);
-        self.post(completion(token, result, has_notification));
+        self.post(token, result, if has_notification { Completion::MORE } else { 0 });
         if has_notification {
-            let order = self.next_order();
             let sent = memory.read(0, memory.length);
-            let notification = Later::Notification { token, _socket: socket, memory, sent };
-            self.later.insert((at_ns, order), notification);
+            self.post_later(Later::Notification { token, _socket: socket, memory, sent });
         }
+    }
+
+    fn post_later(&mut self, later: Later) {
+        let at_ns = self.network.lock().some_time_later_ns();
+        let order = self.next_order();
+        self.later.insert((at_ns, order), later);
     }
 
     fn run_later(&mut self) {
@@ -345,7 +310,7 @@ impl SimCompletion {
                         self.violation =
                             Some(format!("memory of a zero-copy send changed too early: {token:?}"));
                     }
-                    self.post(completion(token, 0, false).as_notification());
+                    self.post(token, 0, Completion::NOTIFICATION);
                 }
                 Later::Stray(token) => self.post_stray(token),
             }
@@ -353,34 +318,34 @@ impl SimCompletion {
     }
 
     fn post_stray(&mut self, token: Token) {
-        let filled = match (token.kind(), self.pools.ring()) {
-            (Some(Kind::Receive), Some(ring)) => ring.consume(&mut self.head, b"stray"),
-            _ => None,
-        };
-        let stray = completion(token, filled.map_or(-libc::ECANCELED, |(_, count)| count as i32), false);
-        self.post(stray.with_buffer(filled.map(|(id, _)| id)));
+        let ring = self.pools.ring.as_ref().filter(|_| token.kind() == Some(Kind::Receive));
+        match ring.and_then(|ring| ring.consume(&mut self.head, b"stray")) {
+            Some((id, count)) => {
+                let buffer = Completion::BUFFER | u32::from(id) << Completion::BUFFER_SHIFT;
+                self.post(token, count as i32, buffer);
+            }
+            None => self.post(token, -libc::ECANCELED, 0),
+        }
     }
 
     // ---- Helpers -------------------------------------------------------------------------------------------------
 
-    fn post(&mut self, completion: Completion) {
+    fn post(&mut self, token: Token, result: i32, flags: u32) {
         // Never drop the completion of an accept: it is the only reference to the connection, which would otherwise
         // never be closed.
-        let is_accepted = completion.token.kind() == Some(Kind::Accept) && completion.result >= 0;
+        let is_accepted = token.kind() == Some(Kind::Accept) && result >= 0;
         if !is_accepted && self.fault(|faults| faults.dropped_completions) {
             self.dropped = true;
             return;
         }
-        let full = !self.overflow.is_empty() || self.posted.len() >= self.config.completion_entries;
-        if full || self.fault(|faults| faults.completion_overflows) {
-            self.overflow.push_back(completion);
-        } else {
-            self.posted.push_back(completion);
-        }
+        let full = !self.overflow.is_empty() || self.posted.len() >= self.completion_entries();
+        let is_kept = full || self.fault(|faults| faults.completion_overflows);
+        let queue = if is_kept { &mut self.overflow } else { &mut self.posted };
+        queue.push_back(Completion { token, result, flags });
     }
 
     fn flush_overflow(&mut self) {
-        while self.posted.len() < self.config.completion_entries
+        while self.posted.len() < self.completion_entries()
             && let Some(completion) = self.overflow.pop_front()
         {
             self.posted.push_back(completion);
@@ -400,7 +365,7 @@ impl SimCompletion {
 
     fn ring_is_empty(&self) -> bool {
         // Uses a copy of the head, so that no buffer is consumed.
-        self.pools.ring().is_none_or(|ring| ring.consume(&mut self.head.clone(), &[]).is_none())
+        self.pools.ring.as_ref().is_none_or(|ring| ring.consume(&mut self.head.clone(), &[]).is_none())
     }
 
     /// Returns the time of the next possible event.
@@ -409,6 +374,10 @@ impl SimCompletion {
         let delayed = self.in_flight.values().map(|operation| operation.wakes_at_ns(&network));
         let later = self.later.first_key_value().map(|((at_ns, _), _)| *at_ns);
         delayed.flatten().chain(later).chain(network.next_timer_ns()).min()
+    }
+
+    fn completion_entries(&self) -> usize {
+        self.options.cq_entries.max(1) as usize
     }
 
     fn has_completions(&self) -> bool {
@@ -444,7 +413,7 @@ impl SimCompletion {
     }
 }
 
-impl CompletionKernel for SimCompletion {
+impl Kernel for SimCompletion {
     type Sockets = SimNetwork;
 
     fn sockets(&self) -> &SimNetwork {
@@ -452,12 +421,17 @@ impl CompletionKernel for SimCompletion {
     }
 
     fn sockets_mut(&mut self) -> &mut SimNetwork {
-        if self.config.any_call && self.fault(|faults| faults.reordering) {
+        // Otherwise, operations run only during `enter`.
+        let is_deferred =
+            self.options.task_work == TaskWork::Deferred && !self.options.disabled_features.defer_taskrun;
+        if !is_deferred && self.fault(|faults| faults.reordering) {
             self.run_some();
         }
         &mut self.network
     }
+}
 
+impl CompletionKernel for SimCompletion {
     fn push(&mut self, token: Token, op: Op<'_, SimSocket>) -> u32 {
         let (submission_index, submission) = (self.queued, self.operation(token, op));
         self.submissions.push_back(submission);
@@ -525,28 +499,22 @@ impl CompletionKernel for SimCompletion {
         self.network.socket(result as u32)
     }
 
-    fn attached(&mut self, _key: Key, _socket: &SimSocket) {}
-
     fn detached(&mut self, key: Key) {
         if self.fault(|faults| faults.late_completions) {
-            let mut network = self.network.lock();
             let kinds =
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Hangup];
-            let kind = kinds[network.random.usize(..kinds.len())];
-            let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
-            drop(network);
-            let order = self.next_order();
-            self.later.insert((at_ns, order), Later::Stray(Token::new(kind, key)));
+            let kind = kinds[self.network.lock().random.usize(..kinds.len())];
+            self.post_later(Later::Stray(Token::new(kind, key)));
         }
     }
 
     fn zero_copy_pays(&self, socket: &SimSocket) -> bool {
-        let network = self.network.lock();
-        let remote = network.endpoint(socket.id()).and_then(|endpoint| endpoint.remote);
-        self.config.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
+        let remote = self.network.lock().endpoint(socket.id()).remote;
+        matches!(self.options.zero_copy, ZeroCopy::Always { .. })
+            || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
     }
 
-    fn count(&self, metrics: &mut DriverMetrics) {
-        metrics.completion_overflows = self.overflows;
+    fn overflows(&self) -> u64 {
+        self.overflows
     }
 }

@@ -25,7 +25,6 @@
 //! - The same seed, options and application produce the same run.
 
 mod completion;
-mod faults;
 mod network;
 mod operation;
 mod options;
@@ -35,6 +34,5 @@ mod sockets;
 mod tests;
 
 pub(super) use completion::SimCompletion;
-pub use faults::SimFaults;
-pub use options::{SimModel, SimOptions};
+pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;

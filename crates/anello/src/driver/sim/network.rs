@@ -20,16 +20,16 @@
 //! - The two `peer` links of a connection are set and cleared together.
 //! - Every change that can affect the result of polling an endpoint increments its `events`.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::rc::Rc;
 
 use fastrand::Rng;
 
-use super::super::clock::VirtualClock;
-use super::faults::SimFaults;
-use super::options::SimOptions;
+use super::options::{SimFaults, SimOptions};
 
 /// Duration of a system call in nanoseconds, so that virtual time passes even if no task is waiting.
 pub(super) const TURN_NS: u64 = 1_000;
@@ -37,8 +37,7 @@ pub(super) const TURN_NS: u64 = 1_000;
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
-/// Maximum number of times that a connect is retried.
-const CONNECT_RETRIES: u32 = 6;
+const MAX_CONNECT_RETRIES: u32 = 6;
 
 /// First automatically assigned port. Applications choose lower ones.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
@@ -49,29 +48,22 @@ const MAX_FAULT_RATE: u16 = 900;
 /// Identifier of an endpoint, which corresponds to a file descriptor.
 pub(super) type Id = u32;
 
-/// State of all sockets in one simulated kernel.
 #[derive(Debug)]
 pub(super) struct Network {
     /// Source of all random decisions, which are drawn in order so that the same seed produces the same run.
     pub random: Rng,
     pub faults: SimFaults,
-    pub clock: VirtualClock,
+    /// Shared with the driver's clock, which also advances it.
+    pub now_ns: Rc<Cell<u64>>,
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// Pending timers, by time and then in the order in which they were armed.
-    timers: BTreeMap<(u64, u64), Timer>,
+    /// The endpoint and serial number of each pending timer, by time and then in the order in which they were armed. A
+    /// timer retries a connect or reports readiness again.
+    timers: BTreeMap<(u64, u64), (Id, u64)>,
     serial: u64,
     next_port: u16,
     buffer_bytes: usize,
-}
-
-/// A timer of an endpoint, which retries its connect or reports its readiness again. Ignored if the identifier has been
-/// reused for another endpoint.
-#[derive(Debug)]
-struct Timer {
-    id: Id,
-    serial: u64,
 }
 
 #[derive(Debug)]
@@ -91,7 +83,7 @@ pub(super) struct Endpoint {
     /// True if the peer has shut down its write half.
     received_eof: bool,
     /// True if the connection has been reset. No more bytes can be sent or received.
-    broken: bool,
+    pub broken: bool,
     read_shut: bool,
     write_shut: bool,
     error: Option<i32>,
@@ -115,7 +107,7 @@ impl Network {
         Self {
             random: Rng::with_seed(options.seed),
             faults: options.faults.clone(),
-            clock: VirtualClock::default(),
+            now_ns: Rc::default(),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
@@ -128,19 +120,20 @@ impl Network {
 
     // ---- Random decisions ----------------------------------------------------------------------------------------
 
-    /// Returns whether a fault with this rate occurs now.
+    /// Returns whether a fault with this rate occurs now. Draws no random number if the rate is 0, so that a kernel
+    /// without faults is fast.
     pub fn fault(&mut self, per_mille: u16) -> bool {
-        chance(&mut self.random, per_mille.min(MAX_FAULT_RATE))
+        per_mille > 0 && self.random.u16(..1000) < per_mille.min(MAX_FAULT_RATE)
     }
 
-    /// Returns a random delay of at least one microsecond.
-    pub fn some_delay_ns(&mut self) -> u64 {
-        1_000 + self.random.u64(..self.faults.max_delay_ns.max(1))
+    /// Returns a time after a random delay of at least one microsecond.
+    pub fn some_time_later_ns(&mut self) -> u64 {
+        self.now_ns().saturating_add(1_000 + self.random.u64(..self.faults.max_delay_ns.max(1)))
     }
 
-    /// Returns a random delay if the delay fault occurs, otherwise 0.
-    pub fn delay_ns(&mut self) -> u64 {
-        if self.fault(self.faults.delays) { self.some_delay_ns() } else { 0 }
+    /// Returns a random time in the future if the delay fault occurs, otherwise the current time.
+    pub fn maybe_later_ns(&mut self) -> u64 {
+        if self.fault(self.faults.delays) { self.some_time_later_ns() } else { self.now_ns() }
     }
 
     /// Returns `count`, or a smaller number (often 1) if the fault with this rate occurs.
@@ -159,7 +152,7 @@ impl Network {
     }
 
     pub fn now_ns(&self) -> u64 {
-        self.clock.get_ns()
+        self.now_ns.get()
     }
 
     /// Advances the clock, and fires the timers that are due.
@@ -167,34 +160,27 @@ impl Network {
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= to_ns
         {
-            let ((at_ns, _), timer) = entry.remove_entry();
-            self.clock.advance_to(at_ns);
-            self.fire(&timer);
+            let ((at_ns, _), (id, serial)) = entry.remove_entry();
+            self.now_ns.set(self.now_ns().max(at_ns));
+            if self.is_open(id, serial) {
+                match self.endpoint(id).role {
+                    Role::Connecting { retries } => self.try_connect(id, retries),
+                    _ => self.endpoint_mut(id).events += 1,
+                }
+            }
         }
-        self.clock.advance_to(to_ns);
+        self.now_ns.set(self.now_ns().max(to_ns));
     }
 
-    fn fire(&mut self, timer: &Timer) {
-        let Some(endpoint) = self.endpoint_mut(timer.id) else { return };
-        if endpoint.serial != timer.serial {
-            return;
-        }
-        match endpoint.role {
-            Role::Connecting { retries } => self.try_connect(timer.id, retries),
-            _ => endpoint.events += 1,
-        }
-    }
-
-    fn arm(&mut self, id: Id, after_ns: u64) {
-        let Some(serial) = self.endpoint(id).map(|endpoint| endpoint.serial) else { return };
-        let order = self.new_serial();
-        self.timers.insert((self.now_ns().saturating_add(after_ns), order), Timer { id, serial });
+    fn arm(&mut self, id: Id, at_ns: u64) {
+        let (order, serial) = (self.new_serial(), self.endpoint(id).serial);
+        self.timers.insert((at_ns, order), (id, serial));
     }
 
     /// Schedules another readiness report after a short delay, because a fault has withheld bytes or a connection.
     pub fn report_later(&mut self, id: Id) {
-        let after_ns = self.some_delay_ns();
-        self.arm(id, after_ns);
+        let at_ns = self.some_time_later_ns();
+        self.arm(id, at_ns);
     }
 
     fn new_serial(&mut self) -> u64 {
@@ -204,12 +190,17 @@ impl Network {
 
     // ---- Endpoints -----------------------------------------------------------------------------------------------
 
-    pub fn endpoint(&self, id: Id) -> Option<&Endpoint> {
-        self.slots.get(id as usize)?.as_ref()
+    /// Returns an endpoint, which must be open: its descriptor, a peer or an accept queue refers to it.
+    pub fn endpoint(&self, id: Id) -> &Endpoint {
+        self.slots[id as usize].as_ref().expect("the endpoint is open")
     }
 
-    pub fn endpoint_mut(&mut self, id: Id) -> Option<&mut Endpoint> {
-        self.slots.get_mut(id as usize)?.as_mut()
+    pub fn endpoint_mut(&mut self, id: Id) -> &mut Endpoint {
+        self.slots[id as usize].as_mut().expect("the endpoint is open")
+    }
+
+    pub fn is_open(&self, id: Id, serial: u64) -> bool {
+        self.slots[id as usize].as_ref().is_some_and(|endpoint| endpoint.serial == serial)
     }
 
     fn insert(&mut self, local: SocketAddr, role: Role) -> Id {
@@ -239,12 +230,6 @@ impl Network {
         (self.slots.len() - 1) as Id
     }
 
-    /// Returns the number of endpoints, including those in accept queues.
-    #[cfg(test)]
-    pub fn open(&self) -> usize {
-        self.slots.iter().flatten().count()
-    }
-
     /// Creates an endpoint that is neither connected nor listening.
     pub fn open_stream(&mut self, source: Option<SocketAddr>) -> Id {
         self.insert(source.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))), Role::Fresh)
@@ -270,7 +255,7 @@ impl Network {
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Endpoint> {
-        self.listeners.iter().filter_map(|id| self.endpoint(*id))
+        self.listeners.iter().map(|id| self.endpoint(*id))
     }
 
     fn free_port(&mut self) -> u16 {
@@ -285,34 +270,31 @@ impl Network {
 
     /// Removes the oldest connection from the accept queue.
     pub fn accept(&mut self, listener: Id) -> Result<Id, i32> {
-        match self.endpoint_mut(listener).map(|endpoint| &mut endpoint.role) {
-            Some(Role::Listener { queue, .. }) => queue.pop_front().ok_or(libc::EAGAIN),
+        match &mut self.endpoint_mut(listener).role {
+            Role::Listener { queue, .. } => queue.pop_front().ok_or(libc::EAGAIN),
             _ => Err(libc::EINVAL),
         }
     }
 
     /// Closes an endpoint. Called when its last descriptor is dropped.
     pub fn close(&mut self, id: Id) {
-        let Some(endpoint) = self.slots.get_mut(id as usize).and_then(Option::take) else { return };
+        let Some(endpoint) = self.slots[id as usize].take() else { return };
         self.free.push(Reverse(id));
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
             for pending in queue {
-                if let Some(pending) = self.endpoint_mut(pending) {
-                    pending.linger_zero = true;
-                }
+                self.endpoint_mut(pending).linger_zero = true;
                 self.close(pending);
             }
         }
         if let Some(peer) = endpoint.peer {
-            let reset = endpoint.linger_zero || !endpoint.inbox.is_empty();
-            self.hang_up(peer, reset);
+            self.hang_up(peer, endpoint.linger_zero || !endpoint.inbox.is_empty());
         }
     }
 
     /// Disconnects an endpoint whose peer has closed or reset the connection.
     fn hang_up(&mut self, id: Id, reset: bool) {
-        let Some(endpoint) = self.endpoint_mut(id) else { return };
+        let endpoint = self.endpoint_mut(id);
         endpoint.peer = None;
         endpoint.events += 1;
         if reset {
@@ -324,20 +306,20 @@ impl Network {
 
     /// Resets a connection at both endpoints.
     pub fn reset(&mut self, id: Id) {
-        let Some(peer) = self.endpoint(id).filter(|one| one.is_stream()).and_then(|one| one.peer) else {
-            return;
-        };
-        self.hang_up(peer, true);
-        self.hang_up(id, true);
+        if let Some(peer) = self.endpoint(id).peer {
+            self.hang_up(peer, true);
+            self.hang_up(id, true);
+        }
     }
 
     // ---- Connecting ----------------------------------------------------------------------------------------------
 
     /// Starts a connect. It is attempted immediately, or after a delay if that fault occurs.
     pub fn connect(&mut self, id: Id, peer: SocketAddr) -> Result<(), i32> {
-        let (refused, after_ns) = (self.fault(self.faults.refused_connects), self.delay_ns());
+        let (refused, at_ns) = (self.fault(self.faults.refused_connects), self.maybe_later_ns());
         let port = self.free_port();
-        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        let now_ns = self.now_ns();
+        let endpoint = self.endpoint_mut(id);
         match endpoint.role {
             Role::Fresh | Role::Failed => {}
             Role::Connecting { .. } => return Err(libc::EALREADY),
@@ -349,85 +331,69 @@ impl Network {
         endpoint.local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
         endpoint.remote = Some(peer);
         endpoint.role = Role::Connecting { retries: 0 };
-        match (refused, after_ns) {
-            (true, _) => self.fail_connect(id, libc::ECONNREFUSED),
-            (false, 0) => self.try_connect(id, 0),
-            (false, after_ns) => self.arm(id, after_ns),
+        if refused {
+            self.fail_connect(id, libc::ECONNREFUSED);
+        } else if at_ns > now_ns {
+            self.arm(id, at_ns);
+        } else {
+            self.try_connect(id, 0);
         }
         Ok(())
     }
 
     fn fail_connect(&mut self, id: Id, error: i32) {
-        if let Some(endpoint) = self.endpoint_mut(id) {
-            endpoint.role = Role::Failed;
-            endpoint.error = Some(error);
-            endpoint.events += 1;
-        }
+        let endpoint = self.endpoint_mut(id);
+        endpoint.role = Role::Failed;
+        endpoint.error = Some(error);
+        endpoint.events += 1;
     }
 
     fn try_connect(&mut self, id: Id, retries: u32) {
-        let Some((local, Some(remote))) = self.endpoint(id).map(|one| (one.local, one.remote)) else {
-            return;
-        };
+        let (local, Some(remote)) = (self.endpoint(id).local, self.endpoint(id).remote) else { return };
         let Some(listener) = self.find_listener(remote) else {
             return self.fail_connect(id, libc::ECONNREFUSED);
         };
-        if self.backlog_is_full(listener) {
-            if retries == CONNECT_RETRIES {
+        if let Role::Listener { backlog, queue, .. } = &self.endpoint(listener).role
+            && queue.len() >= *backlog
+        {
+            if retries == MAX_CONNECT_RETRIES {
                 return self.fail_connect(id, libc::ETIMEDOUT);
             }
-            if let Some(endpoint) = self.endpoint_mut(id) {
-                endpoint.role = Role::Connecting { retries: retries + 1 };
-            }
-            return self.arm(id, CONNECT_RETRY_NS << retries);
+            self.endpoint_mut(id).role = Role::Connecting { retries: retries + 1 };
+            return self.arm(id, self.now_ns().saturating_add(CONNECT_RETRY_NS << retries));
         }
         let accepted = self.insert(remote, Role::Stream);
-        if let Some(server) = self.endpoint_mut(accepted) {
-            server.remote = Some(local);
-            server.peer = Some(id);
-        }
-        if let Some(client) = self.endpoint_mut(id) {
-            client.role = Role::Stream;
-            client.peer = Some(accepted);
-            client.events += 1;
-        }
-        if let Some(listener) = self.endpoint_mut(listener) {
-            listener.events += 1;
-            if let Role::Listener { queue, .. } = &mut listener.role {
-                queue.push_back(accepted);
-            }
+        let server = self.endpoint_mut(accepted);
+        (server.remote, server.peer) = (Some(local), Some(id));
+        let client = self.endpoint_mut(id);
+        (client.role, client.peer) = (Role::Stream, Some(accepted));
+        client.events += 1;
+        let listener = self.endpoint_mut(listener);
+        listener.events += 1;
+        if let Role::Listener { queue, .. } = &mut listener.role {
+            queue.push_back(accepted);
         }
     }
 
     /// Returns the listener for a connection to this address. It is chosen at random among the listeners bound to
     /// exactly this address or, if there are none, among those bound to the unspecified address.
     fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
-        let matching = |matches: &dyn Fn(SocketAddr) -> bool| -> Vec<Id> {
-            let ids = self.listeners.iter().copied();
-            ids.filter(|id| self.endpoint(*id).is_some_and(|one| matches(one.local))).collect()
+        let matching = |matches: fn(SocketAddr, SocketAddr) -> bool| -> Vec<Id> {
+            let listeners = self.listeners.iter().copied();
+            listeners.filter(|id| matches(self.endpoint(*id).local, address)).collect()
         };
-        let mut candidates = matching(&|local| local == address);
+        let mut candidates = matching(|local, address| local == address);
         if candidates.is_empty() {
-            candidates = matching(&|local| overlap(local, address));
+            candidates = matching(overlap);
         }
-        match candidates.len() {
-            0 | 1 => candidates.first().copied(),
-            count => Some(candidates[self.random.usize(..count)]),
-        }
-    }
-
-    fn backlog_is_full(&self, listener: Id) -> bool {
-        match self.endpoint(listener).map(|endpoint| &endpoint.role) {
-            Some(Role::Listener { backlog, queue, .. }) => queue.len() >= *backlog,
-            _ => true,
-        }
+        self.random.choice(candidates)
     }
 
     // ---- Bytes ---------------------------------------------------------------------------------------------------
 
     /// Returns the number of bytes that can be received, or 0 at EOF.
     pub fn available(&mut self, id: Id) -> Result<usize, i32> {
-        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        let endpoint = self.endpoint_mut(id);
         match endpoint.inbox.len() {
             0 if endpoint.received_eof => Ok(0),
             0 => match endpoint.error.take() {
@@ -443,74 +409,60 @@ impl Network {
     /// Returns the first `count` received bytes, without consuming them. `count` must not exceed
     /// [`available`](Self::available).
     pub fn peek(&mut self, id: Id, count: usize) -> &[u8] {
-        self.endpoint_mut(id).map_or(&[], |endpoint| &endpoint.inbox.make_contiguous()[..count])
+        &self.endpoint_mut(id).inbox.make_contiguous()[..count]
     }
 
     /// Removes received bytes, which frees space for the peer.
     pub fn consume(&mut self, id: Id, count: usize) {
-        let Some(endpoint) = self.endpoint_mut(id) else { return };
-        endpoint.inbox.drain(..count);
-        if let Some(peer) = endpoint.peer
+        self.endpoint_mut(id).inbox.drain(..count);
+        if let Some(peer) = self.endpoint(id).peer
             && self.is_writable(peer)
-            && let Some(peer) = self.endpoint_mut(peer)
-            && std::mem::take(&mut peer.wants_space)
         {
-            peer.events += 1;
+            let peer = self.endpoint_mut(peer);
+            peer.events += u64::from(std::mem::take(&mut peer.wants_space));
         }
     }
 
     /// Returns the number of bytes that can be sent. If the peer has closed, the number is unlimited: the bytes are
     /// lost and the connection is reset, as on a real network.
     pub fn send_space(&mut self, id: Id) -> Result<usize, i32> {
-        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        let free_bytes = self.free_bytes(id);
+        let endpoint = self.endpoint_mut(id);
         if let Some(error) = endpoint.error.take() {
             return Err(error);
         }
         match endpoint.role {
             Role::Connecting { .. } => Err(libc::EAGAIN),
-            Role::Stream if !endpoint.broken && !endpoint.write_shut => match self.free_bytes(id) {
-                0 => {
-                    self.request_space_event(id);
-                    Err(libc::EAGAIN)
-                }
-                free => Ok(free),
-            },
+            Role::Stream if !endpoint.broken && !endpoint.write_shut => {
+                endpoint.wants_space |= free_bytes == 0;
+                if free_bytes == 0 { Err(libc::EAGAIN) } else { Ok(free_bytes) }
+            }
             _ => Err(libc::EPIPE),
         }
     }
 
     /// Sends bytes, at most [`send_space`](Self::send_space).
     pub fn put(&mut self, id: Id, data: &[u8]) {
-        let Some(endpoint) = self.endpoint(id) else { return };
-        match endpoint.peer {
-            Some(peer) => {
-                if let Some(peer) = self.endpoint_mut(peer) {
-                    peer.inbox.extend(data);
-                    peer.events += 1;
-                }
-            }
-            None => self.hang_up(id, true),
-        }
+        let Some(peer) = self.endpoint(id).peer else { return self.hang_up(id, true) };
+        let peer = self.endpoint_mut(peer);
+        peer.inbox.extend(data);
+        peer.events += 1;
     }
 
     /// Requests an event for when the buffer has free space again.
     pub fn request_space_event(&mut self, id: Id) {
-        if let Some(endpoint) = self.endpoint_mut(id) {
-            endpoint.wants_space = true;
-        }
+        self.endpoint_mut(id).wants_space = true;
     }
 
     fn capacity(&self, id: Id) -> usize {
-        let Some(endpoint) = self.endpoint(id) else { return 0 };
-        let receiver = endpoint.peer.and_then(|peer| self.endpoint(peer));
-        (endpoint.send_bytes + receiver.map_or(0, |receiver| receiver.receive_bytes)).max(1)
+        let endpoint = self.endpoint(id);
+        (endpoint.send_bytes + endpoint.peer.map_or(0, |peer| self.endpoint(peer).receive_bytes)).max(1)
     }
 
     fn free_bytes(&self, id: Id) -> usize {
-        match self.endpoint(id).and_then(|endpoint| endpoint.peer).and_then(|peer| self.endpoint(peer)) {
-            Some(receiver) => self.capacity(id).saturating_sub(receiver.inbox.len()),
-            None => usize::MAX,
-        }
+        self.endpoint(id)
+            .peer
+            .map_or(usize::MAX, |peer| self.capacity(id).saturating_sub(self.endpoint(peer).inbox.len()))
     }
 
     /// Returns whether a third of the buffer is free, which is when a poll reports the socket as writable.
@@ -520,7 +472,7 @@ impl Network {
     }
 
     pub fn shutdown(&mut self, id: Id, mode: Shutdown) -> Result<(), i32> {
-        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        let endpoint = self.endpoint_mut(id);
         if !endpoint.is_stream() || endpoint.broken {
             return Err(libc::ENOTCONN);
         }
@@ -529,8 +481,8 @@ impl Network {
         if mode != Shutdown::Read
             && !std::mem::replace(&mut endpoint.write_shut, true)
             && let Some(peer) = endpoint.peer
-            && let Some(peer) = self.endpoint_mut(peer)
         {
+            let peer = self.endpoint_mut(peer);
             peer.received_eof = true;
             peer.events += 1;
         }
@@ -541,7 +493,7 @@ impl Network {
 
     /// Returns the event bits that `poll(2)` would report.
     pub fn mask(&self, id: Id) -> i32 {
-        let Some(endpoint) = self.endpoint(id) else { return i32::from(libc::POLLNVAL) };
+        let endpoint = self.endpoint(id);
         let broken = endpoint.broken;
         let eof = endpoint.received_eof || endpoint.read_shut || broken;
         let (readable, writable, hung_up) = match &endpoint.role {
@@ -566,32 +518,38 @@ impl Network {
 
     /// Returns whether a send would return anything other than `EAGAIN`.
     pub fn can_send(&self, id: Id) -> bool {
-        self.endpoint(id).is_none_or(|endpoint| match endpoint.role {
+        let endpoint = self.endpoint(id);
+        match endpoint.role {
             Role::Stream => {
                 endpoint.error.is_some() || endpoint.broken || endpoint.write_shut || self.free_bytes(id) > 0
             }
             Role::Connecting { .. } => false,
             _ => true,
-        })
+        }
     }
 
     /// Returns the result of a connect, or `None` while it is in progress.
     pub fn connected(&mut self, id: Id) -> Option<Result<(), i32>> {
-        let Some(endpoint) = self.endpoint_mut(id) else { return Some(Err(libc::EBADF)) };
-        match endpoint.role {
-            Role::Connecting { .. } => None,
-            _ => Some(endpoint.error.take().map_or(Ok(()), Err)),
-        }
+        let endpoint = self.endpoint_mut(id);
+        (!endpoint.is_connecting()).then(|| endpoint.error.take().map_or(Ok(()), Err))
     }
+}
 
-    pub fn is_connecting(&self, id: Id) -> bool {
-        self.endpoint(id).is_some_and(|endpoint| matches!(endpoint.role, Role::Connecting { .. }))
+/// Detects sockets that a driver has not closed. No descriptor exists any more.
+impl Drop for Network {
+    fn drop(&mut self) {
+        let is_closed = self.slots.iter().all(Option::is_none);
+        debug_assert!(is_closed || std::thread::panicking(), "sockets left open: {:?}", self.slots);
     }
 }
 
 impl Endpoint {
     pub fn is_stream(&self) -> bool {
         matches!(self.role, Role::Stream)
+    }
+
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.role, Role::Connecting { .. })
     }
 
     pub fn is_quiescent(&self) -> bool {
@@ -601,10 +559,6 @@ impl Endpoint {
     /// Returns whether bytes can be received. Unlike [`Network::available`], it does not consume a pending error.
     pub fn has_bytes(&self) -> bool {
         !self.inbox.is_empty()
-    }
-
-    pub fn is_broken(&self) -> bool {
-        self.broken
     }
 }
 
@@ -621,10 +575,4 @@ pub(super) fn deadlock_error() -> io::Error {
         io::ErrorKind::Deadlock,
         "deadlock: waiting without a deadline and no operation in flight (a wake-up was lost or never armed)",
     )
-}
-
-/// Returns `true` with a probability of `per_mille` / 1000. No random number is drawn if `per_mille` is 0, so that a
-/// kernel without faults is fast.
-pub(super) fn chance(random: &mut Rng, per_mille: u16) -> bool {
-    per_mille > 0 && random.u16(..1000) < per_mille
 }

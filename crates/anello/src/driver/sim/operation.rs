@@ -2,11 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::super::buffer::BufferRing;
-use super::super::op::{Completion, SendMode};
-use super::super::token::Token;
 use super::network::{Id, Network};
 use super::sockets::SimSocket;
+use crate::driver::{BufferRing, Completion, SendMode, Token};
 
 /// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
@@ -48,34 +46,28 @@ pub(super) enum Request {
 /// Outcome of running an operation.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The operation is still waiting.
     Wait,
-    /// A result. With `more`, the operation stays in flight.
-    Result { result: i32, more: bool, buffer: Option<u16>, is_socket_nonempty: bool },
+    /// A result, and the flags of its completion. With `Completion::MORE`, the operation stays in flight.
+    Result {
+        result: i32,
+        flags: u32,
+    },
 }
 
 impl Step {
     pub fn end(result: i32) -> Self {
-        Self::Result { result, more: false, buffer: None, is_socket_nonempty: false }
-    }
-
-    fn result(result: i32, more: bool) -> Self {
-        Self::Result { result, more, buffer: None, is_socket_nonempty: false }
+        Self::Result { result, flags: 0 }
     }
 }
 
 /// Driver memory that contains the bytes to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
-    data: *const u8,
+    pub data: *const u8,
     pub length: usize,
 }
 
 impl Memory {
-    pub fn new(data: *const u8, length_bytes: u32) -> Self {
-        Self { data, length: length_bytes as usize }
-    }
-
     /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network adapter
     /// do.
     pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
@@ -107,12 +99,12 @@ impl Operation {
         let id = self.socket.id();
         match &self.request {
             Request::Accept { .. } => network.mask(id) != 0,
-            Request::Connect { .. } => !network.is_connecting(id),
+            Request::Connect { .. } => !network.endpoint(id).is_connecting(),
             Request::Receive { .. } => !self.missed_reset && network.mask(id) & RECEIVE_MASK != 0,
             Request::Hangup => network.mask(id) & END_MASK != 0,
             Request::Readable { seen, spurious_at_ns } => {
-                let events = network.endpoint(id).map(|endpoint| endpoint.events);
-                let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
+                let changed =
+                    *seen != Some(network.endpoint(id).events) && network.mask(id) & RECEIVE_MASK != 0;
                 changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns())
             }
             Request::Writable | Request::Send { .. } => network.can_send(id),
@@ -135,10 +127,9 @@ impl Operation {
         let id = self.socket.id();
         match self.request {
             Request::Accept { multishot } => self.accept(multishot, network),
-            Request::Connect { .. } => match network.connected(id) {
-                Some(result) => Step::end(result.map_or_else(|error| -error, |()| 0)),
-                None => Step::Wait,
-            },
+            Request::Connect { .. } => network
+                .connected(id)
+                .map_or(Step::Wait, |result| Step::end(result.map_or_else(|error| -error, |()| 0))),
             Request::Receive { multishot } => match ring {
                 Some((ring, head)) => self.receive(multishot, network, ring, head),
                 None => Step::end(-libc::ENOBUFS),
@@ -157,20 +148,15 @@ impl Operation {
     /// Returns the result of a cancelled operation. For a send, it is the number of bytes sent, if any.
     pub fn cancelled_result(&self) -> i32 {
         match self.request {
-            Request::Send { done_bytes: 1.., .. } => self.done_result(),
+            Request::Send { done_bytes: done_bytes @ 1.., .. } => done_bytes as i32,
             _ => -libc::ECANCELED,
         }
     }
 
-    fn done_result(&self) -> i32 {
-        match self.request {
-            Request::Send { done_bytes, .. } => i32::try_from(done_bytes).unwrap_or(i32::MAX),
-            _ => 0,
-        }
-    }
-
-    fn stays_in_flight(&self, multishot: bool, network: &mut Network) -> bool {
-        multishot && !self.last && !network.fault(network.faults.multishot_terminations)
+    /// Returns `Completion::MORE` if the operation stays in flight after a result.
+    fn more_flag(&self, multishot: bool, network: &mut Network) -> u32 {
+        let stays = multishot && !self.last && !network.fault(network.faults.multishot_terminations);
+        if stays { Completion::MORE } else { 0 }
     }
 
     fn accept(&mut self, multishot: bool, network: &mut Network) -> Step {
@@ -181,7 +167,9 @@ impl Operation {
             return Step::end(-libc::EMFILE);
         }
         match network.accept(self.socket.id()) {
-            Ok(accepted) => Step::result(accepted as i32, self.stays_in_flight(multishot, network)),
+            Ok(accepted) => {
+                Step::Result { result: accepted as i32, flags: self.more_flag(multishot, network) }
+            }
             Err(libc::EAGAIN) => Step::Wait,
             Err(error) => Step::end(-error),
         }
@@ -209,29 +197,23 @@ impl Operation {
             return Step::end(-libc::ENOBUFS);
         };
         network.consume(id, count);
-        let more = self.stays_in_flight(multishot, network);
-        let missable = more && !self.armed_late && count == available && is_broken(network, id);
+        let mut flags = self.more_flag(multishot, network);
+        let missable = flags != 0 && !self.armed_late && count == available && is_broken(network, id);
         self.missed_reset = missable && network.fault(network.faults.missed_resets);
-        Step::Result {
-            result: count as i32,
-            more,
-            buffer: Some(buffer),
-            is_socket_nonempty: count < available,
-        }
+        flags |= Completion::BUFFER | u32::from(buffer) << Completion::BUFFER_SHIFT;
+        flags |= if count < available { Completion::SOCKET_NONEMPTY } else { 0 };
+        Step::Result { result: count as i32, flags }
     }
 
     /// Reports the result of a poll. If the spurious readiness fault occurs, also schedules a spurious event.
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
-        let spurious_at_ns = spurious.then(|| network.now_ns().saturating_add(network.some_delay_ns()));
-        let seen = network.endpoint(id).map(|endpoint| endpoint.events);
-        self.request = Request::Readable { seen, spurious_at_ns };
+        let spurious_at_ns = spurious.then(|| network.some_time_later_ns());
+        self.request = Request::Readable { seen: Some(network.endpoint(id).events), spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;
-        Step::result(
-            if mask == 0 { i32::from(libc::POLLIN) } else { mask },
-            self.stays_in_flight(true, network),
-        )
+        let result = if mask == 0 { i32::from(libc::POLLIN) } else { mask };
+        Step::Result { result, flags: self.more_flag(true, network) }
     }
 
     /// Sends as many bytes as the buffer has space for. A send that may wait continues until all bytes are sent
@@ -276,8 +258,4 @@ impl Operation {
 /// Returns whether a receive would report a reset, once all bytes have been received.
 pub(super) fn is_broken(network: &Network, id: Id) -> bool {
     network.mask(id) & i32::from(libc::POLLERR) != 0
-}
-
-pub(super) fn completion(token: Token, result: i32, more: bool) -> Completion {
-    Completion::new(token, result, 0).with_more(more)
 }

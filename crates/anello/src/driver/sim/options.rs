@@ -1,6 +1,4 @@
-//! Options for a simulated kernel.
-
-use super::faults::SimFaults;
+//! Options for a simulated kernel, and the rates of the faults that it injects.
 
 /// The kind of kernel that is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,5 +60,103 @@ impl SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self::new(0)
+    }
+}
+
+/// Rates of the faults that a simulated kernel injects. Each rate is the probability, in per mille, that the fault
+/// occurs when it can.
+///
+/// A rate above 900 is treated as 900, so that no operation fails indefinitely. Start from [`none`](Self::none),
+/// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimFaults {
+    /// A receive returns only some of the available bytes, but at least one.
+    pub short_receives: u16,
+    /// A send fills only part of the available buffer space, but accepts at least one byte.
+    pub short_sends: u16,
+    /// A non-blocking send fails with `EAGAIN` even though the buffer has space. A zero-copy send fails because it is
+    /// not supported, or because the limit of locked memory is reached.
+    pub refused_sends: u16,
+    /// A completion or a readiness event is delayed.
+    pub delays: u16,
+    /// Maximum delay in nanoseconds.
+    pub max_delay_ns: u64,
+    /// Completions or readiness events of different operations are reordered, or occur before the submissions of the
+    /// turn.
+    pub reordering: u16,
+    /// A receive fails with `ENOBUFS` even though the receive ring contains buffers.
+    pub buffer_exhaustion: u16,
+    /// An accept fails with `EMFILE`. The connection stays in the accept queue.
+    pub descriptor_exhaustion: u16,
+    /// A cancellation comes too late: the operation succeeds, or completes long after the cancellation.
+    pub cancel_races: u16,
+    /// A multishot operation terminates with a successful result.
+    pub multishot_terminations: u16,
+    /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting.
+    pub missed_resets: u16,
+    /// A wait returns without any events, or an operation fails with `EINTR`.
+    pub interruptions: u16,
+    /// The completion queue is full, and the kernel keeps further completions until the next system call.
+    pub completion_overflows: u16,
+    /// The kernel has no memory to keep a completion: it drops the completion and reports the loss. Completions of
+    /// accepts are never dropped.
+    pub dropped_completions: u16,
+    /// Readiness is reported even though no bytes are available, or a call fails with `EAGAIN` even though bytes are
+    /// available (readiness is then reported again later).
+    pub spurious_readiness: u16,
+    /// The kernel consumes only some of the submissions.
+    pub partial_submissions: u16,
+    /// A completion or a readiness event is reported after the socket was closed and its slot was reused. No real
+    /// kernel should do this.
+    pub late_completions: u16,
+    /// A connection is reset (`ECONNRESET`, then `EPIPE`).
+    pub resets: u16,
+    /// A connect fails with `ECONNREFUSED` even though a listener exists.
+    pub refused_connects: u16,
+}
+
+impl SimFaults {
+    /// Returns the rates of a kernel without faults.
+    pub fn none() -> Self {
+        Self::lossless(0)
+    }
+
+    /// Returns rates with every fault that connections must survive set to the given rate. All bytes must still arrive.
+    pub fn lossless(per_mille: u16) -> Self {
+        Self {
+            short_receives: per_mille,
+            short_sends: per_mille,
+            refused_sends: per_mille,
+            delays: per_mille,
+            max_delay_ns: 100_000,
+            reordering: per_mille,
+            buffer_exhaustion: per_mille,
+            descriptor_exhaustion: per_mille,
+            cancel_races: per_mille,
+            multishot_terminations: per_mille,
+            missed_resets: per_mille,
+            interruptions: per_mille,
+            completion_overflows: per_mille,
+            spurious_readiness: per_mille,
+            partial_submissions: per_mille,
+            late_completions: per_mille,
+            dropped_completions: 0,
+            resets: 0,
+            refused_connects: 0,
+        }
+    }
+
+    /// Returns rates with every fault set to the given rate, and faults that end a connection set to a fiftieth of it.
+    pub fn all(per_mille: u16) -> Self {
+        // At the full rate, connections would not last long enough for the other faults to occur.
+        let fatal_rate = per_mille.div_ceil(50);
+        Self { resets: fatal_rate, refused_connects: fatal_rate, ..Self::lossless(per_mille) }
+    }
+}
+
+impl Default for SimFaults {
+    fn default() -> Self {
+        Self::none()
     }
 }

@@ -6,12 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use super::super::op::Wait;
-use super::super::readiness_kernel::{Edge, ReadinessKernel};
-use super::super::token::Token;
 use super::network::{Id, Network, TURN_NS, deadlock_error};
 use super::options::SimOptions;
 use super::sockets::{SimNetwork, SimSocket};
+use crate::driver::{Edge, Kernel, ReadinessKernel, Token, Wait};
 
 #[derive(Debug)]
 pub(in super::super) struct SimReadiness {
@@ -36,12 +34,6 @@ struct Watch {
 }
 
 impl SimReadiness {
-    /// Returns the network, for inspection in tests.
-    #[cfg(test)]
-    pub(super) fn network(&self) -> std::cell::RefMut<'_, Network> {
-        self.network.lock()
-    }
-
     pub fn new(options: &SimOptions) -> Self {
         Self {
             network: SimNetwork::new(options),
@@ -57,7 +49,7 @@ impl SimReadiness {
     fn remove_closed(&mut self) {
         let (mut network, mut strays) = (self.network.lock(), Vec::new());
         self.watches.retain(|id, watch| {
-            let open = network.endpoint(*id).is_some_and(|endpoint| endpoint.serial == watch.serial);
+            let open = network.is_open(*id, watch.serial);
             let rate = network.faults.late_completions;
             if !open && network.fault(rate) {
                 strays.push(watch.token);
@@ -72,7 +64,7 @@ impl SimReadiness {
 
     fn schedule_stray(&mut self, token: Token, needed: Option<Id>) {
         let mut network = self.network.lock();
-        let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
+        let at_ns = network.some_time_later_ns();
         self.stray_order += 1;
         self.strays.insert((at_ns, self.stray_order), (token, needed));
     }
@@ -126,13 +118,11 @@ impl SimReadiness {
 
 impl Watch {
     fn edge(&mut self, id: Id, network: &mut Network) -> Option<Edge> {
-        let events = network.endpoint(id)?.events;
+        let events = network.endpoint(id).events;
         if self.seen == Some(events) {
             return None;
         }
-        let now_ns = network.now_ns();
-        let due_ns = *self.due_ns.get_or_insert_with(|| now_ns.saturating_add(network.delay_ns()));
-        if due_ns > now_ns {
+        if *self.due_ns.get_or_insert_with(|| network.maybe_later_ns()) > network.now_ns() {
             return None;
         }
         self.due_ns = None;
@@ -148,7 +138,7 @@ impl Watch {
     }
 }
 
-impl ReadinessKernel for SimReadiness {
+impl Kernel for SimReadiness {
     type Sockets = SimNetwork;
 
     fn sockets(&self) -> &SimNetwork {
@@ -158,10 +148,11 @@ impl ReadinessKernel for SimReadiness {
     fn sockets_mut(&mut self) -> &mut SimNetwork {
         &mut self.network
     }
+}
 
+impl ReadinessKernel for SimReadiness {
     fn watch(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
-        let serial = self.network.lock().endpoint(socket.id()).map(|endpoint| endpoint.serial);
-        let Some(serial) = serial else { return Err(io::Error::from_raw_os_error(libc::EBADF)) };
+        let serial = self.network.lock().endpoint(socket.id()).serial;
         let watch = Watch { token, serial, seen: None, due_ns: None };
         match self.watches.insert(socket.id(), watch) {
             Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
@@ -172,10 +163,8 @@ impl ReadinessKernel for SimReadiness {
     }
 
     fn unwatch(&mut self, socket: &SimSocket) -> io::Result<()> {
-        match self.watches.remove(&socket.id()) {
-            Some(_) => Ok(()),
-            None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
-        }
+        let removed = self.watches.remove(&socket.id());
+        removed.map(|_| ()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
     }
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {

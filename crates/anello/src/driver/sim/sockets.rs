@@ -9,15 +9,14 @@ use std::rc::Rc;
 
 use socket2::SockAddr;
 
-use super::super::clock::Clock;
-use super::super::sockets::{End, Family, FileRange, ListenOptions, PeerCredentials, Sockets, StreamOption};
-use super::network::{Endpoint, Id, Network};
+use super::network::{Id, Network};
 use super::options::SimOptions;
+use crate::driver::{Clock, End, Family, FileRange, ListenOptions, PeerCredentials, Sockets, StreamOption};
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;
 
-/// Handle to the network, for the drivers. Clones share one network.
+/// A handle to the network. Clones share one network.
 #[derive(Clone, Debug)]
 pub(in super::super) struct SimNetwork {
     network: Rc<RefCell<Network>>,
@@ -66,29 +65,23 @@ impl SimNetwork {
     }
 }
 
-/// Converts a result of the simulated kernel.
 fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
     result.map_err(io::Error::from_raw_os_error)
 }
 
 fn would_block<T>() -> io::Result<T> {
-    Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    to_io_result(Err(libc::EAGAIN))
 }
 
-fn no_descriptors() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import or export sockets)",
-    )
-}
+const NO_DESCRIPTORS: &str = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import or export sockets)";
 
-/// Returns the error for operations on Unix sockets. Unix sockets are not simulated, because the state machines handle
-/// a connected Unix stream like a TCP stream, apart from some kernel features that Unix sockets lack.
-fn no_unix_sockets() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "Unix sockets are unsupported on the simulated driver (use TCP, or the uring or epoll driver)",
-    )
+/// Unix sockets are not simulated, because the state machines handle a connected Unix stream like a TCP stream, apart
+/// from some kernel features that Unix sockets lack.
+const NO_UNIX_SOCKETS: &str =
+    "Unix sockets are unsupported on the simulated driver (use TCP, or the uring or epoll driver)";
+
+fn unsupported<T>(message: &str) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 impl Sockets for SimNetwork {
@@ -105,11 +98,11 @@ impl Sockets for SimNetwork {
     }
 
     fn listen_unix(&mut self, _address: &UnixAddress, _backlog: u32) -> io::Result<SimSocket> {
-        Err(no_unix_sockets())
+        unsupported(NO_UNIX_SOCKETS)
     }
 
     fn connect_unix(&mut self, _peer: &UnixAddress) -> io::Result<SimSocket> {
-        Err(no_unix_sockets())
+        unsupported(NO_UNIX_SOCKETS)
     }
 
     fn accept(&mut self, listener: &SimSocket) -> io::Result<SimSocket> {
@@ -129,21 +122,13 @@ impl Sockets for SimNetwork {
 
     fn refuse(&mut self, listener: &SimSocket) -> usize {
         let mut network = self.lock();
-        let mut refused = 0;
-        while let Ok(id) = network.accept(listener.id()) {
-            network.close(id);
-            refused += 1;
-        }
-        refused
+        std::iter::from_fn(|| network.accept(listener.id()).ok().map(|id| network.close(id))).count()
     }
 
     fn connect(&mut self, socket: &SimSocket, peer: SocketAddr) -> io::Result<()> {
         let mut network = self.lock();
         to_io_result(network.connect(socket.id(), peer))?;
-        match network.connected(socket.id()) {
-            Some(result) => to_io_result(result),
-            None => would_block(),
-        }
+        network.connected(socket.id()).map_or_else(would_block, to_io_result)
     }
 
     fn connect_result(&mut self, socket: &SimSocket) -> io::Result<()> {
@@ -156,8 +141,7 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let is_quiescent = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
-        if is_quiescent && network.fault(faults.spurious_readiness) {
+        if network.endpoint(id).is_quiescent() && network.fault(faults.spurious_readiness) {
             network.report_later(id);
             return would_block();
         }
@@ -172,7 +156,7 @@ impl Sockets for SimNetwork {
     }
 
     fn has_bytes(&self, socket: &SimSocket) -> bool {
-        self.lock().endpoint(socket.id()).is_some_and(Endpoint::has_bytes)
+        self.lock().endpoint(socket.id()).has_bytes()
     }
 
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
@@ -181,8 +165,7 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let is_quiescent = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
-        if is_quiescent && network.fault(faults.refused_sends) {
+        if network.endpoint(id).is_quiescent() && network.fault(faults.refused_sends) {
             network.request_space_event(id);
             network.report_later(id);
             return would_block();
@@ -230,7 +213,7 @@ impl Sockets for SimNetwork {
 
     fn set_option(&self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {
         let mut network = self.lock();
-        let Some(endpoint) = network.endpoint_mut(socket.id()) else { return to_io_result(Err(libc::EBADF)) };
+        let endpoint = network.endpoint_mut(socket.id());
         match option {
             // These options affect only timing and segmentation, which are not simulated.
             StreamOption::NoDelay(_) | StreamOption::KeepAlive(_) | StreamOption::UrgentInline => {}
@@ -244,33 +227,27 @@ impl Sockets for SimNetwork {
     fn address(&self, socket: &SimSocket, end: End) -> io::Result<SockAddr> {
         let network = self.lock();
         let endpoint = network.endpoint(socket.id());
+        let is_connected = endpoint.is_stream() && !endpoint.broken;
         let address = match end {
-            End::Local => endpoint.map(|endpoint| endpoint.local).ok_or(libc::EBADF),
-            End::Peer => {
-                let connected = endpoint.filter(|endpoint| endpoint.is_stream() && !endpoint.is_broken());
-                connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN)
-            }
+            End::Local => Some(endpoint.local),
+            End::Peer => endpoint.remote.filter(|_| is_connected),
         };
-        to_io_result(address).map(SockAddr::from)
-    }
-
-    fn family(&self, _socket: &SimSocket) -> io::Result<Family> {
-        Ok(Family::Internet)
+        to_io_result(address.ok_or(libc::ENOTCONN)).map(SockAddr::from)
     }
 
     fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {
-        Err(no_unix_sockets())
+        unsupported(NO_UNIX_SOCKETS)
     }
 
-    fn import(&mut self, _descriptor: OwnedFd) -> io::Result<SimSocket> {
-        Err(no_descriptors())
+    fn import(&mut self, _descriptor: OwnedFd) -> io::Result<(SimSocket, Family)> {
+        unsupported(NO_DESCRIPTORS)
     }
 
     fn export(&mut self, _socket: SimSocket) -> io::Result<OwnedFd> {
-        Err(no_descriptors())
+        unsupported(NO_DESCRIPTORS)
     }
 
     fn clock(&self) -> Clock {
-        Clock::Virtual(self.lock().clock.clone())
+        Clock::Virtual(Rc::clone(&self.lock().now_ns))
     }
 }

@@ -5,21 +5,20 @@
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::catch_panic::log;
-use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
+use crate::driver::{Clock, log};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
@@ -39,7 +38,6 @@ pub(crate) enum Family {
     Unix,
 }
 
-/// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Local,
@@ -73,15 +71,13 @@ pub(crate) trait Sockets {
     type Socket: std::fmt::Debug;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
-    /// Opens a socket for a connection to `peer`, bound to `source` if given. If the source port is zero, the kernel
-    /// chooses the port.
+    /// Opens a socket bound to `source` if given. If the source port is zero, the kernel chooses the port.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
     /// Connects without blocking. `WouldBlock` means that the listener's backlog is full.
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
-    /// Accepts and closes pending connections, using the reserve descriptor, when the process has no other descriptors
-    /// left. Returns the number of rejected connections.
+    /// Accepts and closes pending connections, using the reserve descriptor. Returns their number.
     fn refuse(&mut self, listener: &Self::Socket) -> usize;
     fn connect(&mut self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
     /// Returns the result of a pending connect. Called when the socket has become writable.
@@ -90,13 +86,11 @@ pub(crate) trait Sockets {
     /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    /// Sends data that will soon be followed by more data or a shutdown. The kernel may hold back a partial segment
-    /// until then (`MSG_MORE`).
+    /// Sends data that will soon be followed by more data or a shutdown (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Makes later calls to [`send_file`](Self::send_file) non-blocking. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Sends bytes from a file. Returns 0 at the end of the file or if the length is 0. Does not block if the socket
-    /// was prepared.
+    /// Returns 0 at the end of the file or if the length is 0. Does not block if the socket was prepared.
     fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
     -> io::Result<usize>;
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
@@ -104,15 +98,13 @@ pub(crate) trait Sockets {
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
     fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
-    fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
-    fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<(Self::Socket, Family)>;
     /// Converts a socket into an operating system descriptor in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
     /// Returns the clock used by the timers. It can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
-    /// Returns the time of that clock in nanoseconds.
     fn now_ns(&self) -> u64 {
         self.clock().now_ns()
     }
@@ -124,8 +116,7 @@ pub(crate) struct OsSockets {
     /// an accept, connect, read or write does not wait. Sends and receives check only their own flags, except those
     /// with a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
     nonblocking: bool,
-    /// A reserve descriptor. It is closed when the process has no descriptors left, so that pending connections can be
-    /// rejected instead of remaining in the backlog.
+    /// Closed when the process has no descriptors left, so that pending connections can be rejected.
     reserve: Option<OwnedFd>,
     started: Instant,
 }
@@ -150,45 +141,44 @@ impl OsSockets {
         Self { nonblocking, reserve: reserve_descriptor(), started: Instant::now() }
     }
 
-    fn flags(&self) -> SocketFlags {
-        if self.nonblocking { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC }
+    /// Creates a TCP socket with the options of all streams. Accepted sockets inherit them from their listener, which
+    /// saves system calls per connection.
+    fn tcp_socket(address: SocketAddr, nodelay: bool) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(nodelay)?;
+        socket.set_out_of_band_inline(true)?;
+        Ok(socket)
+    }
+
+    fn start_listening(&self, socket: Socket, backlog: u32) -> io::Result<OwnedFd> {
+        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
     }
 }
 
 #[inline]
 fn send(socket: &OwnedFd, data: &[u8], flags: SendFlags) -> io::Result<usize> {
-    loop {
-        match rustix::net::send(socket, data, flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(count) => return Ok(count),
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(retry_on_intr(|| rustix::net::send(socket, data, flags))?)
 }
 
 impl Sockets for OsSockets {
     type Socket = OwnedFd;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = Self::tcp_socket(address, options.nodelay)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(options.reuse_port)?;
-        // Accepted sockets inherit these options, which saves system calls per connection.
-        socket.set_tcp_nodelay(options.nodelay)?;
-        socket.set_out_of_band_inline(true)?;
         socket.bind(&SockAddr::from(address))?;
-        socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
-        socket.set_nonblocking(self.nonblocking)?;
-        Ok(socket.into())
+        self.start_listening(socket, options.backlog)
     }
 
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
-        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = Self::tcp_socket(peer, true)?;
         if let Some(source) = source {
             bind_source(&socket, source)?;
         }
-        socket.set_tcp_nodelay(true)?;
-        socket.set_out_of_band_inline(true)?;
         socket.set_nonblocking(self.nonblocking)?;
         Ok(socket.into())
     }
@@ -196,9 +186,7 @@ impl Sockets for OsSockets {
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         rustix::net::bind(&socket, &kernel_address(address)?)?;
-        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        socket.set_nonblocking(self.nonblocking)?;
-        Ok(socket.into())
+        self.start_listening(socket, backlog)
     }
 
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<OwnedFd> {
@@ -213,7 +201,8 @@ impl Sockets for OsSockets {
     }
 
     fn accept(&mut self, listener: &OwnedFd) -> io::Result<OwnedFd> {
-        Ok(rustix::net::accept_with(listener, self.flags())?)
+        let mode = if self.nonblocking { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+        Ok(rustix::net::accept_with(listener, mode | SocketFlags::CLOEXEC)?)
     }
 
     fn refuse(&mut self, listener: &OwnedFd) -> usize {
@@ -248,13 +237,8 @@ impl Sockets for OsSockets {
 
     #[inline]
     fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((count, _)) => return Ok(count),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let (count, _) = retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT))?;
+        Ok(count)
     }
 
     fn has_bytes(&self, socket: &OwnedFd) -> bool {
@@ -287,15 +271,9 @@ impl Sockets for OsSockets {
             && length > SENDFILE_ROUND_BYTES
             && rustix::net::sockopt::set_tcp_cork(socket, true).is_ok();
         let mut next = offset;
-        let sent = loop {
-            match rustix::fs::sendfile(socket, file, Some(&mut next), length) {
-                Err(Errno::INTR) => continue,
-                other => break other,
-            }
-        };
+        let sent = retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut next), length));
         if corked {
-            // Clearing the option cannot fail if setting it succeeded, and the result of the send stays valid in any
-            // case.
+            // Clearing the option cannot fail if setting it succeeded.
             rustix::net::sockopt::set_tcp_cork(socket, false).ok();
         }
         Ok(sent?)
@@ -307,13 +285,10 @@ impl Sockets for OsSockets {
             return self.send(socket, data);
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
-                Ok(count) => return Ok(count),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let sent = retry_on_intr(|| {
+            rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)
+        });
+        Ok(sent?)
     }
 
     fn shutdown(&self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
@@ -343,24 +318,21 @@ impl Sockets for OsSockets {
         }
     }
 
-    fn family(&self, socket: &OwnedFd) -> io::Result<Family> {
-        match SockRef::from(socket).domain()? {
-            Domain::IPV4 | Domain::IPV6 => Ok(Family::Internet),
-            _ => Ok(Family::Unix),
-        }
-    }
-
     fn peer_credentials(&self, socket: &OwnedFd) -> io::Result<PeerCredentials> {
         socket_options::peer_credentials(socket)
     }
 
-    fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<(OwnedFd, Family)> {
         let socket = SockRef::from(&descriptor);
+        let family = match socket.domain()? {
+            Domain::IPV4 | Domain::IPV6 => Family::Internet,
+            _ => Family::Unix,
+        };
         socket.set_out_of_band_inline(true)?;
         // The socket may be a listening socket that is shared with other workers.
         let _mode = lock_listeners_mode();
         socket.set_nonblocking(self.nonblocking)?;
-        Ok(descriptor)
+        Ok((descriptor, family))
     }
 
     fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
@@ -374,10 +346,8 @@ impl Sockets for OsSockets {
     }
 }
 
-/// Accepts one connection from a socket that does not belong to a driver. The returned descriptor is in blocking mode.
-/// Returns `WouldBlock` if no connection is pending.
-///
-/// Leaves the listening socket in non-blocking mode.
+/// Accepts one connection from a socket that does not belong to a driver, and leaves that socket in non-blocking mode.
+/// The returned descriptor is in blocking mode. Returns `WouldBlock` if no connection is pending.
 pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let _mode = lock_listeners_mode();
     SockRef::from(listener).set_nonblocking(true)?;
@@ -385,20 +355,17 @@ pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Err(errno) if is_per_connection_error(errno.raw_os_error()) => {}
             // The kernel reserves a descriptor before it checks for a pending connection.
-            Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
+            Err(Errno::MFILE | Errno::NFILE)
+                if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec::default()))? == 0 =>
+            {
+                return Err(Errno::AGAIN.into());
+            }
             accepted => return Ok(accepted?),
         }
     }
 }
 
-/// Returns `true` if the socket has data or pending connections (`poll(2)`).
-fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
-    let mut polled = [PollFd::new(socket, PollFlags::IN)];
-    Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
-}
-
-/// Returns `true` if an accept failed only because of a single connection or an interruption, so that the next one may
-/// succeed.
+/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next may succeed.
 pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
 }
@@ -418,7 +385,6 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Converts an address to the format that the kernel expects.
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
@@ -430,7 +396,6 @@ fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     }
 }
 
-/// Binds the source address of an outgoing connection.
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
         // The kernel can share a port between connections only if it chooses the port once the peer address is known.
@@ -438,8 +403,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     }
     socket.bind(&SockAddr::from(source)).map_err(|error| {
         let (kind, remedy) = match error.kind() {
-            // Return a different error kind than a connect that finds no free local port, which fails with
-            // AddrNotAvailable.
+            // A connect that finds no free local port fails with AddrNotAvailable.
             io::ErrorKind::AddrNotAvailable => {
                 (io::ErrorKind::InvalidInput, " (use an address of this machine; ip address lists them)")
             }
@@ -450,24 +414,17 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Opens the reserve descriptor. Any kind of descriptor would do; an eventfd uses few other resources.
+/// Any kind of descriptor would do; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// Returns the error for a stale key. Keys become stale only when the runtime is shut down or the stream is reset
-/// through its shutdown handle.
+/// The error for a stale key: the runtime was shut down, or the stream was reset through its shutdown handle.
 pub(crate) fn gone() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
         "socket closed: runtime shut down, or connection reset locally",
     )
-}
-
-/// Returns the raw descriptor for use in a submission queue entry.
-#[inline]
-pub(crate) fn raw(socket: &OwnedFd) -> i32 {
-    socket.as_raw_fd()
 }
 
 #[cfg(test)]

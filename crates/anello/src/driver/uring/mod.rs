@@ -1,8 +1,5 @@
 //! The io_uring kernel, which translates operations to submission queue entries and completion queue entries to
-//! completions.
-//!
-//! Each worker has one ring, which [`setup`] opens with the best flags that the kernel supports. Submission queue
-//! entries are written to shared memory and submitted by one `io_uring_enter(2)` per turn, which can also wait.
+//! completions. Each worker has one ring. One `io_uring_enter(2)` per turn submits all entries and can also wait.
 //!
 //! # Invariants
 //!
@@ -16,34 +13,27 @@ mod setup;
 mod sqe;
 
 use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::io_uring::{IoringRegisterOp, IoringSqFlags};
+use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags, io_uring_files_update};
 use socket2::SockAddr;
 
-use super::buffer::Pools;
-use super::catch_panic::log;
-use super::completion_kernel::{Capabilities, CompletionKernel};
-use super::counters::DriverMetrics;
-use super::notifier::{Descriptors, Notifier};
-use super::op::{Completion, Op, SendMode, Wait};
-use super::options::DriverOptions;
-use super::options::ZeroCopy;
-use super::sockets::{OsSockets, is_loopback, raw};
-use super::table::Table;
-use super::token::{Key, Kind, Token};
+use crate::driver::{
+    Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, Kernel, Key, Kind, Notifier, Op,
+    OsSockets, Pools, SendMode, Table, Token, Wait, ZeroCopy, is_loopback, log,
+};
 use ring::Ring;
-use setup::{BUFFER_GROUP, REGISTERED_FILES};
+use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
 use sqe::{File, Sqe};
 
-pub use setup::Features;
-
+#[derive(Debug)]
 pub(crate) struct Uring {
     ring: Ring,
-    features: Features,
+    pub features: Features,
     sockets: OsSockets,
     pools: Rc<Pools>,
     /// Entries for which the submission queue had no room, in submission order.
@@ -65,22 +55,12 @@ pub(crate) struct Uring {
 #[derive(Debug)]
 struct SentWake {
     target: Notifier,
-    /// Keeps the target ring open until the kernel has processed the message, which refers to the ring by descriptor
-    /// number.
+    /// Keeps the target ring, to which the message refers by descriptor number, open until the kernel has processed it.
     _ring: Arc<OwnedFd>,
 }
 
-impl std::fmt::Debug for Uring {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Uring").field("features", &self.features).finish_non_exhaustive()
-    }
-}
-
 impl Uring {
-    /// Opens a ring.
-    ///
-    /// # Errors
-    /// Returns an error that states the cause (not permitted, too old, out of memory) and the remedy.
+    /// Opens a ring. An error states the cause (not permitted, too old, out of memory) and the remedy.
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
@@ -103,40 +83,24 @@ impl Uring {
         Ok(uring)
     }
 
-    pub fn features(&self) -> &Features {
-        &self.features
-    }
-
-    /// Queues a wake-up for the owner of another ring, which the next enter submits through `MSG_RING` (Linux 5.18).
-    /// Returns `true` if the target has a ring and has not exited.
+    /// Queues a message to another ring (`MSG_RING`, Linux 5.18). Returns `true` if the target is open and has a ring.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
-        let descriptor = raw(&ring);
+        let descriptor = ring.as_raw_fd();
         let key = self.sent_wakes.insert(SentWake { target: target.clone(), _ring: ring });
         let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
-        // The completion is not suppressed: if the target has no room for the message, the eventfd is written to
-        // instead.
+        // The completion is not suppressed: if the target has no room for the message, its eventfd is written to.
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         true
     }
 
-    fn on_message_sent(&mut self, completion: &Completion) {
-        if let Some(wake) = self.sent_wakes.remove(completion.token.key())
-            && completion.result < 0
-        {
-            wake.target.notify();
-        }
-    }
-
-    /// Arms a multishot poll that reports every write to the eventfd. The eventfd is never read, because each write
-    /// triggers the poll again.
+    /// Arms a multishot poll of the eventfd, which is never read, because each write triggers the poll again.
     fn arm_wake(&mut self) {
-        let poll = Sqe::poll(raw(&self.wake), libc::POLLIN as u32);
+        let poll = Sqe::poll(self.wake.as_raw_fd(), libc::POLLIN as u32);
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
     }
 
-    /// Repeats wake-ups after the kernel has dropped completions, because the completion of a wake-up or of a message
-    /// to another worker may have been lost.
+    /// Repeats wake-ups, because the completion of a wake-up or of a message to another worker may have been dropped.
     #[cold]
     #[inline(never)]
     fn renotify_after_drop(&mut self) {
@@ -144,16 +108,7 @@ impl Uring {
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
         // The entries and the rings that they refer to stay in the table, because a message may still be queued.
-        for key in self.sent_wakes.keys() {
-            if let Some(wake) = self.sent_wakes.get(key) {
-                wake.target.notify();
-            }
-        }
-    }
-
-    /// Suppresses the completion of a successful operation if the kernel supports that.
-    fn skip_success_cqe(&self, entry: Sqe) -> Sqe {
-        if self.features.cqe_skip { entry.skip_success_cqe() } else { entry }
+        self.sent_wakes.values().for_each(|wake| wake.target.notify());
     }
 
     /// Queues an entry. The module's invariants ensure that the memory that it refers to outlives the operation.
@@ -165,46 +120,41 @@ impl Uring {
     }
 
     #[cold]
-    #[inline(never)]
-    fn push_in_backlog(&mut self, token: Token, socket: &OwnedFd, data: *const u8, length_bytes: u32) -> u32 {
-        self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
-    }
-
-    #[cold]
     fn push_backlog(&mut self, entry: Sqe) {
         self.backlog.push_back(entry);
     }
 
-    /// Moves entries from the backlog to the queue while there is room. Returns `true` if the backlog is not empty.
-    fn drain_backlog(&mut self) -> bool {
-        while let Some(entry) = self.backlog.front() {
-            if !self.ring.push(*entry) {
-                return true;
-            }
-            self.backlog.pop_front();
-        }
-        false
+    #[cold]
+    #[inline(never)]
+    fn push_cold(&mut self, token: Token, op: Op<'_, OwnedFd>) -> u32 {
+        self.push(token, op)
     }
 
-    /// Creates the submission queue entry of an operation. Always inlined: the operation is known in each caller, so
-    /// most of the function is optimised away.
+    /// Moves entries from the backlog to the queue while there is room. Returns `true` if the backlog is not empty.
+    fn drain_backlog(&mut self) -> bool {
+        while let Some(entry) = self.backlog.front()
+            && self.ring.push(*entry)
+        {
+            self.backlog.pop_front();
+        }
+        !self.backlog.is_empty()
+    }
+
+    /// Always inlined: each caller knows the operation, so most of the function is optimised away.
     #[inline(always)]
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
         let index = token.key().index;
-        let file = |socket: &OwnedFd| {
-            if index < self.registered_files {
-                File::Registered(index)
-            } else {
-                File::Descriptor(raw(socket))
-            }
+        let file = |socket: &OwnedFd| match index < self.registered_files {
+            true => File::Registered(index),
+            false => File::Descriptor(socket.as_raw_fd()),
         };
         let entry = match op {
             Op::Accept { listener, multishot } => {
-                Sqe::accept(raw(listener), multishot && self.features.multishot_accept)
+                Sqe::accept(listener.as_raw_fd(), multishot && self.features.multishot_accept)
             }
             Op::Connect { socket, address } => {
                 let address = Box::new(SockAddr::from(address));
-                let entry = Sqe::connect(raw(socket), address.as_ptr().cast(), address.len());
+                let entry = Sqe::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len());
                 self.addresses.insert(token.0, address);
                 entry
             }
@@ -221,22 +171,22 @@ impl Uring {
                     SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
                     // Use the descriptor: the index of this token selects a zero-copy send, not the slot of the stream.
                     SendMode::ZeroCopy => {
-                        Sqe::send_zero_copy(File::Descriptor(raw(socket)), data, length_bytes, flags)
+                        Sqe::send_zero_copy(File::Descriptor(socket.as_raw_fd()), data, length_bytes, flags)
                     }
                 }
             }
             // Do not poll for urgent data: every wake-up would report urgent data, even if there is none.
-            Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
-            Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
+            Op::Readable { socket } => Sqe::poll(socket.as_raw_fd(), (libc::POLLIN | libc::POLLRDHUP) as u32),
+            Op::Writable { socket } => Sqe::poll_once(socket.as_raw_fd(), libc::POLLOUT as u32),
             // Hangups and errors are reported regardless of the mask.
-            Op::Hangup { socket } => Sqe::poll_once(raw(socket), 0),
-            Op::Cancel { target } => self.skip_success_cqe(Sqe::cancel(target.0)),
+            Op::Hangup { socket } => Sqe::poll_once(socket.as_raw_fd(), 0),
+            Op::Cancel { target } if self.features.cqe_skip => Sqe::cancel(target.0).skip_success_cqe(),
+            Op::Cancel { target } => Sqe::cancel(target.0),
         };
         entry.with_user_data(token.0)
     }
 
-    /// Fetches the completions for which the queue had no room. The kernel keeps them and posts them on the next enter
-    /// that requests completions.
+    /// Fetches the completions for which the queue had no room. The next enter that requests completions posts them.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
         self.overflows += 1;
@@ -244,7 +194,7 @@ impl Uring {
     }
 }
 
-impl CompletionKernel for Uring {
+impl Kernel for Uring {
     type Sockets = OsSockets;
 
     #[inline]
@@ -257,6 +207,15 @@ impl CompletionKernel for Uring {
         &mut self.sockets
     }
 
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        // Other rings send messages to a second descriptor of this one.
+        let duplicate = || self.ring.descriptor.try_clone().map(Arc::new);
+        let ring = self.features.msg_ring.then(duplicate).transpose()?;
+        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring }))
+    }
+}
+
+impl CompletionKernel for Uring {
     #[inline(always)]
     fn push(&mut self, token: Token, op: Op<'_, OwnedFd>) -> u32 {
         let submission_index = self.ring.submission_index().wrapping_add(self.backlog.len() as u32);
@@ -273,12 +232,12 @@ impl CompletionKernel for Uring {
         data: *const u8,
         length_bytes: u32,
     ) -> u32 {
+        let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
         if !self.backlog.is_empty() || self.ring.is_full() {
-            return self.push_in_backlog(token, socket, data, length_bytes);
+            return self.push_cold(token, op);
         }
         // Write the entry directly to shared memory, without an intermediate copy.
         let submission_index = self.ring.submission_index();
-        let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
         let entry = self.entry(token, op);
         // SAFETY: the queue is not full, as checked above.
         unsafe { self.ring.put(entry) };
@@ -319,7 +278,7 @@ impl CompletionKernel for Uring {
                 return None;
             }
         };
-        Some(Completion::new(Token(entry.user_data), entry.result, entry.flags))
+        Some(Completion { token: Token(entry.user_data), result: entry.result, flags: entry.flags })
     }
 
     fn ended(&mut self, completion: &Completion) {
@@ -327,9 +286,11 @@ impl CompletionKernel for Uring {
             Some(Kind::Connect) => {
                 self.addresses.remove(&completion.token.0);
             }
-            Some(Kind::Message) => self.on_message_sent(completion),
-            // The completions posted by messages from other rings also arrive here, but there is no poll to arm again
-            // for them. Only the eventfd poll has a mask as its result.
+            Some(Kind::Message) => {
+                let wake = self.sent_wakes.remove(completion.token.key());
+                wake.filter(|_| completion.result < 0).inspect(|wake| wake.target.notify());
+            }
+            // Messages from other rings also arrive here, with the result 0. The result of the eventfd poll is a mask.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
@@ -351,19 +312,15 @@ impl CompletionKernel for Uring {
     }
 
     fn needs_enter(&self) -> bool {
-        !self.features.task_work_flag || self.ring.unsubmitted() > 0 || self.has_pending_work()
+        // Without the flag, the kernel does not signal pending task work in shared memory.
+        !self.features.setup.contains(IoringSetupFlags::TASKRUN_FLAG)
+            || self.ring.unsubmitted() > 0
+            || self.has_pending_work()
     }
 
     fn has_pending_work(&self) -> bool {
         self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
             || self.ring.has_completion()
-    }
-
-    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
-        // Other rings send messages to a second descriptor of this one.
-        let duplicate = || self.ring.descriptor().try_clone_to_owned().map(Arc::new);
-        let ring = self.features.msg_ring.then(duplicate).transpose()?;
-        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring }))
     }
 
     fn pools(&self) -> &Rc<Pools> {
@@ -386,31 +343,31 @@ impl CompletionKernel for Uring {
 
     fn attached(&mut self, key: Key, socket: &OwnedFd) {
         if key.index < self.registered_files {
-            self.update_registered(key, raw(socket));
+            self.update_registered(key, socket.as_raw_fd());
         }
     }
 
     fn detached(&mut self, key: Key) {
-        // Also required if registration of further files is disabled, because a file in the table keeps its socket
-        // open.
+        // Required even if no further files are registered, because a file in the table keeps its socket open.
         if self.features.registered_files && key.index < REGISTERED_FILES {
             self.update_registered(key, -1);
         }
     }
 
     fn zero_copy_pays(&self, socket: &OwnedFd) -> bool {
-        use std::os::fd::AsFd;
         matches!(self.zero_copy, ZeroCopy::Always { .. }) || !is_loopback(socket.as_fd())
     }
 
-    fn count(&self, metrics: &mut DriverMetrics) {
-        metrics.completion_overflows = self.overflows;
+    fn overflows(&self) -> u64 {
+        self.overflows
     }
 }
 
 impl Uring {
     fn update_registered(&mut self, key: Key, descriptor: RawFd) {
-        let update = setup::FilesUpdate::new(key.index, &descriptor);
+        let mut update = io_uring_files_update::default();
+        update.offset = key.index;
+        update.fds = (&raw const descriptor).cast_mut().cast::<c_void>().into();
         // SAFETY: the argument is one update of one descriptor, which the kernel reads only during the call.
         let updated =
             unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };

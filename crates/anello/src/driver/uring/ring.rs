@@ -6,8 +6,6 @@
 //!   └ consumed at enter ┘└ published at enter ┘     └ read in place, published when the batch is read ┘
 //! ```
 //!
-//! Entries are written to and completions are read from shared memory directly, without a copy.
-//!
 //! # Invariants
 //!
 //! - Only this thread writes the local tail and head.
@@ -16,11 +14,10 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::io_uring::{
     IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags, IoringRegisterOp,
@@ -29,21 +26,18 @@ use rustix::io_uring::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::super::catch_panic::log;
-use super::super::op::Wait;
 use super::sqe::Sqe;
+use crate::driver::{Wait, log, timespec};
 
-/// Maximum number of consecutive enters that only run task work. A limit is needed because new task work can arrive as
-/// fast as it is processed.
+/// Maximum number of consecutive enters that only run task work, which can arrive as fast as it is processed.
 const MAX_DEFERRED_ENTERS: usize = 64;
 
-/// A ring owned by the current thread.
 #[derive(Debug)]
 pub(super) struct Ring {
-    descriptor: OwnedFd,
+    pub descriptor: OwnedFd,
     /// Index of the registered ring descriptor, which avoids a descriptor lookup per enter.
     registered: Option<RawFd>,
-    parameters: io_uring_params,
+    pub parameters: io_uring_params,
     queues: Mapping,
     entries: Mapping,
     /// Local tail of the submission queue, and the kernel's head when last read. Both wrap.
@@ -68,7 +62,6 @@ pub(super) struct Cqe {
 }
 
 impl Ring {
-    /// Calls `io_uring_setup(2)` and maps the queues.
     pub fn new(entries: u32, mut parameters: io_uring_params) -> io::Result<Self> {
         // SAFETY: the parameters refer to no memory (no `NO_MMAP`).
         let descriptor = unsafe { io_uring_setup(entries, &mut parameters) }?;
@@ -83,7 +76,15 @@ impl Ring {
         let queues = Mapping::new(&descriptor, arrays[0].max(arrays[1]), IORING_OFF_SQ_RING)?;
         let entries_bytes = parameters.sq_entries as usize * size_of::<Sqe>();
         let entries = Mapping::new(&descriptor, entries_bytes, IORING_OFF_SQES)?;
-        let mut ring = Self {
+        if !parameters.flags.contains(IoringSetupFlags::NO_SQARRAY) {
+            // Kernels before 6.6 look up entries through an array. Index `i` always refers to entry `i`.
+            for index in 0..parameters.sq_entries {
+                // SAFETY: the array has `sq_entries` elements within the mapping, and the kernel reads it only during
+                // an enter.
+                unsafe { queues.ptr_at::<u32>(submission.array).add(index as usize).write(index) }
+            }
+        }
+        Ok(Self {
             descriptor,
             registered: None,
             parameters,
@@ -95,30 +96,7 @@ impl Ring {
             completion_head: 0,
             completion_tail: 0,
             dropped: 0,
-        };
-        ring.fill_array();
-        Ok(ring)
-    }
-
-    /// Fills the index array through which kernels before 6.6 look up entries. Index `i` always refers to entry `i`.
-    fn fill_array(&mut self) {
-        if !self.parameters.flags.contains(IoringSetupFlags::NO_SQARRAY) {
-            for index in 0..self.parameters.sq_entries {
-                // SAFETY: the array has `sq_entries` elements within the mapping, and the kernel reads it only during
-                // an enter.
-                unsafe {
-                    self.queues.ptr_at::<u32>(self.parameters.sq_off.array).add(index as usize).write(index)
-                }
-            }
-        }
-    }
-
-    pub fn features(&self) -> IoringFeatureFlags {
-        self.parameters.features
-    }
-
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        })
     }
 
     // ---- Submission ----------------------------------------------------------------------------------------------
@@ -139,8 +117,7 @@ impl Ring {
         self.tail.wrapping_sub(self.consumed)
     }
 
-    /// Writes an entry. Returns `false` if the queue is full. All memory and descriptors that the entry refers to must
-    /// outlive the operation.
+    /// Returns `false` if the queue is full. All memory and descriptors of the entry must outlive the operation.
     #[inline(always)]
     pub fn push(&mut self, entry: Sqe) -> bool {
         if self.is_full() {
@@ -202,10 +179,7 @@ impl Ring {
             // SAFETY: the entries are complete, and no argument is passed.
             Wait::Forever => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
             Wait::For(nanoseconds) => {
-                let timeout = Timespec {
-                    tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
-                    tv_nsec: (nanoseconds % 1_000_000_000) as _,
-                };
+                let timeout = timespec(nanoseconds);
                 let timeout = (&raw const timeout).cast_mut().cast::<c_void>().into();
                 let argument = io_uring_getevents_arg { ts: timeout, ..Default::default() };
                 flags |= IoringEnterFlags::EXT_ARG;
@@ -290,7 +264,7 @@ impl Ring {
         self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed)
     }
 
-    /// Returns the status flags that the kernel sets in shared memory.
+    /// Returns the status flags in shared memory.
     #[inline]
     pub fn flags(&self) -> IoringSqFlags {
         IoringSqFlags::from_bits_retain(self.submission(self.parameters.sq_off.flags).load(Ordering::Relaxed))

@@ -73,8 +73,7 @@ impl Sqe {
         Self { ioprio, buffer_group, ..receive }
     }
 
-    /// `IORING_OP_SEND` (5.6). The kernel may read the data until the completion or, for an inline send, until the
-    /// entry has been consumed.
+    /// `IORING_OP_SEND` (5.6). The kernel reads the data until the completion, or until an inline send is consumed.
     #[inline(always)]
     pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         let op_flags = flags.cast_unsigned();
@@ -93,8 +92,7 @@ impl Sqe {
 
     /// `IORING_OP_POLL_ADD` (5.1): posts a single completion when the socket is ready.
     pub fn poll_once(descriptor: i32, mask: u32) -> Self {
-        // On all architectures, the kernel defines the mask as two 16-bit halves in little-endian order; see
-        // `poll32_events`.
+        // The kernel defines the mask as two 16-bit halves in little-endian order; see `poll32_events`.
         let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
         Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }
     }

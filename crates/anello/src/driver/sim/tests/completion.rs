@@ -3,41 +3,31 @@
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::super::super::completion_kernel::CompletionKernel;
-use super::super::super::op::{Completion, Op, SendMode, Wait};
-use super::super::super::options::DriverOptions;
-use super::super::super::sockets::{End, ListenOptions, Sockets};
-use super::super::super::token::{Key, Kind, Token};
+use super::super::SimOptions;
 use super::super::completion::SimCompletion;
 use super::super::sockets::SimSocket;
-use super::super::{SimFaults, SimOptions};
+use crate::driver::{
+    Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, ListenOptions, Op, SendMode,
+    Sockets, Token, Wait,
+};
 
 fn token(kind: Kind) -> Token {
     Token::new(kind, Key { index: 1, generation: 2 })
 }
 
 /// Returns a kernel and both sides of a connection with a capacity of eight bytes.
-fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
-    let mut kernel = SimCompletion::new(&SimOptions::new(1).faults(faults).socket_buffer_bytes(8), options);
+fn connected(options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
+    let mut kernel = SimCompletion::new(&SimOptions::new(1).socket_buffer_bytes(8), options);
     let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
     let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
     let address = kernel.sockets().address(&listener, End::Local).unwrap().as_socket().unwrap();
     let near = kernel.sockets_mut().open_stream(address, None).unwrap();
     kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });
-    kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });
-    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Accept) });
-    let mut far = None;
-    while far.is_none() {
-        kernel.enter(Wait::For(1_000_000)).unwrap();
-        for completion in completions(&mut kernel) {
-            if completion.token == token(Kind::Accept) && completion.result >= 0 {
-                far = Some(kernel.accepted(completion.result));
-            } else if completion.token == token(Kind::Accept) && !completion.has_more() && far.is_none() {
-                kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });
-            }
-        }
-    }
-    (kernel, near, far.unwrap())
+    kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: false });
+    kernel.enter(Wait::None).unwrap();
+    let accepted = completions(&mut kernel).into_iter().find(|one| one.token == token(Kind::Accept)).unwrap();
+    let far = kernel.accepted(accepted.result);
+    (kernel, near, far)
 }
 
 fn completions(kernel: &mut SimCompletion) -> Vec<Completion> {
@@ -57,7 +47,7 @@ fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
 
 #[test]
 fn inline_send_posts_completion_only_if_short() {
-    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, _far) = connected(&DriverOptions::default());
     let submission = send(&mut kernel, &near, b"01234", SendMode::Inline);
     assert!(!kernel.consumed(submission));
     assert_eq!(results(&mut kernel, Wait::None), []);
@@ -70,14 +60,14 @@ fn inline_send_posts_completion_only_if_short() {
 
 #[test]
 fn inline_send_without_completion_does_not_end_wait() {
-    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, _far) = connected(&DriverOptions::default());
     send(&mut kernel, &near, b"x", SendMode::Inline);
     assert_eq!(kernel.enter(Wait::Forever).unwrap_err().kind(), std::io::ErrorKind::Deadlock);
 }
 
 #[test]
 fn async_send_waits_until_all_bytes_are_sent() {
-    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, far) = connected(&DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
     assert_eq!(results(&mut kernel, Wait::None), []);
@@ -89,7 +79,7 @@ fn async_send_waits_until_all_bytes_are_sent() {
 
 #[test]
 fn cancelled_send_returns_number_of_sent_bytes() {
-    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, _far) = connected(&DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
     assert_eq!(results(&mut kernel, Wait::None), []);
@@ -99,7 +89,7 @@ fn cancelled_send_returns_number_of_sent_bytes() {
 
 #[test]
 fn zero_copy_send_posts_notification_later() {
-    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, _far) = connected(&DriverOptions::default());
     send(&mut kernel, &near, b"01234", SendMode::ZeroCopy);
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 5, true)]);
     kernel.enter(Wait::Forever).unwrap();
@@ -109,14 +99,10 @@ fn zero_copy_send_posts_notification_later() {
 
 #[test]
 fn write_before_zero_copy_notification_is_error() {
-    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, _far) = connected(&DriverOptions::default());
     let data = Cell::new(*b"01");
-    let op = Op::Send {
-        socket: &near,
-        data: data.as_ptr().cast_const().cast(),
-        length_bytes: 2,
-        mode: SendMode::ZeroCopy,
-    };
+    let address = data.as_ptr().cast_const().cast();
+    let op = Op::Send { socket: &near, data: address, length_bytes: 2, mode: SendMode::ZeroCopy };
     kernel.push(token(Kind::Send), op);
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 2, true)]);
     data.set(*b"0x");
@@ -127,7 +113,7 @@ fn write_before_zero_copy_notification_is_error() {
 fn receive_without_buffers_fails_when_armed() {
     let mut options = DriverOptions::default();
     (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
-    let (mut kernel, near, far) = connected(SimFaults::none(), &options);
+    let (mut kernel, near, far) = connected(&options);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
     assert_eq!(results(&mut kernel, Wait::None), []);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
@@ -147,7 +133,7 @@ fn receive_without_buffers_fails_when_armed() {
 
 #[test]
 fn readable_poll_reports_new_bytes_and_eof() {
-    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, far) = connected(&DriverOptions::default());
     kernel.push(token(Kind::Readable), Op::Readable { socket: &far });
     assert_eq!(results(&mut kernel, Wait::None), []);
     let readable = i32::from(libc::POLLIN);
@@ -161,7 +147,7 @@ fn readable_poll_reports_new_bytes_and_eof() {
 
 #[test]
 fn cancellation_without_target_returns_enoent() {
-    let (mut kernel, _near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, _near, far) = connected(&DriverOptions::default());
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Cancel), -libc::ENOENT, false)]);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
@@ -171,7 +157,7 @@ fn cancellation_without_target_returns_enoent() {
 
 #[test]
 fn operation_in_flight_holds_socket_open() {
-    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    let (mut kernel, near, far) = connected(&DriverOptions::default());
     kernel.push(token(Kind::Receive), Op::Receive { socket: &near });
     kernel.enter(Wait::None).unwrap();
     drop(near);
@@ -182,12 +168,10 @@ fn operation_in_flight_holds_socket_open() {
 #[test]
 fn completions_beyond_queue_capacity_are_kept() {
     let options = DriverOptions { cq_entries: 2, ..DriverOptions::default() };
-    let (mut kernel, ..) = connected(SimFaults::none(), &options);
+    let (mut kernel, ..) = connected(&options);
     for _ in 0..5 {
         kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     }
     assert_eq!(results(&mut kernel, Wait::None).len(), 5);
-    let mut metrics = super::DriverMetrics::default();
-    kernel.count(&mut metrics);
-    assert_eq!(metrics.completion_overflows, 2);
+    assert_eq!(kernel.overflows(), 2);
 }

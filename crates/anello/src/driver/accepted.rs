@@ -1,8 +1,18 @@
-//! Receiver for connections that the kernel accepts on a released listener.
+//! Accepted connections, and the receiver for those that are accepted on a released listener.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::task::Waker;
+
+use super::token::Key;
+
+/// A connection returned by an accept.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Stream(Key),
+    /// A connection that was not attached to this driver. Its descriptor is in blocking mode.
+    Descriptor(OwnedFd),
+}
 
 /// Receives connections that the kernel accepts on a released listener. A multishot accept continues until its
 /// cancellation has completed, even if no task is polling the listener any more.
@@ -15,7 +25,6 @@ pub(crate) trait AcceptSink: fmt::Debug + Send + Sync {
     /// Called once, when the kernel has ended all operations on the listener.
     fn listener_released(&self);
 
-    /// Returns the wakers of the tasks to notify about these events. They are called when the driver is no longer
-    /// borrowed.
+    /// Returns the wakers of the tasks to notify. They are called when the driver is no longer borrowed.
     fn wakers(&self) -> Vec<Waker>;
 }

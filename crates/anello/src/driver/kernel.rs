@@ -1,22 +1,26 @@
-//! Interface between the proactor and a kernel that completes operations.
+//! Interfaces between the state machines and the kernels below them.
 
 use std::io;
 use std::rc::Rc;
 
-use super::buffer::Pools;
-use super::counters::DriverMetrics;
-use super::notifier::Descriptors;
-use super::op::{Completion, Op, SendMode, Wait};
-use super::sockets::Sockets;
-use super::token::{Key, Token};
+use super::{Completion, Descriptors, Key, Op, Pools, SendMode, Sockets, Token, Wait};
 
-/// A kernel that completes operations.
-pub(crate) trait CompletionKernel: Sized {
+pub(crate) type Socket<K> = <<K as Kernel>::Sockets as Sockets>::Socket;
+
+pub(crate) trait Kernel: Sized {
     type Sockets: Sockets;
 
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
 
+    /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        Ok(None)
+    }
+}
+
+/// A kernel that completes operations.
+pub(crate) trait CompletionKernel: Kernel {
     /// Queues an operation for the next [`enter`](Self::enter) and returns its submission index. Never fails or drops
     /// an operation: operations that do not fit into the submission queue wait in a backlog.
     fn push(&mut self, token: Token, op: Op<'_, Socket<Self>>) -> u32;
@@ -33,8 +37,7 @@ pub(crate) trait CompletionKernel: Sized {
         self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
     }
 
-    /// Submits all queued operations and waits for a completion as requested. An interrupted or timed-out wait is not
-    /// an error.
+    /// Submits all queued operations and waits as requested. An interrupted or timed-out wait is not an error.
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
@@ -50,18 +53,12 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns `true` if the kernel has consumed the entry with this submission index.
     fn consumed(&self, submission_index: u32) -> bool;
 
-    /// Returns `true` if there are entries to submit or completions to read, so that a non-blocking turn is worth a
-    /// system call.
+    /// Returns `true` if there are entries to submit or completions to read.
     fn needs_enter(&self) -> bool;
 
     /// Returns `true` if there are completions to read or task work to run, without a system call.
     fn has_pending_work(&self) -> bool {
         false
-    }
-
-    /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
-    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
-        Ok(None)
     }
 
     /// Returns the receive memory, whose ring is registered with the kernel.
@@ -73,14 +70,15 @@ pub(crate) trait CompletionKernel: Sized {
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
     /// Called when a stream is added to the table.
-    fn attached(&mut self, key: Key, socket: &Socket<Self>);
+    fn attached(&mut self, _key: Key, _socket: &Socket<Self>) {}
     /// Called when a stream is removed from the table.
     fn detached(&mut self, key: Key);
 
     /// Returns `true` if zero-copy sends to the peer of this socket avoid the copy.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
 
-    fn count(&self, metrics: &mut DriverMetrics);
+    /// Returns the number of times that completions did not fit into the queue.
+    fn overflows(&self) -> u64;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,4 +94,24 @@ pub(crate) struct Capabilities {
     pub zero_copy: bool,
 }
 
-pub(crate) type Socket<K> = <<K as CompletionKernel>::Sockets as Sockets>::Socket;
+/// A kernel that reports readiness.
+pub(crate) trait ReadinessKernel: Kernel {
+    /// Registers a socket for edge-triggered events in both directions, until it is closed.
+    fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
+    fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
+    /// Waits for events as requested. An interrupted or timed-out wait is not an error.
+    fn wait(&mut self, wait: Wait) -> io::Result<()>;
+    /// Returns the next event from the last wait.
+    fn edge(&mut self) -> Option<Edge>;
+}
+
+/// A readiness event on a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+    /// Set if a short read does not mean that the socket is drained: the peer has shut down its write side, the
+    /// connection is broken, or there is urgent data, before which a read stops.
+    pub hung_up: bool,
+}
