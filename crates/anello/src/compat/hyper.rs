@@ -163,7 +163,9 @@ impl Future for Sleeping {
             sleeping.registered = Some((runtime_id, timer));
             Poll::Pending
         });
-        polled.expect("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
+        polled.unwrap_or_else(|| {
+            panic!("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
+        })
     }
 }
 

@@ -279,8 +279,9 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    with_current(|shared| shared.spawn(future))
-        .expect("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
+    with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
+        panic!("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
+    })
 }
 
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
