@@ -3,9 +3,8 @@
 //! A comparison in CI must show whether the program under test became worse, not whether a peer or the machine changed.
 //! By default, only the anello contenders count. Regressions in other contenders are only reported.
 
-use std::collections::HashSet;
-
 use crate::plan::contender::Role;
+use crate::result::unique::unique;
 use crate::result::{ContenderRecord, LabResult};
 
 /// A selection of contenders whose regressions count. Several selections can be combined in a slice.
@@ -31,9 +30,7 @@ impl Counted {
                 Counted::Named(name) => *name == contender.name,
             })
         };
-        let names = contenders(before, after).filter(|contender| counts(contender)).map(|it| it.name.clone());
-        let mut seen = HashSet::new();
-        names.filter(|name| seen.insert(name.clone())).collect()
+        unique(contenders(before, after).filter(|contender| counts(contender)).map(|it| it.name.clone()))
     }
 
     /// Returns the selected names that occur in neither run.

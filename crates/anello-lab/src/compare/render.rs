@@ -1,12 +1,11 @@
 //! Plain-text output of a comparison: differences between the runs, verdict, changes.
 
-use std::collections::HashSet;
-
 use crate::compare::change::{Change, ChangeVerdict, Comparison, RunName};
 use crate::report::format::{cut, interval, percent, times};
 use crate::report::table::{Table, TableRow, Value, push_line, wrap};
 use crate::result::measure::Measure;
 use crate::result::time::readable_time;
+use crate::result::unique::unique;
 
 /// Maximum width of a value in the table of differences, in columns.
 const VALUE_WIDTH: usize = 34;
@@ -104,9 +103,8 @@ fn facts(comparison: &Comparison) -> Table {
         add(reference, "is the reference: its own changes cannot be detected unless it fails".to_owned());
     }
     let is_uncounted = |change: &&Change| change.regression && !is_counted(comparison, change);
-    let others = comparison.changes.iter().filter(is_uncounted).map(|change| change.contender.as_str());
-    let mut seen = HashSet::new();
-    let others: Vec<&str> = others.filter(|name| seen.insert(*name)).collect();
+    let others = comparison.changes.iter().filter(is_uncounted);
+    let others = unique(others.map(|change| change.contender.as_str()));
     if !others.is_empty() {
         let regressions = match comparison.regressions_of_others {
             1 => "one regression".to_owned(),

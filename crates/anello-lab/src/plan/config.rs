@@ -222,12 +222,6 @@ impl LabConfig {
         cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
     }
 
-    /// Returns the largest number of connections that a contender has open in any cell.
-    pub fn max_connections(&self) -> usize {
-        let cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
-        cells.map(|cell| cell.connections).max().unwrap_or(0)
-    }
-
     /// Validates this configuration.
     ///
     /// # Errors

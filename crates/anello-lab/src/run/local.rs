@@ -78,7 +78,9 @@ impl Machine for LocalMachine {
         // that fails, `max_open_connections` reports the lower number.
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
-        let (connections, limit) = (config.max_connections(), self.max_open_connections());
+        let cells = config.cells.iter().filter(|cell| cell.workload.has_loops());
+        let connections = cells.map(|cell| cell.connections).max().unwrap_or(0);
+        let limit = self.max_open_connections();
         if connections * config.contenders.len() > limit {
             notes.push(format!(
                 "The lab may open {} files (`ulimit -Hn`), too few to keep the connections of all contenders open at \

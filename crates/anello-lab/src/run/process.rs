@@ -106,7 +106,6 @@ impl ServerProcess {
         }
     }
 
-    /// Returns the signal that stopped the process, if the process is stopped.
     fn stop_signal(&self) -> Option<i32> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()

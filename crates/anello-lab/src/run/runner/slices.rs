@@ -119,7 +119,6 @@ impl Runner<'_> {
     }
 }
 
-/// Raw measurements of a slice.
 pub(super) struct Measured {
     pub(super) load: SliceLoad,
     pub(super) before: Usage,
