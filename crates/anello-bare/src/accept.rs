@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Pause before the next accept after descriptors or memory ran out. Pending connections wait in the listener's
-/// backlog; an immediate retry would only spin.
+/// Pause before the next accept after descriptors or memory ran out. Pending connections wait in the backlog.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reason why an accept returned no connection.
@@ -59,7 +58,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptError> {
     }
 }
 
-/// Sets a listener to blocking mode and accepts connections from it until it is unusable.
+/// Accepts connections until the listener is unusable.
 pub(crate) fn accept_blocking(
     listener: &TcpListener,
     mut on_connection: impl FnMut(TcpStream),

@@ -1,8 +1,7 @@
 //! `epoll`: edge-triggered, with speculative system calls.
 //!
-//! Each socket is registered once, for all events. The server receives from a readable socket into the shared buffer
-//! and echoes from it. A receive that does not fill the buffer has drained the socket, which saves a call that would
-//! return EAGAIN. A request thus costs one receive, one send and a share of one wait.
+//! A receive that does not fill the shared buffer has drained the socket, which saves a call that would return EAGAIN.
+//! A request thus costs one receive, one send and a share of one wait.
 //!
 //! Invariants:
 //! - A descriptor is registered once and closed only while its own event is handled, so an event is never attributed to
@@ -28,7 +27,6 @@ use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Event data of the listener; connections use their index.
 const LISTENER: u64 = u64::MAX;
-/// Maximum number of events returned by one wait.
 const MAX_EVENTS: usize = 1024;
 /// Maximum number of full buffers echoed for one connection before the other connections are served.
 const MAX_STEPS_PER_TURN: usize = 16;
@@ -37,15 +35,8 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ET)?;
-    let mut server = Server {
-        epoll,
-        listener,
-        accept_paused: false,
-        spin: options.spin,
-        streams: Slab::new(),
-        pending: Vec::new(),
-    };
-    server.serve()
+    let (streams, pending) = (Slab::new(), Vec::new());
+    Server { epoll, listener, accept_paused: false, spin: options.spin, streams, pending }.serve()
 }
 
 struct Server {
@@ -60,7 +51,6 @@ struct Server {
     pending: Vec<usize>,
 }
 
-/// Appends the pending events, or those that arrive before the timeout.
 #[inline]
 fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> io::Result<()> {
     match epoll::wait(epoll, spare_capacity(events), timeout) {

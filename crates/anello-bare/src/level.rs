@@ -1,12 +1,10 @@
 //! `poll` and `select`: level-triggered. In every turn, the complete list of sockets is passed to the kernel and back.
 //!
-//! `select` uses sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection with such a
-//! descriptor is closed immediately and counted.
+//! `select` uses sets of 1024 bits. A connection with a descriptor of 1024 or above is closed immediately.
 
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering;
 
 use nix::sys::select::{FD_SETSIZE, FdSet, select};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -14,39 +12,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
-use crate::options::Options;
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Maximum number of connections accepted before the other connections are served.
+/// Bounded so that the other connections are served.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
-pub(crate) fn run_poll(listener: &TcpListener, options: &Options) -> io::Result<()> {
-    serve(listener, options, wait_with_poll, |_| true)
+pub(crate) fn run_poll(listener: &TcpListener) -> io::Result<()> {
+    serve(listener, wait_with_poll, |_| true)
 }
 
-pub(crate) fn run_select(listener: &TcpListener, options: &Options) -> io::Result<()> {
+pub(crate) fn run_select(listener: &TcpListener) -> io::Result<()> {
     if !fits_fd_set(listener.as_raw_fd()) {
-        return Err(io::Error::other(
-            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)",
-        ));
+        let text =
+            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)";
+        return Err(io::Error::other(text));
     }
-    serve(listener, options, wait_with_select, fits_fd_set)
+    serve(listener, wait_with_select, fits_fd_set)
 }
 
 fn fits_fd_set(descriptor: i32) -> bool {
     usize::try_from(descriptor).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
 }
 
-/// Waits for the next turn: stores the indices of the ready streams and returns whether the listener is ready. While
-/// accepting is paused, the listener is not polled.
+/// Stores the indices of the ready streams and returns whether the listener is ready. While accepting is paused, the
+/// listener is not polled.
 type Wait = fn(&TcpListener, &[Stream], accept_paused: bool, ready: &mut Vec<usize>) -> Result<bool, Errno>;
 
-fn serve(
-    listener: &TcpListener,
-    options: &Options,
-    wait: Wait,
-    is_supported: fn(i32) -> bool,
-) -> io::Result<()> {
+fn serve(listener: &TcpListener, wait: Wait, is_supported: fn(i32) -> bool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     let mut streams: Vec<Stream> = Vec::new();
@@ -67,7 +59,7 @@ fn serve(
         for _ in 0..if listener_ready { MAX_ACCEPTS_PER_TURN } else { 0 } {
             match accept(listener) {
                 Ok(socket) if is_supported(socket.as_raw_fd()) => streams.push(Stream::new(socket)),
-                Ok(_) => drop(options.refused.fetch_add(1, Ordering::Relaxed)),
+                Ok(socket) => drop(socket),
                 Err(AcceptError::WouldBlock | AcceptError::Transient) => break,
                 Err(AcceptError::OutOfResources) => {
                     accept_paused = true;
@@ -89,7 +81,7 @@ fn wait_with_poll(
     let mut descriptors = Vec::with_capacity(streams.len() + 1);
     descriptors.extend(streams.iter().map(|stream| {
         let interest = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
-        PollFd::from_borrowed_fd(stream.as_fd(), interest)
+        PollFd::new(&stream.socket, interest)
     }));
     descriptors.push(PollFd::new(listener, if accept_paused { PollFlags::empty() } else { PollFlags::IN }));
     poll(&mut descriptors, accept_paused.then_some(&pause))?;
@@ -108,8 +100,8 @@ fn wait_with_select(
     let mut max_fd = listener.as_raw_fd();
     for stream in streams {
         let set = if stream.is_blocked() { &mut writable } else { &mut readable };
-        set.insert(stream.as_fd());
-        max_fd = max_fd.max(stream.as_fd().as_raw_fd());
+        set.insert(stream.socket.as_fd());
+        max_fd = max_fd.max(stream.socket.as_raw_fd());
     }
     let mut pause = accept_paused.then(|| TimeVal::milliseconds(ACCEPT_PAUSE.subsec_millis().into()));
     if !accept_paused {
@@ -117,7 +109,10 @@ fn wait_with_select(
     }
     select(max_fd + 1, &mut readable, &mut writable, None, pause.as_mut())
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
-    let is_ready = |stream: &Stream| readable.contains(stream.as_fd()) || writable.contains(stream.as_fd());
-    ready.extend((0..streams.len()).filter(|&index| is_ready(&streams[index])));
+    let is_ready = |index: &usize| {
+        let socket = streams[*index].socket.as_fd();
+        readable.contains(socket) || writable.contains(socket)
+    };
+    ready.extend((0..streams.len()).filter(is_ready));
     Ok(readable.contains(listener.as_fd()))
 }

@@ -1,47 +1,47 @@
-//! Options of the echo servers, and the list of io_uring variants that the lab compares.
-//!
-//! [`UringOptions::validate`] rejects conflicting options before anything is set up. The error states whether the
-//! kernel or this server causes the conflict.
+//! The I/O models and the options of the echo servers.
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
-use crate::errors::check_rules;
+use crate::errors::invalid_input;
+
+/// I/O model: how the server waits until it can receive or send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Model {
+    /// io_uring: multishot accept, multishot receive into provided buffers, one io_uring_enter(2) per turn. Linux 6.0.
+    Uring,
+    /// epoll_wait(2), edge-triggered, with speculative system calls. Linux 2.6.17.
+    Epoll,
+    /// poll(2), level-triggered.
+    Poll,
+    /// select(2), level-triggered; supports only descriptors below 1024.
+    Select,
+    /// One blocking thread per connection.
+    Threads,
+}
 
 /// Options for [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB. The other models receive into one
-    /// buffer of 64 KiB.
+    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB.
     pub uring_buffer_bytes: u32,
     /// Maximum number of `uring` receive buffers, rounded up to a power of two, at most 32768. Default: 1024. The
     /// server starts with 32 buffers and doubles their number when they run out.
     pub uring_buffers: u16,
-    /// Time for which `epoll` polls for events before it sleeps. Default: zero, which means that it sleeps immediately.
-    /// For `uring`, set [`UringOptions::spin`]; the other models never spin.
+    /// Time for which `epoll` polls for events before it sleeps. Default: zero. For `uring`, set
+    /// [`UringOptions::spin`].
     pub spin: Duration,
-    /// Runs `uring` as the configurable server with these options. Default: `None`, which runs the server without
-    /// options, the baseline.
+    /// Runs `uring` as the configurable server with these options. Default: `None`, the baseline.
     pub uring: Option<UringOptions>,
-    /// Number of connections that were accepted and closed immediately because the model could not serve them: a
-    /// descriptor of 1024 or above with `select`, or a thread that could not be started with `threads`.
-    pub refused: Arc<AtomicU64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            uring_buffer_bytes: 16 * 1024,
-            uring_buffers: 1024,
-            spin: Duration::ZERO,
-            uring: None,
-            refused: Arc::default(),
-        }
+        Options { uring_buffer_bytes: 16 * 1024, uring_buffers: 1024, spin: Duration::ZERO, uring: None }
     }
 }
 
@@ -72,8 +72,7 @@ pub struct UringOptions {
     /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
     #[arg(long)]
     pub registered_files: bool,
-    /// Execute every receive and send on the kernel's worker threads (IOSQE_ASYNC). Each send then posts a
-    /// completion.
+    /// Execute every receive and send on the kernel's worker threads (IOSQE_ASYNC). Each send then posts a completion.
     #[arg(long)]
     pub forced_async: bool,
     /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT). Clients that send nothing for this time are
@@ -98,8 +97,8 @@ pub struct UringOptions {
     /// (IORING_SETUP_ATTACH_WQ).
     #[arg(long)]
     pub shared_workers: bool,
-    /// Time to poll for completions or events before the thread sleeps, such as 50us; at most 1s.
-    #[arg(long, value_name = "DURATION", value_parser = parse_spin, default_value = "0s")]
+    /// Time to poll for completions before the thread sleeps, such as 50us; at most 1s.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "0s")]
     pub spin: Duration,
 }
 
@@ -127,15 +126,12 @@ impl Default for UringOptions {
 
 /// Maximum number of rings of one server.
 pub const MAX_RINGS: u16 = 256;
-/// Maximum spin time.
-const MAX_SPIN: Duration = Duration::from_secs(1);
 
-/// Time at which the kernel runs task work, which completes requests.
+/// When the kernel runs task work, which completes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum TaskWork {
-    /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux
-    /// 6.1).
+    /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux 6.1).
     Deferred,
     /// When the thread waits for completions, once per turn. Since Linux 6.13, each wait runs about 20 items of task
     /// work.
@@ -147,47 +143,37 @@ pub enum TaskWork {
 }
 
 impl UringOptions {
-    /// Returns an error if options conflict.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput`. The message states which rule of the kernel or of this server is violated.
+    /// Returns `InvalidInput` if options conflict. The message states which rule of the kernel or of this server is
+    /// violated.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
-        check_rules([
-            (
-                sqpoll && self.task_work.is_some(),
-                "--sqpoll conflicts with --task-work: the polling thread runs the task work, and the kernel rejects \
-                 DEFER_TASKRUN and COOP_TASKRUN together with SQPOLL",
-            ),
-            (self.sqpoll_core.is_some() && !sqpoll, "--sqpoll-core requires --sqpoll"),
-            (
-                self.sqpoll.is_some_and(|idle| !(1..=u128::from(u32::MAX)).contains(&idle.as_millis())),
-                "invalid --sqpoll: must be 1 to 4294967295 milliseconds",
-            ),
-            (
-                self.bundles && self.per_connection_buffers,
-                "--bundles conflicts with --per-connection-buffers: a bundle consists of ring buffers",
-            ),
-            (
-                self.bundles && (sqpoll || self.forced_async || interrupting),
-                "--bundles requires deferred or cooperative task work on the server's thread: a completion contains \
-                 only the first buffer, and the order of the ring must not change before it is handled",
-            ),
-            (
-                self.completion_per_send && self.zero_copy_sends,
-                "--completion-per-send conflicts with --zero-copy-sends: they select different send requests",
-            ),
-            (
-                self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),
-                "invalid --linked-timeout: must be greater than zero",
-            ),
-            (!(1..=MAX_RINGS).contains(&self.rings), "invalid --rings: must be 1 to 256"),
-            (self.shared_workers && self.rings < 2, "--shared-workers requires --rings 2 or more"),
-        ])
+        let conflict = if sqpoll && self.task_work.is_some() {
+            "--sqpoll conflicts with --task-work: the polling thread runs the task work, and the kernel rejects \
+             DEFER_TASKRUN and COOP_TASKRUN together with SQPOLL"
+        } else if self.sqpoll_core.is_some() && !sqpoll {
+            "--sqpoll-core requires --sqpoll"
+        } else if self.sqpoll.is_some_and(|idle| !(1..=u128::from(u32::MAX)).contains(&idle.as_millis())) {
+            "invalid --sqpoll: must be 1 to 4294967295 milliseconds"
+        } else if self.bundles && self.per_connection_buffers {
+            "--bundles conflicts with --per-connection-buffers: a bundle consists of ring buffers"
+        } else if self.bundles && (sqpoll || self.forced_async || interrupting) {
+            "--bundles requires deferred or cooperative task work on the server's thread: a completion contains only \
+             the first buffer, and the order of the ring must not change before it is handled"
+        } else if self.completion_per_send && self.zero_copy_sends {
+            "--completion-per-send conflicts with --zero-copy-sends: they select different send requests"
+        } else if self.linked_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            "invalid --linked-timeout: must be greater than zero"
+        } else if !(1..=MAX_RINGS).contains(&self.rings) {
+            "invalid --rings: must be 1 to 256"
+        } else if self.shared_workers && self.rings < 2 {
+            "--shared-workers requires --rings 2 or more"
+        } else {
+            return Ok(());
+        };
+        Err(invalid_input(conflict))
     }
 
-    /// Returns `true` if receives are multishot.
     #[inline]
     pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.per_connection_buffers && self.linked_timeout.is_none()
@@ -209,52 +195,33 @@ impl UringOptions {
 /// Writes the options in effect for the ready line, separated by commas.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let task_work = self.task_work.unwrap_or(TaskWork::Deferred).to_string();
-        let sends = if self.zero_copy_sends {
-            "zero-copy-sends"
-        } else if self.completes_sends_inline() {
-            "sends-at-submission"
-        } else {
-            "completion-per-send"
-        };
-        let named = |is_set: bool, name: &str| if is_set { name.to_owned() } else { String::new() };
+        let task_work = self.task_work.unwrap_or(TaskWork::Deferred);
+        let (multishot, inline) = (self.uses_multishot_receive(), self.completes_sends_inline());
+        let named = |is_set: bool, name: &str| is_set.then(|| name.to_owned());
         let features = [
-            self.sqpoll.map_or(task_work, |idle| format!("sqpoll={}ms", idle.as_millis())),
-            self.sqpoll_core.map(|core| format!("sqpoll-core={core}")).unwrap_or_default(),
-            if self.uses_multishot_receive() { "multishot-receive" } else { "one-shot-receive" }.into(),
-            if self.per_connection_buffers { "own-buffers" } else { "buffer-ring" }.into(),
-            sends.into(),
+            Some(self.sqpoll.map_or(task_work.to_string(), |idle| format!("sqpoll={}ms", idle.as_millis()))),
+            self.sqpoll_core.map(|core| format!("sqpoll-core={core}")),
+            named(multishot, "multishot-receive"),
+            named(!multishot, "one-shot-receive"),
+            named(self.per_connection_buffers, "own-buffers"),
+            named(!self.per_connection_buffers, "buffer-ring"),
+            named(self.zero_copy_sends, "zero-copy-sends"),
+            named(inline, "sends-at-submission"),
+            named(!self.zero_copy_sends && !inline, "completion-per-send"),
             named(self.registered_files, "registered-files"),
             named(self.forced_async, "forced-async"),
             named(self.bundles, "bundles"),
             named(self.shared_workers, "shared-workers"),
-            self.linked_timeout
-                .map(|timeout| format!("linked-timeout={}ms", timeout.as_millis()))
-                .unwrap_or_default(),
-            if self.spin.is_zero() { String::new() } else { format!("spin={}us", self.spin.as_micros()) },
-            format!("rings={}", self.rings),
+            self.linked_timeout.map(|timeout| format!("linked-timeout={}ms", timeout.as_millis())),
+            (!self.spin.is_zero()).then(|| format!("spin={}us", self.spin.as_micros())),
+            Some(format!("rings={}", self.rings)),
         ];
-        let features: Vec<String> = features.into_iter().filter(|feature| !feature.is_empty()).collect();
-        formatter.write_str(&features.join(","))
+        formatter.write_str(&features.into_iter().flatten().collect::<Vec<_>>().join(","))
     }
-}
-
-/// Contender in the comparison of io_uring options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// Unique short name in the lab.
-    pub name: &'static str,
-    /// Arguments of `anello bare` and `anello-bare`, without `--addr`.
-    pub arguments: &'static [&'static str],
-    /// Name of the variant to compare with, which differs only in this option.
-    pub baseline: &'static str,
 }
 
 /// Parses the value of `--sqpoll-core`: a number, or `last` for the last core that this process may use
 /// (`sched_getaffinity(2)`).
-///
-/// # Errors
-/// Returns an error if the text is neither, or the error of `sched_getaffinity(2)`.
 pub fn parse_core(text: &str) -> Result<u32, String> {
     if let Ok(core) = text.parse() {
         return Ok(core);
@@ -269,65 +236,4 @@ pub fn parse_core(text: &str) -> Result<u32, String> {
 
 fn parse_milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
     text.parse::<u32>().map(|milliseconds| Duration::from_millis(milliseconds.into()))
-}
-
-/// Parses a duration of at most [`MAX_SPIN`].
-fn parse_spin(text: &str) -> Result<Duration, String> {
-    let spin = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if spin <= MAX_SPIN { Ok(spin) } else { Err("expected at most 1s, e.g. 50us".to_owned()) }
-}
-
-/// Returns all variants: the default first, then each io_uring option by itself, then the combinations needed to
-/// measure an option.
-///
-/// The polling thread sleeps after 5 ms. This is short enough not to disturb the next contender, and longer than any
-/// pause under load.
-pub fn variants() -> &'static [Variant] {
-    const fn new(name: &'static str, baseline: &'static str, arguments: &'static [&'static str]) -> Variant {
-        Variant { name, arguments, baseline }
-    }
-    const VARIANTS: &[Variant] = &[
-        new("default", "default", &["uring", "--configurable"]),
-        new("deferred once", "default", &["uring", "--task-work", "deferred-once"]),
-        new("cooperative", "default", &["uring", "--task-work", "cooperative"]),
-        new("interrupting", "default", &["uring", "--task-work", "interrupting"]),
-        new("sqpoll", "ordinary sends", &["uring", "--sqpoll", "5"]),
-        new("sqpoll, pinned", "sqpoll", &["uring", "--sqpoll", "5", "--sqpoll-core", "last"]),
-        new("one-shot receive", "default", &["uring", "--one-shot-receive"]),
-        new("own buffers", "one-shot receive", &["uring", "--per-connection-buffers"]),
-        new("registered files", "default", &["uring", "--registered-files"]),
-        new("linked timeouts", "one-shot receive", &["uring", "--linked-timeout", "60s"]),
-        new("bundles", "default", &["uring", "--bundles"]),
-        new("ordinary sends", "default", &["uring", "--completion-per-send"]),
-        new("forced async", "ordinary sends", &["uring", "--forced-async"]),
-        new("zero-copy sends", "ordinary sends", &["uring", "--zero-copy-sends"]),
-        new("spin", "default", &["uring", "--spin", "50us"]),
-        new("two rings", "default", &["uring", "--rings", "2"]),
-        new("two rings, shared workers", "two rings", &["uring", "--rings", "2", "--shared-workers"]),
-        new("two rings, forced async", "forced async", &["uring", "--rings", "2", "--forced-async"]),
-        new(
-            "two rings, forced async, shared workers",
-            "two rings, forced async",
-            &["uring", "--rings", "2", "--forced-async", "--shared-workers"],
-        ),
-    ];
-    VARIANTS
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_imply_required_modes() {
-        let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert!(!sqpoll.completes_sends_inline());
-        let linked_timeout =
-            UringOptions { linked_timeout: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert!(!linked_timeout.uses_multishot_receive());
-        assert_eq!(
-            linked_timeout.to_string(),
-            "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1"
-        );
-    }
 }

@@ -6,14 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-/// Size in bytes of the buffer into which all connections receive. It stays in the CPU cache, because the data is
-/// sent immediately.
+/// Size in bytes of the buffer into which all connections receive.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so there are at most
 /// [`RECEIVE_BUFFER_BYTES`] of them.
 pub(crate) struct Stream {
-    socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
     unsent: Vec<u8>,
     sent_bytes: usize,
 }
@@ -34,12 +33,12 @@ pub(crate) enum StepResult {
 }
 
 impl Stream {
-    /// Creates a stream from a connected non-blocking socket.
+    /// `socket` is non-blocking.
     pub(crate) fn new(socket: OwnedFd) -> Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }
 
-    /// Returns `true` if the stream must wait until the socket is writable rather than readable.
+    /// Returns `true` if the stream waits until the socket is writable.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -85,12 +84,6 @@ impl Stream {
         self.unsent = Vec::new();
         self.sent_bytes = 0;
         None
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

@@ -3,23 +3,19 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::Ordering;
 use std::thread;
 
 use crate::accept::accept_blocking;
-use crate::options::Options;
 use crate::stream::RECEIVE_BUFFER_BYTES;
 
 /// Stack size of a connection's thread, in bytes. The buffer is on the heap.
 const STACK_BYTES: usize = 64 * 1024;
 
-pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    accept_blocking(&listener, |stream| {
+pub(crate) fn run(listener: &TcpListener) -> io::Result<()> {
+    accept_blocking(listener, |stream| {
         let builder = thread::Builder::new().stack_size(STACK_BYTES);
         // The closure owns the stream, so a failed spawn closes it.
-        if builder.spawn(move || echo(stream)).is_err() {
-            options.refused.fetch_add(1, Ordering::Relaxed);
-        }
+        drop(builder.spawn(move || echo(stream)));
     })
 }
 

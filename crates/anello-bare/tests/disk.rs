@@ -72,7 +72,7 @@ fn read_all(worker: &Worker, direct: bool) -> Outcome {
 
 fn perform(worker: &Worker, command: &Command) -> Outcome {
     let outcome = worker.perform(command);
-    outcome.unwrap_or_else(|error| panic!("{}: {command:?}: {error}", worker.engine()))
+    outcome.unwrap_or_else(|error| panic!("{worker:?}: {command:?}: {error}"))
 }
 
 /// Returns `true` if the file system supports direct I/O.
@@ -156,6 +156,50 @@ fn wrong_blocks_are_counted() {
         // A duration of zero starts no request.
         assert_eq!(perform(&worker, &read).operations, 0, "{engine}");
     });
+}
+
+/// Reads the first `bytes` bytes of the file with one request. Returns `true` if they are wrong.
+fn is_first_block_wrong(worker: &Worker, bytes: usize) -> bool {
+    let (depth, seed, duration_ns) = (1, 0, 1);
+    let read = Command { depth, seed, duration_ns, block_bytes: bytes, ..command(Operation::SequentialRead) };
+    let outcome = perform(worker, &read);
+    assert_eq!((outcome.operations, outcome.errors), (1, vec![]));
+    outcome.wrong_blocks == 1
+}
+
+#[test]
+fn changed_word_is_detected() {
+    let directory = test_directory();
+    let worker = open(Engine::Pread, &file(&directory));
+    let opened = OpenOptions::new().read(true).write(true).open(file(&directory)).expect("opens the file");
+    let mut valid = vec![0; 8192];
+    opened.read_exact_at(&mut valid, 0).expect("reads");
+    assert!(!is_first_block_wrong(&worker, 4096));
+    for position in (0..4096).step_by(8) {
+        opened.write_all_at(&[valid[position] ^ 1], position as u64).expect("writes");
+        assert!(is_first_block_wrong(&worker, 4096), "changed at {position}");
+        opened.write_all_at(&valid[position..=position], position as u64).expect("writes");
+    }
+    opened.write_all_at(&valid[4096..], 0).expect("writes");
+    assert!(is_first_block_wrong(&worker, 4096), "offset differs");
+    opened.write_all_at(&[0; 512], 0).expect("writes");
+    assert!(is_first_block_wrong(&worker, 512), "unwritten granule");
+}
+
+#[test]
+fn torn_granule_is_detected_and_torn_block_is_not() {
+    let directory = test_directory();
+    let worker = open(Engine::Pread, &file(&directory));
+    let opened = OpenOptions::new().read(true).write(true).open(file(&directory)).expect("opens the file");
+    let (mut old, mut new) = (vec![0; 1024], vec![0; 1024]);
+    opened.read_exact_at(&mut old, 0).expect("reads");
+    perform(&worker, &Command { seed: 0, ..command(Operation::SequentialWrite) });
+    opened.read_exact_at(&mut new, 0).expect("reads");
+    assert!(old != new, "nothing was written");
+    for (at, is_wrong) in [(512, false), (256, true)] {
+        opened.write_all_at(&[&new[..at], &old[at..]].concat(), 0).expect("writes");
+        assert_eq!(is_first_block_wrong(&worker, 1024), is_wrong, "torn at {at}");
+    }
 }
 
 #[test]

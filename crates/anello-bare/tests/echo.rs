@@ -1,6 +1,7 @@
 //! One test suite for all models and all io_uring variants, each in its own process. `uring` is skipped with a
 //! message if io_uring is unavailable.
 
+use std::env;
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -9,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run, variants};
-use clap::ValueEnum;
+use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run};
+use clap::{Parser, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -62,6 +63,37 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Environment variable with the arguments of the server process.
+const ARGUMENTS: &str = "ANELLO_BARE_ARGUMENTS";
+
+#[derive(Parser)]
+struct Arguments {
+    model: Model,
+    #[arg(long)]
+    configurable: bool,
+    #[command(flatten)]
+    uring: UringOptions,
+}
+
+/// The server process: this test program starts itself with only this test.
+#[test]
+fn server_process() {
+    let Ok(line) = env::var(ARGUMENTS) else { return };
+    let Arguments { model, configurable, mut uring } =
+        Arguments::parse_from(["bare"].into_iter().chain(line.split_whitespace()));
+    let mut options = Options::default();
+    if model != Model::Uring {
+        options.spin = std::mem::take(&mut uring.spin);
+    }
+    options.uring = (configurable || uring != UringOptions::default()).then_some(uring);
+    check(model, &options).expect("the model is available");
+    let listeners = listen_for("127.0.0.1:0".parse().unwrap(), &options).expect("listens");
+    println!("\n{READY}{}", listeners[0].local_addr().expect("an address"));
+    run(model, listeners, &options).expect("serves");
+}
+
+const READY: &str = "ready addr=";
+
 struct Server {
     subject: Subject,
     process: Child,
@@ -74,25 +106,18 @@ struct Server {
 impl Server {
     /// Starts a server, limited to `open_files` descriptors if given.
     fn start(subject: &Subject, open_files: Option<u32>) -> Server {
-        let program = env!("CARGO_BIN_EXE_anello-bare");
         let limit = open_files.map_or(String::new(), |count| format!("ulimit -n {count}; "));
         let mut process = Command::new("sh")
-            .args(["-c", &format!("{limit}exec \"$0\" \"$@\""), program])
-            .args(&subject.arguments)
-            .args(["--addr", "127.0.0.1:0"])
+            .args(["-c", &format!("{limit}exec \"$0\" server_process --exact --nocapture")])
+            .arg(env::current_exe().expect("the path of this program"))
+            .env(ARGUMENTS, subject.arguments.join(" "))
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().expect("stdout is piped"))
-            .read_line(&mut line)
-            .expect("a ready line");
-        let prefix = format!("anello-bare ready model={} addr=", subject.model);
-        let address = line
-            .strip_prefix(&prefix)
-            .and_then(|rest| rest.split_whitespace().next())
-            .unwrap_or_else(|| panic!("{subject}: not a ready line: {line:?}"));
-        let address = address.parse().expect("an address");
+        let output = BufReader::new(process.stdout.take().expect("stdout is piped"));
+        let mut lines = output.lines().map_while(Result::ok);
+        let address = lines.find_map(|line| line.strip_prefix(READY)?.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("{subject}: no ready line"));
         let mut server = Server { subject: subject.clone(), process, address, idle_connections: Vec::new() };
         for _ in 0..subject.idle_connections() {
             let mut connection = server.connect();
@@ -178,27 +203,45 @@ impl Drop for Server {
     }
 }
 
+/// Each io_uring option by itself, and combinations.
+const VARIANTS: [&str; 23] = [
+    "--configurable",
+    "--task-work deferred-once",
+    "--task-work cooperative",
+    "--task-work interrupting",
+    "--sqpoll 5",
+    "--sqpoll 5 --sqpoll-core last",
+    "--one-shot-receive",
+    "--per-connection-buffers",
+    "--registered-files",
+    "--linked-timeout 60s",
+    "--bundles",
+    "--completion-per-send",
+    "--forced-async",
+    "--zero-copy-sends",
+    "--spin 50us",
+    "--rings 2",
+    "--rings 2 --shared-workers",
+    "--rings 2 --forced-async",
+    "--rings 2 --forced-async --shared-workers",
+    "--sqpoll 50 --registered-files",
+    "--per-connection-buffers --zero-copy-sends",
+    "--forced-async --one-shot-receive",
+    "--bundles --one-shot-receive --completion-per-send",
+];
+
 /// Runs `case` for each model and variant that is available.
 fn for_each_subject(case: fn(&Subject)) {
-    let variants = variants().iter().map(|variant| Subject::with(variant.name, variant.arguments));
-    let combined = [
-        Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
-        Subject::with(
-            "connection buffers, zero copy",
-            &["uring", "--per-connection-buffers", "--zero-copy-sends"],
-        ),
-        Subject::with("forced async, one-shot receive", &["uring", "--forced-async", "--one-shot-receive"]),
-        Subject::with(
-            "bundles, one-shot receive",
-            &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"],
-        ),
-    ];
+    let variants = VARIANTS.iter().map(|line| {
+        let arguments: Vec<&str> = ["uring"].into_iter().chain(line.split_whitespace()).collect();
+        Subject::with(line, &arguments)
+    });
     let models = Model::value_variants().iter().copied().map(Subject::model).chain([Subject::new(
         Model::Epoll,
         "epoll, spinning",
         &["epoll", "--spin", "50us"],
     )]);
-    for subject in models.chain(variants).chain(combined) {
+    for subject in models.chain(variants) {
         match allowed(subject.model) {
             Ok(()) => {
                 println!("{subject}");

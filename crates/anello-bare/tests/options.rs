@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen, parse_core, variants};
+use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen, parse_core};
 use clap::ValueEnum;
 
 #[test]
@@ -60,17 +60,36 @@ fn validate_conflicting_options_reports_cause() {
 }
 
 #[test]
+fn display_lists_options_in_effect() {
+    let default = UringOptions::default;
+    let second = Some(Duration::from_secs(1));
+    for (options, text) in [
+        (
+            UringOptions { linked_timeout: second, ..default() },
+            "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1",
+        ),
+        (
+            UringOptions { sqpoll: second, sqpoll_core: Some(2), bundles: true, rings: 2, ..default() },
+            "sqpoll=1000ms,sqpoll-core=2,multishot-receive,buffer-ring,completion-per-send,bundles,rings=2",
+        ),
+        (
+            UringOptions {
+                per_connection_buffers: true,
+                zero_copy_sends: true,
+                spin: second.unwrap(),
+                ..default()
+            },
+            "deferred,one-shot-receive,own-buffers,zero-copy-sends,spin=1000000us,rings=1",
+        ),
+    ] {
+        assert_eq!(options.to_string(), text);
+    }
+}
+
+#[test]
 fn last_core_is_in_affinity_mask() {
     assert_eq!(parse_core("3"), Ok(3));
     assert!(parse_core("first").is_err());
     let last = parse_core("last").unwrap();
     assert!(rustix::thread::sched_getaffinity(None).unwrap().is_set(last as usize));
-}
-
-#[test]
-fn variants_have_unique_names_and_existing_baselines() {
-    for (index, variant) in variants().iter().enumerate() {
-        assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
-        assert!(variants().iter().any(|other| other.name == variant.baseline), "{}", variant.name);
-    }
 }

@@ -54,15 +54,19 @@ fn servers_report_their_model_and_echo() {
     ];
     let uring = anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default());
     match &uring {
-        Ok(flags) => cases.extend([
-            (vec!["uring"], "model=uring"),
-            (vec!["uring"], flags.as_deref().expect("io_uring has flags")),
-            (vec!["uring", "--configurable"], "features=deferred,multishot-receive,buffer-ring"),
-            (
-                vec!["uring", "--per-connection-buffers", "--rings", "2"],
-                "own-buffers,sends-at-submission,rings=2",
-            ),
-        ]),
+        Ok(flags) => {
+            cases.extend([
+                (vec!["uring"], "model=uring"),
+                (vec!["uring"], flags.as_deref().expect("io_uring has flags")),
+                (vec!["uring", "--configurable"], "features=deferred,multishot-receive,buffer-ring"),
+                (
+                    vec!["uring", "--per-connection-buffers", "--rings", "2"],
+                    "own-buffers,sends-at-submission,rings=2",
+                ),
+            ]);
+            let words = |line: &'static str| ["uring"].into_iter().chain(line.split_whitespace()).collect();
+            cases.extend(VARIANTS.iter().map(|(line, _)| (words(line), "model=uring")));
+        }
         Err(error) => println!("uring: skipped: {error}"),
     }
     for (arguments, part) in cases {
@@ -98,7 +102,13 @@ fn disk_worker_runs_command_line() {
 
 #[test]
 fn errors_name_the_cause() {
-    let invalid: [(&[&str], &str); 5] = [
+    let invalid: [(&[&str], &str); 11] = [
+        (&["kqueue"], "kqueue"),
+        (&["epoll", "--fast"], "--fast"),
+        (&["uring", "--rings"], "--rings"),
+        (&["uring", "--task-work", "late"], "deferred-once"),
+        (&["uring", "--spin", "5"], "missing unit"),
+        (&["uring", "--spin", "1.5s"], "at most 1s"),
         (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
         (&["uring", "--bundles", "--forced-async"], "order"),
         (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
@@ -113,6 +123,27 @@ fn errors_name_the_cause() {
     }
 }
 
+/// The options that the lab compares, and the options to compare them with, which differ only in one option.
+const VARIANTS: [(&str, &str); 17] = [
+    ("--task-work deferred-once", "--configurable"),
+    ("--task-work cooperative", "--configurable"),
+    ("--task-work interrupting", "--configurable"),
+    ("--sqpoll 5", "--completion-per-send"),
+    ("--sqpoll 5 --sqpoll-core last", "--sqpoll 5"),
+    ("--one-shot-receive", "--configurable"),
+    ("--per-connection-buffers", "--one-shot-receive"),
+    ("--registered-files", "--configurable"),
+    ("--linked-timeout 60s", "--one-shot-receive"),
+    ("--bundles", "--configurable"),
+    ("--completion-per-send", "--configurable"),
+    ("--forced-async", "--completion-per-send"),
+    ("--zero-copy-sends", "--completion-per-send"),
+    ("--spin 50us", "--configurable"),
+    ("--rings 2", "--configurable"),
+    ("--rings 2 --forced-async", "--forced-async"),
+    ("--rings 2 --forced-async --shared-workers", "--rings 2 --forced-async"),
+];
+
 #[test]
 fn options_preset_compares_variants_with_their_baselines() {
     let resources = Resources {
@@ -122,19 +153,16 @@ fn options_preset_compares_variants_with_their_baselines() {
     };
     let text = preset("options").expect("the preset exists");
     let config = resolve("options", text, &resources).expect("three cores are enough");
-    let contender = |variant: &anello_bare::Variant| {
-        let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
+    let contender = |arguments: &str| {
+        let words = ["bare", "uring"].into_iter().chain(arguments.split_whitespace());
         // The lab assigns the polling thread a core that neither the servers nor the load generator uses.
         let words = words.map(|word| if word == "last" { "2" } else { word });
         let words: Vec<&str> = words.chain(["--addr", "127.0.0.1:0"]).collect();
         let contender = config.contenders.iter().find(|contender| contender.arguments == words);
-        contender.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
+        contender.unwrap_or_else(|| panic!("not in the preset: {words:?}"))
     };
-    // The preset omits this variant because it does not use the worker threads, so sharing them has no effect.
-    let is_in_preset = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
-    for variant in anello_bare::variants().iter().filter(is_in_preset) {
-        let base = anello_bare::variants().iter().find(|base| base.name == variant.baseline);
-        let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
-        assert_eq!(contender(variant).base.as_ref(), base, "{}", variant.name);
+    assert_eq!(contender("--configurable").base, None);
+    for (arguments, base) in VARIANTS {
+        assert_eq!(contender(arguments).base.as_ref(), Some(&contender(base).name), "{arguments}");
     }
 }

@@ -1,13 +1,12 @@
-//! Tests for `anello lab list`, `report` and `compare`, run as child processes, with simulated runs.
+//! Tests for `anello lab list`, `report` and `compare`, run as child processes, with recorded runs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, CoreLayout, LabConfig, LabResult, Role, Timing, echo_cells, render_json, run};
+use anello_lab::analysis::analyse;
+use anello_lab::raw::read_runs;
+use anello_lab::{Cell, LabResult, Role, render_json};
 
 fn lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anello")).arg("lab").args(arguments).output().unwrap()
@@ -17,32 +16,33 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes the JSON of a run in which each request costs the server named "one" `cost_ns` of CPU time. Returns the path.
-fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
-    let reference = Contender::new("bare epoll", Path::new("server"), &[]);
-    let quick = LabConfig::quick(PathBuf::from("server"));
-    let config = LabConfig {
-        contenders: vec![
-            reference.clone(),
-            reference.twin(),
-            Contender::new("one", Path::new("server"), &[]),
-        ],
-        cells: echo_cells(&[128], &[50]),
-        timing: Timing {
-            slice: Duration::from_millis(50),
-            passes: 5,
-            rounds: 3,
-            seed,
-            ..quick.timing.clone()
-        },
-        cores: CoreLayout::new(vec![0], vec![1]),
-        ..quick
-    };
-    let servers = [("bare epoll", 6_000.0), ("bare epoll again", 6_000.0), ("one", cost_ns)];
-    let servers = servers.map(|(name, cost_ns)| (name, SimulatedServer::costing(cost_ns)));
-    let simulation = Simulation::new(seed, Noise::USUAL, &servers);
-    let stop = AtomicBool::new(false);
-    let result = run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
+/// Writes the JSON of a run with the servers "bare epoll", its twin and "one", which uses `cost` times as much CPU time
+/// per request as "anello epoll" in a recorded run. Returns the path.
+fn write_run(path: &Path, cost: f64) -> String {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/lab/quick.json.gz");
+    let mut result = read_runs(&recorded).unwrap().remove(0);
+    let index = |name: &str| result.contenders.iter().position(|contender| contender.name == name).unwrap();
+    let kept = ["bare epoll", "bare epoll again", "anello epoll"].map(index);
+    let cell = result.plan.cells.iter().position(|cell| *cell == Cell::echo(128, 50)).unwrap();
+    result.plan.cells = vec![result.plan.cells[cell]];
+    result.contenders = kept.map(|index| result.contenders[index].clone()).to_vec();
+    result.contenders.iter_mut().for_each(|contender| contender.role = Role::Peer);
+    result.contenders[2].name = "one".to_owned();
+    let is_kept = |of_cell: usize, contender: usize| of_cell == cell && kept.contains(&contender);
+    let new_index = |contender: usize| kept.iter().position(|&index| index == contender).unwrap();
+    result.slices.retain(|slice| is_kept(slice.cell, slice.contender));
+    for slice in &mut result.slices {
+        (slice.cell, slice.contender) = (0, new_index(slice.contender));
+        if slice.contender == 2 {
+            slice.cpu_ns = (slice.cpu_ns as f64 * cost) as u64;
+        }
+    }
+    result.latencies.retain(|record| is_kept(record.cell, record.contender));
+    for record in &mut result.latencies {
+        (record.cell, record.contender) = (0, new_index(record.contender));
+    }
+    result.completed.clear();
+    analyse(&mut result);
     fs::write(path, render_json(&result).unwrap()).unwrap();
     path.to_str().unwrap().to_owned()
 }
@@ -50,8 +50,8 @@ fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
 #[test]
 fn compare_exit_code_reports_regression() {
     let directory = tempfile::tempdir().unwrap();
-    let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
-    let bad = write_run(&directory.path().join("bad.json"), 2, 9_000.0);
+    let good = write_run(&directory.path().join("good.json"), 1.0);
+    let bad = write_run(&directory.path().join("bad.json"), 1.5);
     let worse = lab(&["compare", &good, &bad]);
     assert_eq!(worse.status.code(), Some(1), "{}", text(&worse.stderr));
     assert!(text(&worse.stdout).contains("WORSE"), "{}", text(&worse.stdout));
@@ -68,8 +68,8 @@ fn compare_exit_code_reports_regression() {
 fn compare_counts_peers_only_with_fail_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let good = write_run(&path("good.json"), 1, 6_000.0);
-    let bad = write_run(&path("bad.json"), 2, 9_000.0);
+    let good = write_run(&path("good.json"), 1.0);
+    let bad = write_run(&path("bad.json"), 1.5);
     // The other server is an anello contender, so the server that became worse is a peer.
     for run in [&good, &bad] {
         let mut result = LabResult::from_json(&fs::read_to_string(run).unwrap()).unwrap();
@@ -92,7 +92,7 @@ fn compare_counts_peers_only_with_fail_on() {
 #[test]
 fn compare_exits_with_2_on_unreadable_file() {
     let directory = tempfile::tempdir().unwrap();
-    let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
+    let good = write_run(&directory.path().join("good.json"), 1.0);
     let other = directory.path().join("other.json");
     fs::write(&other, "{\"schema\": \"something else\"}").unwrap();
     for unreadable in [other.to_str().unwrap(), "/nonexistent.json"] {
@@ -106,8 +106,8 @@ fn compare_exits_with_2_on_unreadable_file() {
 #[test]
 fn report_of_several_runs_has_one_page_and_plot_files() {
     let directory = tempfile::tempdir().unwrap();
-    let one = write_run(&directory.path().join("one.json"), 1, 6_000.0);
-    let two = write_run(&directory.path().join("two.json"), 2, 7_000.0);
+    let one = write_run(&directory.path().join("one.json"), 1.0);
+    let two = write_run(&directory.path().join("two.json"), 1.2);
     let page = directory.path().join("new/page.html");
     let output = lab(&["report", &one, &two, "--out", page.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -124,7 +124,7 @@ fn report_of_several_runs_has_one_page_and_plot_files() {
 #[test]
 fn list_includes_presets_contenders_peers_and_runs() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(&directory.path().join("lab-1.json"), 1, 6_000.0);
+    write_run(&directory.path().join("lab-1.json"), 1.0);
     fs::write(directory.path().join("lab-2.json"), "nothing").unwrap();
     let output = lab(&["list", "--out", directory.path().to_str().unwrap()]);
     let stdout = text(&output.stdout);
@@ -150,7 +150,7 @@ fn list_includes_presets_contenders_peers_and_runs() {
 #[test]
 fn closed_stdout_is_not_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let run = write_run(&directory.path().join("run.json"), 1, 6_000.0);
+    let run = write_run(&directory.path().join("run.json"), 1.0);
     let out = directory.path().to_str().unwrap();
     for arguments in [
         &["list", "--out", out][..],

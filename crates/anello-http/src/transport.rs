@@ -10,31 +10,16 @@ use anello::fs::File;
 use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
 use bytes::Bytes;
 
-/// The receive side of a transport.
 pub(crate) trait Receiver: 'static {
-    /// Received bytes, without a copy.
     type Chunk: Deref<Target = [u8]>;
 
     /// Polls for the next bytes. Returns `None` at EOF.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
-/// The receive side of an upgraded connection.
-pub(crate) trait BytesReceiver {
-    /// Polls for the next bytes. Returns `None` at EOF.
-    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
-}
-
-impl<R: Receiver> BytesReceiver for R {
-    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        let chunk = ready!(self.poll_receive(context))?;
-        Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
-    }
-}
-
-/// The send side of a transport: the operations that work on a trait object.
+/// The operations of a send side that work on a trait object.
 pub(crate) trait PollSender: 'static {
-    /// Accepts as many of these bytes as fit, and returns their number.
+    /// Accepts as many bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
     /// Like [`poll_write`](Self::poll_write), for use when more bytes or a shutdown will follow immediately.
     fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -58,7 +43,6 @@ pub(crate) trait PollSender: 'static {
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// The send side of a transport.
 pub(crate) trait Sender: PollSender {
     /// Sends shared bytes, without a copy if possible.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
@@ -72,7 +56,6 @@ pub(crate) trait Sender: PollSender {
         on_progress: impl FnMut(u64),
     ) -> impl Future<Output = io::Result<u64>>;
 
-    /// Accepts all of these bytes.
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let count = poll_fn(|context| self.poll_write(bytes, context)).await?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::FileOptions;
+use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
 use common::site::{for_each_driver_with_site, pattern};
 use common::{Client, ClientResponse};
@@ -261,29 +262,79 @@ fn listings_support_conditional_requests() {
 
 #[test]
 fn spa_fallback_is_served_for_paths_without_file() {
-    let options = FileOptions { spa_fallback_file: Some("docs/index.html".into()), ..FileOptions::default() };
-    for_each_driver_with_site(options, async |address, _| {
-        let mut client = Client::connect(address).await;
-        let long = "a".repeat(300);
-        for path in ["/app/AC%2FDC", "/app/a%5Cb/", &format!("/app/{long}"), &format!("/app/{long}/b")] {
-            let response = client.get(path).await;
-            assert_eq!((response.status, response.text()), (200, "<title>docs</title>"), "{path}");
-            assert!(response.field("ETag").is_some(), "{path}");
-        }
-        for path in [
-            "/app/a%2Fb.js",
-            "/app/a%2Fb%2ejs",
-            &format!("/app/{long}.js"),
-            "/.hidden/page",
-            "/.hidden/a%2Fb",
-            "/app%5C.hidden/page",
-            "/..%2Fetc/passwd",
-            "/app/..%5Cetc",
-        ] {
-            assert_eq!(client.get(path).await.status, 404, "{path}");
-        }
-        assert_eq!(client.get("/app/../etc").await.status, 400);
-    });
+    let long = "a".repeat(MAX_NAME_BYTES + 1);
+    let long_path = "/a".repeat(2048);
+    let routes = [
+        "/app/AC%2FDC",
+        "/app/AC%2fDC/",
+        "/app/a%5Cb/",
+        "/app/a%5Cb?q=.",
+        "/app/a\\b",
+        "/v1.2/a%2Fb",
+        "/v1.2%2Fb/c",
+        "/.well-known/a%2Fb",
+        "http://host/app/a%2Fb",
+        &format!("/app/{long}"),
+        &format!("/app/{long}/b"),
+        &long_path,
+    ];
+    let assets_and_attacks = [
+        "/app/a%2Fb.js",
+        "/app/a.b%2Fc",
+        "/app/a%2Fb%2ejs",
+        "/app/a%5Cb.js/",
+        "/..%2fetc/passwd",
+        "/..%2Fetc/passwd",
+        "/app/%2e%2e%2f/etc",
+        "/app/..%5Cetc",
+        "/a%2f../etc",
+        "/a%5c..%5cetc",
+        "/a%2f./etc",
+        "/a%2f%00/b",
+        "/a%2f%ff/b",
+        "/a%2f%zz/b",
+        &format!("/app/{long}.js"),
+    ];
+    let hidden = [
+        "/.hidden/page",
+        "/.hidden/a%2Fb",
+        "/app%5C.hidden/page",
+        "/.git/a%2Fb",
+        "/a%2F.git%2Fb/c",
+        "/.git%5Ca/b",
+        "/a%5C%2egit/b",
+        &format!("/app/.{long}/b"),
+    ];
+    let [routes, assets_and_attacks, hidden] = [&routes[..], &assets_and_attacks, &hidden]
+        .map(|paths| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
+    for path in routes.iter().chain(&assets_and_attacks) {
+        assert_eq!(resolve(path, Dotfiles::Hide).expect_err(path).status(), 404, "{path}");
+    }
+    for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
+        let paths = [&routes, &assets_and_attacks, &hidden].map(Vec::clone);
+        let page = Some("docs/index.html".to_owned());
+        let options = FileOptions { dotfiles, spa_fallback_file: page, ..FileOptions::default() };
+        for_each_driver_with_site(options, async move |address, _| {
+            let mut client = Client::connect(address).await;
+            let [routes, assets_and_attacks, hidden] = &paths;
+            let statuses = [
+                (routes, 200),
+                (assets_and_attacks, 404),
+                (hidden, if dotfiles == Dotfiles::Hide { 404 } else { 200 }),
+            ];
+            for (path, status) in
+                statuses.iter().flat_map(|(paths, status)| paths.iter().map(move |path| (path, *status)))
+            {
+                let response = client.get(path).await;
+                assert_eq!(response.status, status, "{path} with {dotfiles:?}");
+                if status == 200 {
+                    assert_eq!(response.text(), "<title>docs</title>", "{path}");
+                    assert!(response.field("ETag").is_some(), "{path}");
+                }
+            }
+            assert_eq!(client.get("/app/../etc").await.status, 400);
+        });
+    }
 }
 
 #[test]

@@ -1,40 +1,23 @@
 //! A complete run: measurement and analysis.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::judge::analysis;
 use crate::plan::config::LabConfig;
 use crate::result::LabResult;
 use crate::run::load::Load;
 use crate::run::machine::Machine;
-use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
-use crate::run::{LabError, measure};
+use crate::run::runner::Runner;
+use crate::run::{LabError, record};
 
-/// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts any check or warm-up in progress,
-/// and returns the results so far.
-///
-/// All started contenders have exited when this function returns.
+/// Runs the lab and resumes `previous` if given: cells that are complete in it are not repeated, and data from its
+/// incomplete cells is discarded. When `stop` becomes true, the run finishes the current slice, aborts any check or
+/// warm-up in progress, and returns the results so far. All started contenders have exited when this function returns.
 ///
 /// # Errors
-/// Returns [`LabError`] if the configuration is invalid or no contender could be started. Failures of individual
-/// contenders are part of the result.
-pub fn run(
-    config: &LabConfig,
-    load: &mut dyn Load,
-    machine: &mut dyn Machine,
-    progress: &mut dyn FnMut(Progress),
-    stop: &AtomicBool,
-) -> Result<LabResult, LabError> {
-    run_from(config, None, load, machine, &mut ProgressOnly(progress), stop)
-}
-
-/// Runs the lab like [`run`], writes checkpoints, and resumes `previous` if given. Cells that are complete in
-/// `previous` are not repeated. Data from its incomplete cells is discarded.
-///
-/// # Errors
-/// Returns the errors of [`run`], and [`LabError::Resume`] if the plan, the contenders or the machine differ from those
-/// in `previous`.
+/// Returns [`LabError`] if the configuration is invalid, if no contender could be started, or if the plan, the
+/// contenders or the machine differ from those in `previous`. Failures of individual contenders are part of the result.
 pub fn run_from(
     config: &LabConfig,
     previous: Option<LabResult>,
@@ -43,24 +26,42 @@ pub fn run_from(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
-    let participants = Participants { config, load, machine, observer: &mut *observer, stop };
-    let mut result = measure(participants, previous)?;
+    config.validate()?;
+    let mut result = record::new_result(config, machine);
+    if let Some(previous) = previous {
+        result = record::resume(previous, result)?;
+    }
+    for note in machine.prepare(config) {
+        if !result.notes.contains(&note) {
+            result.notes.push(note);
+        }
+    }
+    let cores = config.all_cores();
+    let (earlier_ns, earlier_fraction) = (result.elapsed_ns, result.other_cpu_fraction);
+    let start_ns = machine.now_ns();
+    let other_before_ns = machine.other_cpu_ns(&cores);
+    observer.progress(Progress::Begin { slices: config.slice_count() });
+    let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
+    runner.check_all();
+    for pass in 0..config.timing.passes {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        runner.run_pass(pass);
+    }
+    let ever_started = runner.finish();
+    result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(start_ns);
+    if let (Some(before_ns), Some(after_ns)) = (other_before_ns, machine.other_cpu_ns(&cores)) {
+        let other_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
+        let earlier_ns = earlier_fraction.map_or(0.0, |fraction| fraction * earlier_ns as f64);
+        result.other_cpu_fraction = Some((other_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
+    }
+    result.environment_after = machine.environment(config);
+    result.interrupted = stop.load(Ordering::Relaxed);
+    if !ever_started && !result.interrupted {
+        return Err(LabError::NothingStarted(result.failures));
+    }
     observer.progress(Progress::Analysis);
     analysis::analyse(&mut result);
     Ok(result)
-}
-
-/// Observer that ignores checkpoints.
-struct ProgressOnly<'a>(&'a mut dyn FnMut(Progress));
-
-impl Observer for ProgressOnly<'_> {
-    fn progress(&mut self, progress: Progress) {
-        (self.0)(progress);
-    }
-
-    fn checkpoint(&mut self, _result: &LabResult) {}
-
-    fn keeps_checkpoints(&self) -> bool {
-        false
-    }
 }

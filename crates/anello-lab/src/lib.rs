@@ -14,10 +14,10 @@
 //! ```
 //!
 //! Invariants:
-//! - The lab interacts with the system only through [`Machine`] and [`Load`]. With the implementations in
-//!   [`simulation`], the whole lab runs without sockets, processes or clocks.
+//! - The lab interacts with the system only through [`Machine`] and [`Load`]. Its tests implement both without sockets,
+//!   processes or clocks.
 //! - A contender that fails loses only its own cells.
-//! - Every child process is killed and reaped before [`run()`] returns, even if it returns an error or panics.
+//! - Every child process is killed and reaped before [`run_from`] returns, even if it returns an error or panics.
 //! - The same seed gives the same order of slices and the same confidence intervals.
 #![forbid(unsafe_code)]
 
@@ -30,19 +30,14 @@ pub mod result;
 mod run;
 
 pub use judge::{analysis, findings, pairs, peak, published, statistics, verdict};
-pub use lab::{run, run_from};
+pub use lab::run_from;
 pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
-pub use plan::config::{
-    CoreLayout, DEFAULT_SERVER_CPU_SHARE, EXIT_TIMEOUT, LabConfig, Provenance, ScenarioRecord, Startup,
-    Timing, echo_cells,
-};
+pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
 pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
 pub use plan::limits::{CellError, ConfigError};
 pub use plan::method::Method;
-pub use plan::scenario::{
-    PRESETS, PresetError, Resources, ScenarioError, drop_cells_over_limit, preset, resolve,
-};
+pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limit, preset, resolve};
 pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
 pub use report::{
@@ -55,6 +50,5 @@ pub use run::load::{self, Check, Load, LoadSession, SliceLoad};
 pub use run::local::LocalMachine;
 pub use run::machine::{self, Machine, Running, Usage};
 pub use run::process::ServerProcess;
-
 pub use run::progress::{Observer, Progress};
-pub use run::{LabError, ResumeError, checkpoint, simulation, tls};
+pub use run::{LabError, ResumeError, checkpoint, tls};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anello_lab::load::latency_histogram;
 use anello_lab::result::{Consequence, LabResult, Outcome, Quality};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, Startup, Timing, Workload,
-    echo_cells, render_html, run,
+    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, Observer, Progress, SliceLoad,
+    Startup, Timing, Workload, echo_cells, render_html, run_from,
 };
 
 /// Index of the request at which a server exits. Even on a slow machine, at least one request per slice is sent on
@@ -53,6 +53,14 @@ fn echo_server_child() {
             }
         });
     }
+}
+
+struct NoObserver;
+
+impl Observer for NoObserver {
+    fn progress(&mut self, _progress: Progress) {}
+
+    fn checkpoint(&mut self, _result: &LabResult) {}
 }
 
 /// A simple load generator that sends one request at a time, using all connections in turn.
@@ -144,10 +152,10 @@ fn compare(others: Vec<Contender>) -> LabResult {
             exit_timeout: Duration::from_secs(60),
             ..Startup::default()
         },
-        ..LabConfig::smoke(PathBuf::from("unused"))
+        ..LabConfig::preset("smoke", PathBuf::from("unused")).unwrap()
     };
     let stop = AtomicBool::new(false);
-    run(&config, &mut PlainLoad, &mut LocalMachine::new(), &mut |_| {}, &stop).unwrap()
+    run_from(&config, None, &mut PlainLoad, &mut LocalMachine::new(None), &mut NoObserver, &stop).unwrap()
 }
 
 fn outcomes<'a>(result: &'a LabResult, name: &str) -> Vec<&'a Outcome> {

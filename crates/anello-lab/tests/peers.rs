@@ -290,9 +290,10 @@ fn missing_toolchain_is_reported_without_building() {
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
     // This file exists but is not executable.
     fs::write(tools.path().join("cp"), "").unwrap();
-    let outcome = fixture.peers().all()[0].build(&Toolchains::new(tools.path().as_os_str()), true);
-    let Outcome::Missing { programs, hint } = outcome else { panic!("{outcome:?}") };
-    assert_eq!((programs, hint.as_deref()), (vec!["cp".to_owned()], Some("it needs a shell")));
+    let peers = fixture.peers();
+    let outcome = peers.all()[0].build(&Toolchains::new(tools.path().as_os_str()), true);
+    assert_eq!(outcome, Outcome::Missing(vec!["cp".to_owned()]));
+    assert_eq!(peers.all()[0].manifest.hint.as_deref(), Some("it needs a shell"));
     assert!(!fixture.directory.path().join("out").exists());
     let none = fixture.peers().all()[0].missing_programs(&Toolchains::new(OsStr::new("")));
     assert_eq!(none, ["sh", "cp"]);
@@ -331,7 +332,7 @@ fn peers_are_found_by_name_and_manifest_errors_name_location() {
     for name in ["fake", "fake-echo", "fake two"] {
         assert_eq!(peers.named(&[name.to_owned()]).unwrap().len(), 1, "{name}");
     }
-    let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err();
+    let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err().to_string();
     assert!(unknown.contains("\"tokyo\"") && unknown.contains("known peers: fake"), "{unknown}");
 
     let directory = fixture.directory.path().join("peers");
@@ -342,4 +343,39 @@ fn peers_are_found_by_name_and_manifest_errors_name_location() {
     assert!(open().contains("duplicate contender name \"fake one\""), "{}", open());
     fs::remove_file(fixture.peer().join("peer.toml")).unwrap();
     assert!(open().contains("no subdirectory contains a peer.toml"), "{}", open());
+}
+
+#[test]
+fn lock_files_have_checksums_of_all_libraries() {
+    let out = tempfile::tempdir().unwrap();
+    for peer in Peers::open(&real_peers(), out.path()).unwrap().all() {
+        let version = peer.manifest.version.as_deref();
+        let has_lock = ["Cargo.lock", "go.sum"].iter().any(|name| peer.folder.join(name).is_file());
+        let origin = Origin::pinned(&peer.folder, &peer.manifest.library, version.unwrap_or("0"));
+        match version {
+            Some(_) if has_lock => {
+                let checksum = origin.library_checksum.expect(&peer.manifest.name);
+                let kind = if peer.manifest.language == "Go" { "h1:" } else { "sha256:" };
+                assert!(checksum.starts_with(kind) && checksum.len() > 40, "{checksum}");
+            }
+            _ => assert_eq!(origin.library_checksum, None, "{}", peer.manifest.name),
+        }
+    }
+}
+
+#[test]
+fn checksum_matches_name_and_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("Cargo.lock");
+    let checksum =
+        |library: &str, version: &str| Origin::pinned(directory.path(), library, version).library_checksum;
+    let text = "[[package]]\nname = \"x\"\nversion = \"1.0.0\"\nchecksum = \"aa\"\n\
+                [[package]]\nname = \"x\"\nversion = \"2.0.0\"\nchecksum = \"bb\"\n\
+                [[package]]\nname = \"own\"\nversion = \"0.1.0\"\n";
+    fs::write(&lock, text).unwrap();
+    assert_eq!(checksum("x", "2.0.0").as_deref(), Some("sha256:bb"));
+    assert_eq!(checksum("x", "3.0.0"), None);
+    assert_eq!(checksum("own", "0.1.0"), None, "a path dependency has no checksum");
+    fs::write(&lock, "no lock file").unwrap();
+    assert_eq!(checksum("x", "1.0.0"), None);
 }

@@ -19,8 +19,8 @@
 //! # Closed loop
 //!
 //! Every connection sends a request, waits for the complete reply, and sends the next request, optionally after a think
-//! time. This mode measures the maximum throughput of a server. It does not measure latency at a given rate: while the
-//! server pauses, the connections send no requests, so the pause affects only the requests in flight.
+//! time. This mode measures the maximum throughput of a server, but not latency at a given rate: while the server
+//! pauses, the connections send no requests, so the pause affects only the requests in flight.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -50,7 +50,6 @@
 //!
 //! let server = SocketAddr::from(([127, 0, 0, 1], 8080));
 //! let load = LoadConfig {
-//!     connections: 100,
 //!     threads: 2,
 //!     mode: Mode::Open { per_second: 50_000, arrivals: Arrivals::Poisson, seed: 1 },
 //!     ..LoadConfig::http(server, "localhost", "/index.html")
@@ -65,36 +64,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! # Sweep
-//!
-//! A sequence of open loops at rising rates over the same connections, until the server no longer keeps up.
-//!
-//! ```no_run
-//! use std::ops::ControlFlow;
-//! use std::path::PathBuf;
-//! use std::time::Duration;
-//!
-//! use anello_load::{Arrivals, Knee, LoadConfig, Mode, Sweep, run};
-//!
-//! let sweep = Sweep {
-//!     first: 10_000,
-//!     last: 200_000,
-//!     step: 10_000,
-//!     arrivals: Arrivals::Constant,
-//!     seed: 1,
-//!     knee: Knee::default(),
-//! };
-//! let load = LoadConfig {
-//!     mode: Mode::Sweep(sweep),
-//!     duration: Duration::from_secs(5),
-//!     ..LoadConfig::echo(PathBuf::from("/run/echo.sock"), 1024)
-//! };
-//! let report = run(&load, &anello::Runtime::builder(), |_| ControlFlow::Continue(()))?.report;
-//! if let Some(knee) = report.knee {
-//!     println!("saturated at {} requests/s: {}", knee.per_second, knee.why);
-//! }
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! A sweep ([`Mode::Sweep`]) is a sequence of open loops at rising rates over the same connections, until the server no
+//! longer keeps up ([`Report::knee`]).
 //!
 //! # Usage
 //!
@@ -120,12 +91,11 @@ mod system;
 mod wire;
 
 pub use engine::run::{Event, Outcome, Phase, Progress, run};
+pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
-pub use model::address::Address;
-pub use model::config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
+pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
-pub use model::interval::{Counts, Interval};
-pub use model::latency::{Latency, latency_histogram};
+pub use model::interval::{Counts, Interval, Latency, latency_histogram};
 pub use model::report::{
     KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };

@@ -251,6 +251,9 @@ fn counts_of_all_kinds_round_trip() {
     assert_eq!(parse_counts(&counts).unwrap().by_kind(), counts);
     // A kind added by a later version.
     assert_eq!(parse_counts("late_hello_2=3;reset=1;other=1").unwrap().by_kind(), "reset=1;other=4");
+    // Names in logs of earlier versions.
+    let earlier = parse_counts("short_reply=2;long_reply=1").unwrap();
+    assert_eq!(earlier.by_kind(), "truncated_reply=2;excess_data=1");
     let malformed =
         "| Reset=3|re set=3|=3|reset=3;|reset|reset=|reset=0|reset=-1|reset=+3|reset= 3|reset=3=4";
     for counts in malformed.split('|') {

@@ -2,8 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use anello_load::{ErrorKind, Interval, Latency, ProcessUsage, Spread, latency_histogram};
+use anello_load::{
+    ErrorKind, Errors, Interval, Knee, Latency, ProcessUsage, ServerCost, Spread, Step, latency_histogram,
+};
 use hdrhistogram::Histogram;
+use serde_json::json;
 
 fn interval(start_ns: u64, latencies_ns: &[u64]) -> Interval {
     let mut interval = Interval::empty(start_ns, true);
@@ -133,10 +136,85 @@ fn spread_has_minimum_median_and_maximum() {
 
 #[test]
 fn kind_name_matches_serialized_name() {
-    for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
+    for (index, kind) in ErrorKind::ALL.iter().enumerate() {
         assert_eq!(
-            (kind as usize, serde_json::to_string(&kind).unwrap()),
+            (*kind as usize, serde_json::to_string(&kind).unwrap()),
             (index, format!("{:?}", kind.name()))
         );
+    }
+}
+
+#[test]
+fn errors_are_counted_by_kind_and_keep_first_example() {
+    let counted = |errors: &[(&str, u64, &str)]| -> Errors {
+        let entry = |(kind, count, example): &(&str, u64, &str)| json!({ "kind": kind, "count": count, "example": example });
+        serde_json::from_value(errors.iter().map(entry).collect()).unwrap()
+    };
+    let (mut sum, mut more) = (Interval::empty(0, false), Interval::empty(0, false));
+    assert!(sum.counts.errors.is_empty());
+    sum.counts.errors = counted(&[("reset", 2, "first")]);
+    more.counts.errors = counted(&[("refused", 1, "no listener"), ("reset", 1, "later")]);
+    sum.add(&more);
+    let errors = &sum.counts.errors;
+    let counts = [ErrorKind::Reset, ErrorKind::Other].map(|kind| errors.count(kind));
+    assert_eq!((errors.total(), counts), (4, [3, 0]));
+    let kinds: Vec<_> = errors.iter().map(|entry| (entry.kind, entry.example.as_str())).collect();
+    assert_eq!(kinds, [(ErrorKind::Refused, "no listener"), (ErrorKind::Reset, "first")]);
+}
+
+#[test]
+fn server_cost_is_divided_by_requests() {
+    let mut total = Interval::empty(0, false);
+    assert_eq!(ServerCost::of(7, &total), None);
+    let usage =
+        ProcessUsage { cpu_ns: 1000, voluntary_switches: 5, involuntary_switches: 2, resident_bytes: 4096 };
+    total.server = Some(usage);
+    let unused = ServerCost { pid: 7, usage, cpu_ns_per_request: None, switches_per_request: None };
+    assert_eq!(ServerCost::of(7, &total), Some(unused));
+    total.requests = 4;
+    let cost = ServerCost { cpu_ns_per_request: Some(250.0), switches_per_request: Some(1.75), ..unused };
+    assert_eq!(ServerCost::of(7, &total), Some(cost));
+    // Reports written by older versions do not have this field.
+    let mut json = serde_json::to_value(cost).unwrap();
+    json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
+    let old: ServerCost = serde_json::from_value(json).unwrap();
+    assert_eq!(old, ServerCost { switches_per_request: None, ..cost });
+}
+
+/// Returns a step of one second.
+fn step(answered: u64, offered: u64, latency_ns: u64) -> Step {
+    let mut total = Interval::empty(0, true);
+    total.latency.saturating_record(latency_ns);
+    total.counts.offered = Some(offered);
+    Step {
+        per_second: 1000,
+        answered_per_second: answered as f64,
+        answered_in_time: answered,
+        total: (&total).into(),
+        schedule_error: None,
+        load_was_bottleneck: false,
+    }
+}
+
+#[test]
+fn saturation_reported_for_missing_or_slow_replies() {
+    let (knee, first) = (Knee::default(), step(960, 1000, 100_000));
+    let second = |answered, latency_ns| vec![first.clone(), step(answered, 2000, latency_ns)];
+    let lenient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
+    for (knee, steps, expected) in [
+        (knee, vec![], None),
+        (knee, vec![first.clone()], None),
+        (knee, second(1990, 900_000), None),
+        (knee, second(1890, 100_000), Some("94.5 %")),
+        (knee, second(2000, 1_100_000), Some("11.0 times")),
+        // Even the first step can be saturated.
+        (knee, vec![step(900, 1000, 1)], Some("90.0 %")),
+        // Relative to the offered requests, not to the rate.
+        (knee, vec![step(800, 820, 1)], None),
+        (lenient, second(1100, 1_100_000), None),
+    ] {
+        let reason = knee.saturation_reason(&steps);
+        assert_eq!(reason.is_some(), expected.is_some(), "{reason:?}, expected {expected:?}");
+        assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{expected:?}");
     }
 }

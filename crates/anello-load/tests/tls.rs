@@ -15,7 +15,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
-use anello_load::tls::{Trust, cipher_suite_names};
+use anello_load::tls::{HandshakeSummary, Trust, cipher_suite_names};
 use anello_load::{ErrorKind, LoadConfig, Tls, TlsOptions, run};
 use common::{drivers, reports, server};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, date_time_ymd};
@@ -79,9 +79,17 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn configured_cipher_suite_is_negotiated() {
+    let new = |name: &str| {
+        let options =
+            TlsOptions { cipher: Some(name.to_owned()), trust: Trust::AcceptAny, ..TlsOptions::default() };
+        Tls::new("localhost", options)
+    };
+    assert!(new("RC4").unwrap_err().to_string().contains("TLS13_AES_256_GCM_SHA384"));
+    assert!(cipher_suite_names().any(|name| name == "TLS13_AES_128_GCM_SHA256"));
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
-    for name in cipher_suite_names() {
+    let iana = ["tls_aes_128_gcm_sha256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"];
+    for name in cipher_suite_names().chain(iana) {
         let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusting_options() };
         let load = load(address, options, |_| {});
         if name.contains("_RSA_") {
@@ -91,6 +99,7 @@ fn configured_cipher_suite_is_negotiated() {
         for report in reports(&load) {
             assert!(report.is_success(), "{report:?}");
             let [kind] = handshakes(&report) else { panic!("{report:?}") };
+            let name = if name == iana[0] { "TLS13_AES_128_GCM_SHA256" } else { name };
             let version = if name.starts_with("TLS13") { "TLS 1.3" } else { "TLS 1.2" };
             let negotiated =
                 (kind.version.as_str(), kind.cipher_suite.as_str(), kind.key_exchange.as_deref());
@@ -510,15 +519,23 @@ fn error_names_invalid_input() {
 }
 
 #[test]
-fn equal_configuration_compares_equal() {
-    let tls = |name: &str, resume| {
-        Tls::new(
-            name,
-            TlsOptions { trust: Trust::AcceptAny, session_resumption: resume, ..TlsOptions::default() },
-        )
-        .unwrap()
+fn handshakes_are_counted_by_outcome() {
+    let full = HandshakeSummary {
+        version: "TLS 1.3".to_owned(),
+        cipher_suite: "TLS13_AES_128_GCM_SHA256".to_owned(),
+        key_exchange: Some("X25519".to_owned()),
+        resumed: false,
+        count: 1,
     };
-    assert_eq!(tls("localhost", false), tls("localhost", false));
-    assert_ne!(tls("localhost", false), tls("localhost", true));
-    assert_ne!(tls("localhost", false), tls("::1", false));
+    let resumed = HandshakeSummary { resumed: true, ..full.clone() };
+    let older = HandshakeSummary { version: "TLS 1.2".to_owned(), key_exchange: None, ..full.clone() };
+    let mut all = Vec::new();
+    for summary in [&full, &resumed, &full, &HandshakeSummary { count: 5, ..resumed.clone() }, &older] {
+        HandshakeSummary::add(&mut all, summary.clone());
+    }
+    let described: Vec<_> = all.iter().map(|summary| (summary.in_words(), summary.count)).collect();
+    let words = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
+    let older_words = "TLS 1.2, TLS13_AES_128_GCM_SHA256";
+    let expected = [(words.to_owned(), 2), (format!("{words}, resumed"), 6), (older_words.to_owned(), 1)];
+    assert_eq!(described, expected);
 }

@@ -24,16 +24,8 @@
 //! }
 //! ```
 //!
-//! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. The modules are:
-//!
-//! - [`net`] for listeners and streams
-//! - [`time`] for sleeps, timeouts and intervals
-//! - [`fs`] for files
-//! - [`task`] for tasks and cooperative scheduling
-//! - [`signal`] for Unix signals
-//! - [`compat`] for the I/O traits of tokio, hyper and futures
-//!
-//! `ARCHITECTURE.md` describes the modules and traces a request through them.
+//! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. `ARCHITECTURE.md` describes the
+//! modules and traces a request through them.
 
 pub mod compat;
 mod driver;
@@ -56,10 +48,6 @@ pub use executor::{
 
 /// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-
-    #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
-    struct ChooseADriver;
-}
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
+struct Documents;

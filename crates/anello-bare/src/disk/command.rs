@@ -6,15 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::GRANULE_BYTES;
-use crate::errors::check_rules;
+use crate::errors::invalid_input;
 
 /// Maximum number of bytes in one block.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// Maximum number of requests in flight.
 pub const MAX_DEPTH: usize = 256;
-/// Maximum total size of all blocks, in bytes.
 const MAX_MEMORY_BYTES: usize = 1 << 30;
-/// Maximum duration of a command.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
 
 /// Workload that a worker executes.
@@ -48,20 +46,18 @@ pub enum Operation {
     RandomRead,
     /// Writes uniformly distributed blocks.
     RandomWrite,
-    /// Reads consecutive blocks and restarts at the beginning when it reaches the end of the file.
+    /// Reads consecutive blocks, from the end of the file again from its start.
     SequentialRead,
-    /// Writes consecutive blocks and restarts at the beginning when it reaches the end of the file.
+    /// Writes consecutive blocks, like `SequentialRead`.
     SequentialWrite,
 }
 
 impl Operation {
-    /// Returns `true` for write operations.
-    pub fn writes(self) -> bool {
+    pub(super) fn writes(self) -> bool {
         matches!(self, Operation::RandomWrite | Operation::SequentialWrite)
     }
 
-    /// Returns `true` if the offsets are random.
-    pub fn is_random(self) -> bool {
+    pub(super) fn is_random(self) -> bool {
         matches!(self, Operation::RandomRead | Operation::RandomWrite)
     }
 }
@@ -75,32 +71,25 @@ impl Command {
     pub(super) fn validate(&self, file_bytes: u64) -> io::Result<()> {
         let (bytes, depth) = (self.block_bytes, self.depth);
         let blocks = file_bytes / bytes.max(1) as u64;
-        check_rules([
-            (
-                bytes == 0 || !bytes.is_multiple_of(GRANULE_BYTES),
-                format!("invalid block_bytes {bytes}: must be a multiple of {GRANULE_BYTES} and not 0"),
-            ),
-            (
-                bytes > MAX_BLOCK_BYTES,
-                format!("invalid block_bytes {bytes}: must be at most {MAX_BLOCK_BYTES}"),
-            ),
-            (!(1..=MAX_DEPTH).contains(&depth), format!("invalid depth {depth}: must be 1 to {MAX_DEPTH}")),
-            (
-                depth.saturating_mul(bytes) > MAX_MEMORY_BYTES,
-                format!("invalid depth {depth}: blocks of {bytes} bytes must fit in 1 GiB"),
-            ),
-            (
-                Duration::from_nanos(self.duration_ns) > MAX_DURATION,
-                format!("invalid duration_ns {}: must be at most an hour", self.duration_ns),
-            ),
-            (
-                blocks <= depth as u64,
-                format!(
-                    "file too small: it has {blocks} blocks of {bytes} bytes, more than {depth} are required \
-                     (enlarge the file)"
-                ),
-            ),
-        ])
+        let problem = if bytes == 0 || !bytes.is_multiple_of(GRANULE_BYTES) {
+            format!("invalid block_bytes {bytes}: must be a multiple of {GRANULE_BYTES} and not 0")
+        } else if bytes > MAX_BLOCK_BYTES {
+            format!("invalid block_bytes {bytes}: must be at most {MAX_BLOCK_BYTES}")
+        } else if !(1..=MAX_DEPTH).contains(&depth) {
+            format!("invalid depth {depth}: must be 1 to {MAX_DEPTH}")
+        } else if depth.saturating_mul(bytes) > MAX_MEMORY_BYTES {
+            format!("invalid depth {depth}: blocks of {bytes} bytes must fit in 1 GiB")
+        } else if Duration::from_nanos(self.duration_ns) > MAX_DURATION {
+            format!("invalid duration_ns {}: must be at most an hour", self.duration_ns)
+        } else if blocks <= depth as u64 {
+            format!(
+                "file too small: it has {blocks} blocks of {bytes} bytes, more than {depth} are required (enlarge the \
+                 file)"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(invalid_input(problem))
     }
 }
 
@@ -111,8 +100,8 @@ pub struct Outcome {
     pub operations: u64,
     /// Time from the start of the first request to the last completion, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Latencies of these requests, from the start until the loop processed the completion, in nanoseconds: an
-    /// HdrHistogram with 3 significant digits, V2 encoding, base64.
+    /// Latencies of these requests, from the start until the completion was processed, in nanoseconds: an HdrHistogram
+    /// with 3 significant digits, V2 encoding, base64.
     pub latency: String,
     /// Number of failed requests by cause.
     pub errors: Vec<(String, u64)>,
@@ -124,18 +113,18 @@ pub struct Outcome {
 mod tests {
     use super::*;
 
-    fn command() -> Command {
-        let line = r#"{"operation":"random_read","direct":true,"block_bytes":4096,"depth":16,"duration_ns":64000000,"seed":1}"#;
-        serde_json::from_str(line).unwrap()
-    }
-
     #[test]
     fn sync_defaults_to_direct_writes() {
-        let write = Command { operation: Operation::SequentialWrite, ..command() };
-        assert!(write.is_synced());
-        assert!(!Command { direct: false, ..write.clone() }.is_synced());
-        assert!(Command { direct: false, sync: Some(true), ..write.clone() }.is_synced());
-        assert!(!Command { sync: Some(false), ..write }.is_synced());
-        assert!(!command().is_synced());
+        for (operation, direct, sync, is_synced) in [
+            (Operation::SequentialWrite, true, None, true),
+            (Operation::SequentialWrite, false, None, false),
+            (Operation::SequentialWrite, false, Some(true), true),
+            (Operation::SequentialWrite, true, Some(false), false),
+            (Operation::RandomRead, true, None, false),
+        ] {
+            let (block_bytes, depth, duration_ns, seed) = (4096, 16, 64_000_000, 1);
+            let command = Command { operation, direct, block_bytes, depth, duration_ns, seed, sync };
+            assert_eq!(command.is_synced(), is_synced, "{command:?}");
+        }
     }
 }

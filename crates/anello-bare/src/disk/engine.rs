@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io;
 
-use super::block::Block;
-use super::request::RequestQueue;
-use super::{linux_aio, posix_aio, pread, threads, uring};
+use super::request::{Block, RequestQueue};
+use super::{blocking, linux_aio, posix_aio, uring};
 
 /// I/O interface that reads and writes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
@@ -13,7 +12,7 @@ use super::{linux_aio, posix_aio, pread, threads, uring};
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
-    /// The same calls, on as many threads as the depth; the worker's thread queues requests for them.
+    /// The same calls, on as many threads as the depth.
     Threads,
     /// `aio_read(3)`, `aio_write(3)` and `aio_suspend(3)`. glibc executes them on at most 20 threads of its own, and
     /// executes requests on the same descriptor one after another. Each request in flight therefore has its own
@@ -21,13 +20,12 @@ pub enum Engine {
     PosixAio,
     /// `io_submit(2)` and `io_getevents(2)`, Linux 2.6. Buffered requests complete within `io_submit`.
     LinuxAio,
-    /// io_uring: fixed reads and writes with registered buffers and a registered file, one enter per turn. Linux
-    /// 5.19.
+    /// io_uring: fixed reads and writes with registered buffers and a registered file, one enter per turn. Linux 5.19.
     Uring,
 }
 
 impl Engine {
-    /// Returns a description of the engine for the ready line.
+    /// Returns a description for the ready line.
     pub fn description(self) -> &'static str {
         match self {
             Engine::Pread => "pread and pwrite one at a time, depth always 1",
@@ -40,24 +38,21 @@ impl Engine {
         }
     }
 
-    /// Checks that this process can use the engine.
-    ///
-    /// # Errors
-    /// Returns an error if the engine is forbidden, is not supported by this kernel, or has reached a limit. The
-    /// message contains a remedy.
+    /// Checks that this process can use the engine. Returns an error with a remedy if the engine is forbidden, not
+    /// supported by this kernel, or has reached a limit.
     pub fn check(self) -> io::Result<()> {
         match self {
             Engine::Pread | Engine::Threads | Engine::PosixAio => Ok(()),
-            Engine::LinuxAio => linux_aio::check(),
-            Engine::Uring => uring::check(),
+            Engine::LinuxAio => linux_aio::Context::new(1).map(drop),
+            Engine::Uring => uring::ring().map(drop),
         }
     }
 
     /// Sets up the engine for a file and a set of blocks. Each block belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
-            Engine::Pread => Box::new(pread::Pread::new(file)),
-            Engine::Threads => Box::new(threads::Pool::new(file, blocks.len())?),
+            Engine::Pread => Box::new(blocking::Pread { file, next: None }),
+            Engine::Threads => Box::new(blocking::Pool::new(file, blocks.len())?),
             Engine::PosixAio => Box::new(posix_aio::PosixAio::new(&file, blocks.len())?),
             Engine::LinuxAio => Box::new(linux_aio::LinuxAio::new(file, blocks.len())?),
             Engine::Uring => Box::new(uring::Uring::new(file, blocks)?),

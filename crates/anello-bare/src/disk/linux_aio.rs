@@ -44,11 +44,6 @@ struct IoEvent {
     result2: i64,
 }
 
-/// Checks that this process can use Linux AIO.
-pub(super) fn check() -> io::Result<()> {
-    Context::new(1).map(drop)
-}
-
 /// Converts the result of a system call.
 fn check_count(result: c_long) -> Result<usize, Errno> {
     let error = || Errno::from_io_error(&io::Error::last_os_error());
@@ -56,10 +51,10 @@ fn check_count(result: c_long) -> Result<usize, Errno> {
 }
 
 /// `aio_context_t`.
-struct Context(libc::c_ulong);
+pub(super) struct Context(libc::c_ulong);
 
 impl Context {
-    fn new(requests: usize) -> io::Result<Context> {
+    pub(super) fn new(requests: usize) -> io::Result<Context> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: `io_setup(2)` writes only the context, which is zero before the call.
         let result = unsafe { libc::syscall(libc::SYS_io_setup, requests as c_long, &raw mut context) };
@@ -73,8 +68,7 @@ impl Context {
             Err(errno) => return Err(errno.into()),
         };
         let error = io::Error::last_os_error();
-        let message = format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)");
-        Err(with_message(&error, message))
+        Err(with_message(&error, format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)")))
     }
 }
 
@@ -104,9 +98,8 @@ impl LinuxAio {
         while !self.queued.is_empty() {
             let mut blocks: Vec<*mut libc::iocb> = self.queued.iter_mut().map(ptr::from_mut).collect();
             let (count, blocks) = (blocks.len() as c_long, blocks.as_mut_ptr());
-            // SAFETY: `io_submit(2)` reads the control blocks, which are live, and writes one field of each. The
-            // memory that they point to is in `in_flight` and stays there until the kernel has reported the
-            // completion.
+            // SAFETY: `io_submit(2)` reads the control blocks, which are live, and writes one field of each. The memory
+            // that they point to is in `in_flight` and stays there until the kernel has reported the completion.
             let result = unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, count, blocks) };
             match check_count(result) {
                 Ok(accepted) => {
@@ -137,7 +130,7 @@ impl RequestQueue for LinuxAio {
         iocb.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
         iocb.aio_nbytes = block.len() as u64;
         iocb.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
-        self.in_flight.insert(slot, block);
+        self.in_flight.0[slot] = Some(block);
         self.queued.push(iocb);
         Ok(())
     }

@@ -11,15 +11,11 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use rustix::io::Errno;
 
-use super::block::Block;
 use super::command::{Command, Outcome};
 use super::engine::Engine;
 use super::pattern;
-use super::request::{Completion, Request};
+use super::request::{Block, Completion, Request};
 use crate::errors::invalid_input;
-
-/// Significant digits of the latency histogram.
-const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Executes a valid command.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
@@ -27,21 +23,22 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
         probe_direct_io(&file, command.block_bytes)?;
     }
     let depth = if engine == Engine::Pread { 1 } else { command.depth };
+    let (writes, duration) = (command.operation.writes(), Duration::from_nanos(command.duration_ns));
+    let kind = if writes { "write" } else { "read" };
     let mut blocks: Vec<Block> = (0..depth).map(|_| Block::new(command.block_bytes)).collect();
     let mut queue = engine.start(file, &mut blocks)?;
     let mut free_blocks: Vec<(usize, Block)> = blocks.into_iter().enumerate().collect();
     let mut offsets = OffsetGenerator::new(command, file_bytes, depth);
-    let mut statistics = Statistics::new(command.operation.writes())?;
+    let mut latency = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+    let (mut errors, mut wrong_blocks) = (BTreeMap::<String, u64>::new(), 0);
     let mut completions = Vec::new();
-    let duration = Duration::from_nanos(command.duration_ns);
     let start = Instant::now();
-    let mut now = start;
-    let mut start_times = vec![start; depth];
+    let (mut now, mut start_times) = (start, vec![start; depth]);
     loop {
         while now - start < duration
             && let Some((slot, mut block)) = free_blocks.pop()
         {
-            let (offset, writes) = (offsets.next_offset(slot), statistics.writes);
+            let offset = offsets.next_offset(slot);
             if writes {
                 pattern::fill(block.bytes_mut(), offset, offsets.rng.u64(..));
             }
@@ -55,15 +52,37 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
         queue.wait(&mut completions)?;
         now = Instant::now();
         for Completion { slot, block, result } in completions.drain(..) {
-            statistics.record(result, &block, offsets.release(slot), now - start_times[slot])?;
+            let offset = offsets.release(slot);
+            let error = match result {
+                Ok(bytes) if bytes == block.len() => {
+                    wrong_blocks += u64::from(!writes && !pattern::is_valid(block.bytes(), offset));
+                    let elapsed_ns = nanoseconds(now - start_times[slot]);
+                    latency.record(elapsed_ns.max(1)).map_err(io::Error::other)?;
+                    None
+                }
+                Ok(_) => Some(format!("short {kind}")),
+                Err(error) => Some(format!("{kind}: {error}")),
+            };
+            error.into_iter().for_each(|error| *errors.entry(error).or_default() += 1);
             free_blocks.push((slot, block));
         }
     }
-    statistics.into_outcome(now - start)
+    let mut encoded = Vec::new();
+    V2Serializer::new().serialize(&latency, &mut encoded).map_err(io::Error::other)?;
+    Ok(Outcome {
+        operations: latency.len(),
+        elapsed_ns: nanoseconds(now - start),
+        latency: STANDARD.encode(encoded),
+        errors: errors.into_iter().collect(),
+        wrong_blocks,
+    })
 }
 
-/// Performs one direct read to check the alignment, because the rules differ between disks. A violation is therefore
-/// reported before any request is counted.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Performs one direct read to check the alignment, because the rules differ between disks.
 fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
         Err(Errno::INVAL) => {
@@ -74,8 +93,8 @@ fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Chooses the block for each request and tracks the blocks in flight. No two requests use the same block at the same
-/// time, because the result of reading a block during a write to it is undefined.
+/// Chooses the block for each request. No two requests use the same block at the same time, because the result of
+/// reading a block during a write to it is undefined.
 struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,
@@ -100,7 +119,6 @@ impl OffsetGenerator {
         }
     }
 
-    /// Returns an offset for the slot's request.
     fn next_offset(&mut self, slot: usize) -> u64 {
         if self.is_random {
             self.next_block = self.rng.u64(..self.blocks);
@@ -118,54 +136,6 @@ impl OffsetGenerator {
     /// Marks the slot's block as free and returns the offset of its request.
     fn release(&mut self, slot: usize) -> u64 {
         std::mem::replace(&mut self.blocks_in_flight[slot], u64::MAX) * self.block_bytes
-    }
-}
-
-struct Statistics {
-    writes: bool,
-    latency: Histogram<u64>,
-    errors: BTreeMap<String, u64>,
-    wrong_blocks: u64,
-}
-
-impl Statistics {
-    fn new(writes: bool) -> io::Result<Statistics> {
-        let latency = Histogram::new(SIGNIFICANT_DIGITS).map_err(io::Error::other)?;
-        Ok(Statistics { writes, latency, errors: BTreeMap::new(), wrong_blocks: 0 })
-    }
-
-    fn record(
-        &mut self,
-        result: io::Result<usize>,
-        block: &Block,
-        offset: u64,
-        latency: Duration,
-    ) -> io::Result<()> {
-        let kind = if self.writes { "write" } else { "read" };
-        let error = match result {
-            Ok(bytes) if bytes == block.len() => {
-                let is_wrong = !self.writes && !pattern::is_valid(block.bytes(), offset);
-                self.wrong_blocks += u64::from(is_wrong);
-                let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-                return self.latency.record(nanoseconds.max(1)).map_err(io::Error::other);
-            }
-            Ok(_) => format!("short {kind}"),
-            Err(error) => format!("{kind}: {error}"),
-        };
-        *self.errors.entry(error).or_default() += 1;
-        Ok(())
-    }
-
-    fn into_outcome(self, elapsed: Duration) -> io::Result<Outcome> {
-        let mut bytes = Vec::new();
-        V2Serializer::new().serialize(&self.latency, &mut bytes).map_err(io::Error::other)?;
-        Ok(Outcome {
-            operations: self.latency.len(),
-            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-            latency: STANDARD.encode(bytes),
-            errors: self.errors.into_iter().collect(),
-            wrong_blocks: self.wrong_blocks,
-        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Disk workers: for each Linux I/O interface, the smallest loop that reads and writes one file.
 //!
-//! A worker has one file and one engine. It sleeps until a command arrives on its control connection, keeps the
-//! requested number of I/O requests in flight for the requested time, and returns the measurements. Several workers can
-//! use the same file; the lab activates them in turn.
+//! A worker sleeps until a command arrives on its control connection, keeps the requested number of I/O requests in
+//! flight for the requested time, and returns the measurements. Several workers can use the same file; the lab
+//! activates them in turn.
 //!
 //! ```text
 //!   control ── a line of JSON ──▶ measure ──▶ engine: start, start, wait ──▶ kernel
@@ -10,15 +10,13 @@
 //! ```
 //!
 //! Every 512 bytes of the file contain their offset and the number of the write that produced them (`pattern.rs`).
-//! Reads that return anything else are counted. A worker rejects a file without the pattern, so it never overwrites
-//! other data.
+//! Reads that return anything else are counted. A worker never overwrites a file without the pattern.
 //!
 //! Files for direct writes are opened with O_DSYNC: a write completes when the data is on the disk. Buffered writes
 //! complete when the data is in the page cache. [`Command::sync`] overrides both defaults.
 
-mod block;
+mod blocking;
 mod command;
-mod control;
 mod engine;
 #[allow(unsafe_code)]
 mod linux_aio;
@@ -26,9 +24,7 @@ mod measure;
 mod pattern;
 #[allow(unsafe_code)]
 mod posix_aio;
-mod pread;
 mod request;
-mod threads;
 #[allow(unsafe_code)]
 mod uring;
 mod worker;

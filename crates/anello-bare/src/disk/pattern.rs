@@ -18,7 +18,6 @@ use std::path::Path;
 pub const GRANULE_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes per write when a file is created.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Mixes the bits of a number (the splitmix64 finalizer).
@@ -91,33 +90,4 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<()> {
         file.write_all(&chunk[..length])?;
     }
     file.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changed_word_is_detected() {
-        let mut block = vec![0; 4096];
-        fill(&mut block, 8192, 7);
-        assert!(is_valid(&block, 8192));
-        assert!(!is_valid(&block, 4096), "offset differs");
-        for position in (0..block.len()).step_by(WORD_BYTES) {
-            block[position] ^= 1;
-            assert!(!is_valid(&block, 8192), "changed at {position}");
-            block[position] ^= 1;
-        }
-        assert!(!is_valid(&[0; GRANULE_BYTES], 0), "unwritten granule");
-    }
-
-    #[test]
-    fn torn_granule_is_detected_and_torn_block_is_not() {
-        let (mut old, mut new) = (vec![0; 1024], vec![0; 1024]);
-        fill(&mut old, 0, 1);
-        fill(&mut new, 0, 2);
-        let torn = |at: usize| [&new[..at], &old[at..]].concat();
-        assert!(is_valid(&torn(512), 0));
-        assert!(!is_valid(&torn(256), 0));
-    }
 }

@@ -16,13 +16,11 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-use super::block::Block;
-use super::request::{Completion, Request, RequestQueue};
+use super::request::{Block, Completion, Request, RequestQueue};
 
+/// Both lists are indexed by slot.
 pub(super) struct PosixAio {
-    /// Indexed by slot.
     in_flight: Vec<Option<InFlight>>,
-    /// Indexed by slot.
     descriptors: Vec<File>,
 }
 
@@ -37,7 +35,7 @@ impl PosixAio {
         Ok(PosixAio { in_flight: (0..slots).map(|_| None).collect(), descriptors })
     }
 
-    /// Takes the completed requests out of `in_flight`.
+    /// Removes the completed requests from `in_flight`.
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         for (slot, entry) in self.in_flight.iter_mut().enumerate() {
             let finished = entry.take_if(|in_flight| {

@@ -1,8 +1,6 @@
-//! Interface of the disk engines: requests, completions, and the queue of requests in flight.
+//! Interface of the disk engines: memory, requests, completions, and the queue of requests in flight.
 
 use std::io;
-
-use super::block::Block;
 
 /// The in-flight requests of a running engine. The engine owns the block of every started request until
 /// [`wait`](Self::wait) returns it. If the engine is dropped with requests in flight, it frees their memory only if the
@@ -18,7 +16,7 @@ pub(super) trait RequestQueue {
 
 /// Read or write of one block.
 pub(super) struct Request {
-    /// Index of the block: less than the number of blocks that the engine was set up for.
+    /// Index of the block, less than the number of blocks that the engine was set up for.
     pub(super) slot: usize,
     pub(super) writes: bool,
     pub(super) offset: u64,
@@ -33,15 +31,11 @@ pub(super) struct Completion {
 }
 
 /// Blocks that the kernel can access, by slot.
-pub(super) struct KernelBlocks(Vec<Option<Block>>);
+pub(super) struct KernelBlocks(pub(super) Vec<Option<Block>>);
 
 impl KernelBlocks {
     pub(super) fn new(slots: usize) -> KernelBlocks {
         KernelBlocks((0..slots).map(|_| None).collect())
-    }
-
-    pub(super) fn insert(&mut self, slot: usize, block: Block) {
-        self.0[slot] = Some(block);
     }
 
     /// Removes and returns the block of a completed request. `result` is the number of transferred bytes or a negated
@@ -51,9 +45,48 @@ impl KernelBlocks {
         let block = self.0.get_mut(slot)?.take()?;
         Some(Completion { slot, block, result })
     }
+}
 
-    /// Leaks the blocks, because requests may still be in flight.
-    pub(super) fn leak(&mut self) {
-        self.0.drain(..).flatten().for_each(std::mem::forget);
+/// Alignment of a block's memory in bytes: sufficient for direct I/O on any disk that Linux supports today.
+const ALIGNMENT: usize = 4096;
+
+/// Memory of one request. It never moves, grows or shrinks: moving the block moves only the pointer.
+pub(super) struct Block {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Block {
+    pub(super) fn new(bytes: usize) -> Block {
+        let memory = vec![0; bytes + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Block { memory, start, bytes }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..][..self.bytes]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_block_is_aligned_with_requested_length() {
+        for bytes in [512, 4096, 100_000] {
+            let mut block = Block::new(bytes);
+            assert!(block.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));
+            assert_eq!((block.bytes().len(), block.bytes_mut().len(), block.len()), (bytes, bytes, bytes));
+        }
     }
 }

@@ -13,8 +13,7 @@ use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 
-use super::block::Block;
-use super::request::{Completion, KernelBlocks, Request, RequestQueue};
+use super::request::{Block, Completion, KernelBlocks, Request, RequestQueue};
 use crate::errors::with_message;
 use crate::uring::setup;
 
@@ -25,15 +24,9 @@ pub(super) struct Uring {
     _file: File,
 }
 
-/// The only registered file.
 const FILE: Fixed = Fixed(0);
 
-/// Checks that this process can use io_uring.
-pub(super) fn check() -> io::Result<()> {
-    ring().map(drop)
-}
-
-fn ring() -> io::Result<IoUring> {
+pub(super) fn ring() -> io::Result<IoUring> {
     setup::build_ring("another engine").map(|(ring, _)| ring)
 }
 
@@ -69,7 +62,7 @@ impl RequestQueue for Uring {
         } else {
             opcode::ReadFixed::new(FILE, memory, bytes, buffer_id).offset(offset).build()
         };
-        self.in_flight.insert(slot, block);
+        self.in_flight.0[slot] = Some(block);
         // SAFETY: the memory belongs to a block that stays in `in_flight` until the completion of the request.
         unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) }.map_err(io::Error::other)
     }
@@ -89,6 +82,6 @@ impl RequestQueue for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        self.in_flight.leak();
+        self.in_flight.0.drain(..).flatten().for_each(std::mem::forget);
     }
 }

@@ -1,18 +1,22 @@
-//! Disk worker: creates or opens its file, and executes commands.
+//! Disk worker: creates or opens its file, and executes the commands that it receives on control connections.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::net::TcpListener;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::command::{Command, Outcome};
-use super::control::serve_connection;
 use super::engine::Engine;
 use super::measure::measure;
 use super::pattern;
 use crate::accept::accept_blocking;
 use crate::errors::{invalid_input, with_message};
+
+/// Maximum length of a line on a control connection, in bytes.
+const MAX_LINE_BYTES: u64 = 64 * 1024;
 
 /// A file and the engine that reads and writes it.
 #[derive(Debug)]
@@ -25,15 +29,11 @@ pub struct Worker {
 impl Worker {
     /// Opens the file at `path`, which must contain the pattern, and checks that `engine` is available.
     ///
-    /// With `create_bytes`, the file is created first: it is filled with the pattern, synced to the disk and then
-    /// renamed to `path`. An existing file of the same length that contains the pattern is kept.
+    /// With `create_bytes`, a multiple of 4096, the file is created first: it is filled with the pattern, synced to the
+    /// disk and then renamed to `path`. An existing file of the same length that contains the pattern is kept.
     ///
-    /// # Errors
-    /// - The engine is forbidden, or not supported by this kernel.
-    /// - `create_bytes` is not a multiple of 4096.
-    /// - The file is missing, empty, not a regular file, or was not created by a worker.
-    ///
-    /// The message contains a remedy.
+    /// Returns an error with a remedy if the engine is unavailable ([`Engine::check`]), or if the file is missing,
+    /// empty, not a regular file, or was not created by a worker.
     pub fn open(engine: Engine, path: &Path, create_bytes: Option<u64>) -> io::Result<Worker> {
         engine.check()?;
         let with_path = |error: io::Error| with_message(&error, format!("{}: {error}", path.display()));
@@ -44,24 +44,14 @@ impl Worker {
         Ok(Worker { engine, path: path.to_owned(), bytes })
     }
 
-    /// Returns the engine.
-    pub fn engine(&self) -> Engine {
-        self.engine
-    }
-
-    /// Returns the length of the file in bytes.
+    /// Returns the length of the file.
     pub fn file_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Executes `command` on the calling thread and returns the measurements.
-    ///
-    /// # Errors
-    /// - The command is out of bounds.
-    /// - The engine cannot execute it on this system: the file system does not support direct I/O, or the locked-memory
-    ///   limit is reached.
-    ///
-    /// Failed I/O requests are not errors; they are counted in the outcome.
+    /// Executes `command` on the calling thread and returns the measurements, including the number of failed requests.
+    /// Returns an error if the command is out of bounds, if the file system does not support direct I/O, or if the
+    /// locked-memory limit is reached.
     pub fn perform(&self, command: &Command) -> io::Result<Outcome> {
         command.validate(self.bytes)?;
         let file = open_file(&self.path, command)?;
@@ -69,16 +59,36 @@ impl Worker {
     }
 
     /// Serves control connections one after another. Each line received is a [`Command`] in JSON; the response is a
-    /// line with its [`Outcome`] or with `{"error":"..."}`. Sleeps between commands and returns only on listener
-    /// errors.
-    ///
-    /// # Errors
-    /// Returns an error if the listener is unusable.
+    /// line with its [`Outcome`] or with `{"error":"..."}`. Sleeps between commands. Returns an error if the listener
+    /// is unusable.
     pub fn serve(&self, listener: &TcpListener) -> io::Result<()> {
         accept_blocking(listener, |stream| {
             // If a control connection is aborted, the next one is served.
-            serve_connection(&stream, |command| self.perform(command)).unwrap_or_default();
+            self.serve_connection(&stream).unwrap_or_default();
         })
+    }
+
+    fn serve_connection(&self, mut stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let (mut reader, mut line) = (BufReader::new(stream), Vec::new());
+        while reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+            let is_complete = line.ends_with(b"\n");
+            let response = if is_complete {
+                serde_json::from_slice(&line)
+                    .map_err(|error| format!("invalid command: {error}"))
+                    .and_then(|command| self.perform(&command).map_err(|error| error.to_string()))
+            } else {
+                Err(format!("line exceeds {MAX_LINE_BYTES} bytes"))
+            };
+            let response = response.map_or_else(|error| json!({ "error": error }), |outcome| json!(outcome));
+            stream.write_all(format!("{response}\n").as_bytes())?;
+            // The start of the next line is unknown.
+            if !is_complete {
+                break;
+            }
+            line.clear();
+        }
+        Ok(())
     }
 }
 
@@ -89,11 +99,11 @@ fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(command.operation.writes()).custom_flags(direct | sync);
     options.open(path).map_err(|error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::InvalidInput if command.direct => {
-                " (O_DIRECT not supported by this file system: use a file on a disk, or \"direct\":false)"
-            }
-            _ => "",
+        let is_unsupported = command.direct && error.kind() == io::ErrorKind::InvalidInput;
+        let remedy = if is_unsupported {
+            " (O_DIRECT not supported by this file system: use a file on a disk, or \"direct\":false)"
+        } else {
+            ""
         };
         with_message(&error, format!("{}: {error}{remedy}", path.display()))
     })

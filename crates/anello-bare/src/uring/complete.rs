@@ -7,11 +7,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use io_uring::cqueue;
 use rustix::io::Errno;
 
-use super::accept::AcceptState;
 use super::connection::{Connection, MAX_CHUNKS, Socket, StalledSend, find_connection};
 use super::enter::errno;
-use super::server::Server;
+use super::server::{AcceptState, Server};
 use super::token::{Kind, Token};
+use crate::accept::AcceptError;
 use crate::errors::unsupported;
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
@@ -23,7 +23,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             Kind::SendAll => self.on_blocking_send(token, result),
             Kind::Accept => return self.on_accept(result, cqueue::more(flags)),
             Kind::AcceptPause => self.accept = AcceptState::Unarmed,
-            Kind::Send if self.completes_sends_inline() => self.on_short_send(token, result),
+            Kind::Send if self.options().completes_sends_inline() => self.on_short_send(token, result),
             Kind::Send => self.on_send(token, result, flags),
             Kind::Cancel => self.on_cancel(token, result),
             Kind::Close => self.free_file_slots += 1,
@@ -32,8 +32,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
         Ok(())
     }
-
-    // Receives.
 
     #[inline]
     fn on_receive(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
@@ -57,25 +55,25 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             } else if let Some(stalled) = &mut connection.stalled_send {
                 stalled.received.extend_from_slice(self.pool.bytes(buffer_id));
                 self.pool.recycle(buffer_id);
-                self.turn.stop_receiving();
+                self.turn.is_full = true;
                 self.to_cancel.push(index);
             } else {
                 connection.push_chunk(&mut self.pool, buffer_id);
                 match connection.chunk_count {
                     1 => self.to_send.push(index),
                     MAX_CHUNKS.. => {
-                        self.turn.stop_receiving();
+                        self.turn.is_full = true;
                         self.to_cancel.push(index);
                     }
                     _ => {}
                 }
             }
             // Only a bundle can span several buffers.
-            if !CONFIGURABLE || bytes <= self.pool.buffer_bytes() {
+            if !CONFIGURABLE || bytes <= self.pool.buffer_bytes {
                 break;
             }
-            bytes -= self.pool.buffer_bytes();
-            buffer = Some(self.pool.follower(buffer_id));
+            bytes -= self.pool.buffer_bytes;
+            buffer = Some(self.pool.followers[buffer_id as usize].into());
         }
         if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
@@ -90,7 +88,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         } else if result < 0 {
             match errno(result) {
                 Errno::NOBUFS => {
-                    self.turn.stop_receiving();
+                    self.turn.is_full = true;
                     let has_grown = self.pool.grow();
                     connection.extra.is_ring_exhausted = CONFIGURABLE && !has_grown;
                 }
@@ -112,8 +110,6 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         self.advance(index);
         Ok(())
     }
-
-    // Sends.
 
     /// Confirms the submitted inline sends that posted no completion, which means that all bytes were sent. Chunks that
     /// were received in the meantime follow them in the list.
@@ -245,19 +241,25 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    // Connections.
-
     #[cold]
     fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {
         let registered_files = self.options().registered_files;
-        let socket = match self.accept.on_completion(result, armed)? {
-            Some(slot) if registered_files => Socket::Registered(slot as u32),
-            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
-            Some(fd) => Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(fd) }),
-            None => {
-                self.free_file_slots += u32::from(registered_files);
-                return Ok(());
+        if !armed {
+            self.accept = AcceptState::Unarmed;
+        }
+        let socket = if result < 0 {
+            self.free_file_slots += u32::from(registered_files);
+            match AcceptError::from(errno(result)) {
+                AcceptError::OutOfResources if !armed => self.accept = AcceptState::PauseDue,
+                AcceptError::Fatal(errno) => return Err(errno.into()),
+                AcceptError::WouldBlock | AcceptError::Transient | AcceptError::OutOfResources => {}
             }
+            return Ok(());
+        } else if registered_files {
+            Socket::Registered(result as u32)
+        } else {
+            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
+            Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(result) })
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(Connection::default());

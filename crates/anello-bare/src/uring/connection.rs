@@ -1,8 +1,7 @@
 //! State of one connection, and its lookup by token.
 //!
-//! The code in this module never submits or waits. A connection keeps its slot in the table until its last completion.
-//! The generation in a token distinguishes a completion for this connection from one for an earlier connection in the
-//! same slot.
+//! A connection keeps its slot in the table until its last completion. The generation in a token distinguishes a
+//! completion for this connection from one for an earlier connection in the same slot.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -32,14 +31,13 @@ pub(super) struct Connection {
     /// The connection was reset, timed out or failed; nothing can be sent.
     pub(super) is_broken: bool,
     pub(super) stalled_send: Option<Box<StalledSend>>,
-    /// State used only by options.
     pub(super) extra: ExtraState,
 }
 
 /// Connection state that is unused without options.
 #[derive(Default)]
 pub(super) struct ExtraState {
-    /// ID of the first connection buffer. These buffers stay with the slot.
+    /// ID of the first connection buffer. The buffers stay with the slot.
     pub(super) own_buffers: Option<u32>,
     /// Connection buffer used by the receive in flight.
     pub(super) own_receive: Option<u32>,
@@ -64,7 +62,6 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Returns the descriptor or the index for a submission entry.
     #[inline]
     pub(super) fn fd(&self) -> Option<Fd> {
         match self {

@@ -23,15 +23,12 @@
 //! - Sends on one connection never overlap: either chunks, one blocking send or nothing is in flight.
 //! - The kernel accesses only the pool, `messages`, the timeout, and the `unsent` bytes of a stalled connection whose
 //!   send is in flight. None of them moves or is freed during that time: a failed server is never dropped, and a
-//!   connection keeps its slot until its last completion. Messages and timeouts are read only until the kernel has
-//!   consumed the submission.
+//!   connection keeps its slot until its last completion.
 //! - The lists of due work hold indices and are only hints; the state of the connection is authoritative.
 
-mod accept;
 mod complete;
 mod connection;
 mod enter;
-mod message;
 mod pool;
 mod server;
 pub(crate) mod setup;
@@ -49,15 +46,12 @@ use std::time::Instant;
 use io_uring::EnterFlags;
 use io_uring::types::Timespec;
 
-use self::accept::AcceptState;
 use self::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
-use self::message::Message;
 use self::pool::Pool;
-use self::server::{MESSAGES, Server};
+use self::server::{AcceptState, MESSAGES, Message, Server};
 use crate::options::{Options, UringOptions};
 
-/// Checks that this process can use io_uring with these options. Returns the names of the ring flags in use, or the
-/// options.
+/// Returns the names of the ring flags in use, or the options.
 pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     let Some(options) = options else {
         return setup::build_ring("epoll").map(|(_, flags)| flags.to_owned());
@@ -66,7 +60,6 @@ pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     setup::build_ring_with(options, None).map(|_| options.to_string())
 }
 
-/// Runs the baseline on the calling thread.
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     serve::<false>(listener, options, UringOptions::default(), None, |_| Ok(()))
 }
@@ -168,8 +161,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. Returns `true` if the kernel
-    /// lacks memory or completion queue space.
+    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. The result is that of
+    /// [`is_busy`].
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
@@ -193,16 +186,10 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// or to sleep.
     fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
-        if self.submissions.need_wakeup() {
-            flags |= EnterFlags::SQ_WAKEUP;
-        }
-        if self.submissions.is_full() {
-            flags |= EnterFlags::SQ_WAIT;
-        }
+        flags.set(EnterFlags::SQ_WAKEUP, self.submissions.need_wakeup());
+        flags.set(EnterFlags::SQ_WAIT, self.submissions.is_full());
         let sleep = wait && !self.spin();
-        if sleep {
-            flags |= EnterFlags::GETEVENTS;
-        }
+        flags.set(EnterFlags::GETEVENTS, sleep);
         if flags.is_empty() {
             Ok(())
         } else {

@@ -4,13 +4,13 @@
 //!   one mapping:  | ring: `count` entries of 16 bytes | buffer 0 | buffer 1 | ... | buffer count-1 |
 //! ```
 //!
-//! Initially, few buffers are active, so that they stay in the CPU cache. More are added when they run out. Invariant:
-//! either a buffer ID is in the ring and the kernel can write to the buffer, or it is outside the ring and this process
-//! owns the buffer. A completion takes the ID out of the ring; `recycle` puts it back. The memory is never unmapped.
+//! Initially, few buffers are active, so that they stay in the CPU cache. Invariant: either a buffer ID is in the ring
+//! and the kernel can write to the buffer, or it is outside the ring and this process owns the buffer. A completion
+//! takes the ID out of the ring; `recycle` puts it back. The memory is never unmapped.
 //!
 //! The configurable server also uses:
-//! - *Own buffers* (connection buffers): buffers that belong to one connection and are never in the ring. Their IDs
-//!   start at the capacity of the ring.
+//! - *Own buffers*, which belong to one connection and are never in the ring. Their IDs start at the capacity of the
+//!   ring.
 //! - The *follower* of each buffer: the buffer that was recycled next. The completion of a bundle contains only the ID
 //!   of its first buffer and the total number of bytes; the others are the followers. A follower is overwritten only
 //!   after its buffer has been recycled again, and thus after the completion of the bundle has been handled.
@@ -22,28 +22,26 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Buffer group ID of the single pool of a ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
-/// Initial number of active buffers.
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of buffers per connection: one is receiving while the other is being sent.
+/// Per connection: one is receiving while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
 pub(super) struct Pool<const CONFIGURABLE: bool> {
     ring: *mut BufRingEntry,
     buffers: *mut u8,
-    buffer_bytes: u32,
+    pub(super) buffer_bytes: u32,
     /// Capacity of the ring, a power of two.
     count: u16,
-    /// Number of buffers that have been added to the ring. Their IDs are below this number.
+    /// Buffers with a lower ID have been added to the ring.
     active_buffers: u16,
     tail: u16,
     /// Data in each buffer that this process owns.
     chunks: Vec<Chunk>,
     own_buffers: Vec<OwnBuffer>,
-    /// Empty unless the server is configurable.
-    followers: Vec<u16>,
+    /// The buffer that was recycled after each buffer. Empty unless the server is configurable.
+    pub(super) followers: Vec<u16>,
     last_recycled: u16,
 }
 
@@ -98,8 +96,7 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         Ok(pool)
     }
 
-    /// Doubles the number of active buffers, up to the capacity. Called when the kernel found no buffer. Returns
-    /// `false` if the capacity is reached.
+    /// Doubles the number of active buffers. Returns `false` if the capacity is reached.
     #[cold]
     pub(super) fn grow(&mut self) -> bool {
         let has_grown = self.active_buffers < self.count;
@@ -119,14 +116,14 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         let first = self.chunks.len() as u32;
         for _ in 0..OWN_BUFFERS {
             self.chunks.push(Chunk::default());
-            self.own_buffers
-                .push(OwnBuffer { memory: vec![0; self.buffer_bytes as usize], is_in_use: false });
+            let memory = vec![0; self.buffer_bytes as usize];
+            self.own_buffers.push(OwnBuffer { memory, is_in_use: false });
         }
         first
     }
 
-    /// Takes an unused connection buffer; `first` is the ID of the connection's first buffer. Returns its ID, address
-    /// and length; they are valid until the buffer is recycled.
+    /// Takes an unused connection buffer; `first` is the ID of the connection's first buffer. The returned ID, address
+    /// and length are valid until the buffer is recycled.
     pub(super) fn take_own_buffer(&mut self, first: u32) -> Option<(u32, *mut u8, u32)> {
         let start = first as usize - usize::from(self.count);
         let buffers = &mut self.own_buffers[start..start + OWN_BUFFERS];
@@ -134,18 +131,6 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         buffers[position].is_in_use = true;
         let memory = &mut buffers[position].memory;
         Some((first + position as u32, memory.as_mut_ptr(), memory.len() as u32))
-    }
-
-    /// Returns the size of one buffer in bytes.
-    #[inline]
-    pub(super) fn buffer_bytes(&self) -> u32 {
-        self.buffer_bytes
-    }
-
-    /// Returns the buffer that follows a buffer in a bundle.
-    #[inline]
-    pub(super) fn follower(&self, buffer_id: u32) -> u32 {
-        self.followers[buffer_id as usize].into()
     }
 
     /// Records that the kernel took the buffer from the ring and wrote `bytes` bytes to it.
@@ -169,7 +154,6 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         }
     }
 
-    /// Returns the bytes of a chunk.
     pub(super) fn bytes(&self, buffer_id: u32) -> &[u8] {
         let (start, bytes) = self.raw_chunk(buffer_id);
         // SAFETY: the ID was bounds-checked. This process owns the buffer (module invariant), so the kernel does not

@@ -5,16 +5,52 @@ use std::net::TcpListener;
 use io_uring::types::Timespec;
 use io_uring::{CompletionQueue, SubmissionQueue, Submitter, squeue};
 
-use super::accept::AcceptState;
 use super::connection::Connection;
 use super::enter::Turn;
-use super::message::Message;
 use super::pool::Pool;
 use super::token::Token;
 use crate::options::UringOptions;
 
 /// Maximum number of gathered sends per turn. When no message is left, a connection sends one chunk at a time.
 pub(super) const MESSAGES: usize = 64;
+
+/// Maximum number of chunks in one send.
+pub(super) const MAX_IOVECS: usize = 16;
+
+/// Header of a gathered send. The kernel can read it until the submission of an inline send returns, or until the
+/// completion of another send.
+pub(super) struct Message {
+    header: libc::msghdr,
+    pub(super) iovecs: [libc::iovec; MAX_IOVECS],
+}
+
+impl Message {
+    pub(super) fn empty() -> Message {
+        // SAFETY: both are C structures of integers and pointers, for which zero is a valid value.
+        unsafe { std::mem::zeroed() }
+    }
+
+    /// The returned header points into this message, which must not move afterwards.
+    #[inline]
+    pub(super) fn prepare_header(&mut self, count: usize) -> *const libc::msghdr {
+        self.header.msg_iov = self.iovecs.as_mut_ptr();
+        self.header.msg_iovlen = count as _;
+        &raw const self.header
+    }
+}
+
+/// When to submit an accept and when to pause.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AcceptState {
+    /// The accept is in flight.
+    Armed,
+    /// An accept must be submitted.
+    Unarmed,
+    /// Descriptors ran out; a timeout must be submitted.
+    PauseDue,
+    /// The timeout is in flight.
+    Paused,
+}
 
 /// Without `CONFIGURABLE`, the options are constants, and the compiler removes all branches for options.
 pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
@@ -45,22 +81,15 @@ pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
     pub(super) turn: Turn,
     /// Number of free slots in the table of registered files.
     pub(super) free_file_slots: u32,
-    /// Duration for linked timeouts. The kernel reads it while it consumes a submission, and the server does not move.
+    /// The kernel reads it while it consumes a submission, and the server does not move.
     pub(super) linked_timeout: Timespec,
     pub(super) selected_options: UringOptions,
 }
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
-    /// Returns the options in effect.
     #[inline(always)]
     pub(super) fn options(&self) -> UringOptions {
         if CONFIGURABLE { self.selected_options } else { UringOptions::default() }
-    }
-
-    /// Returns `true` if a send posts a completion only if it is short or fails.
-    #[inline(always)]
-    pub(super) fn completes_sends_inline(&self) -> bool {
-        self.options().completes_sends_inline()
     }
 
     /// Returns `false` if the submission queue is full.

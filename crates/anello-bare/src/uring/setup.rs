@@ -10,8 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::errors::{unsupported, with_message};
 use crate::options::{TaskWork, UringOptions};
 
-/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters
-/// repeatedly.
+/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters repeatedly.
 const SQ_ENTRIES: u32 = 512;
 /// Size of the completion queue. The kernel keeps additional completions in its overflow list.
 const CQ_ENTRIES: u32 = 4096;
@@ -23,14 +22,10 @@ const MAX_WORKERS: [u32; 2] = [4, 64];
 /// Sets of flags with their names, newest kernel first. The columns are task work, SINGLE_ISSUER and NO_SQARRAY. Each
 /// set has one flag fewer than the preceding set.
 const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
-    // Linux 6.6
-    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true),
-    // Linux 6.1
-    ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),
-    // Linux 6.0
-    ("single-issuer,coop-taskrun", TaskWork::Cooperative, true, false),
-    // Linux 5.19
-    ("coop-taskrun", TaskWork::Cooperative, false, false),
+    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true), // Linux 6.6
+    ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),           // Linux 6.1
+    ("single-issuer,coop-taskrun", TaskWork::Cooperative, true, false),                      // Linux 6.0
+    ("coop-taskrun", TaskWork::Cooperative, false, false),                                   // Linux 5.19
 ];
 
 fn builder(
@@ -55,8 +50,7 @@ fn builder(
     builder
 }
 
-/// Creates a ring with the first supported set of flags and returns it with the names of the flags. If no set is
-/// supported, the error recommends `alternative`.
+/// Creates a ring with the first supported set of flags and returns it with their names.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);
     for (names, task_work, single_issuer, no_sqarray) in FLAG_SETS {
@@ -119,7 +113,6 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
     Ok(ring)
 }
 
-/// Returns the size of the table of registered files.
 pub(super) fn max_registered_files() -> u32 {
     getrlimit(Resource::Nofile).current.unwrap_or(MAX_REGISTERED_FILES).min(MAX_REGISTERED_FILES) as u32
 }
@@ -128,7 +121,7 @@ fn is_invalid(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Adds a remedy to a ring setup error, and recommends `alternative`.
+/// Adds a remedy to a ring setup error.
 fn describe_error(error: io::Error, alternative: &str) -> io::Error {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {

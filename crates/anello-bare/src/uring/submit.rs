@@ -4,15 +4,21 @@ use std::mem::{swap, take};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use io_uring::types::{DestinationSlot, Fd, Fixed};
+use io_uring::types::{DestinationSlot, Fd, Fixed, Timespec};
 use io_uring::{opcode, squeue};
 
-use super::accept::{AcceptState, multishot_accept, pause_timeout};
 use super::connection::MAX_CHUNKS;
-use super::message::{BLOCKING_SEND_FLAGS, INLINE_SEND_FLAGS, MAX_IOVECS};
 use super::pool::BUFFER_GROUP;
-use super::server::Server;
+use super::server::{AcceptState, MAX_IOVECS, Server};
 use super::token::{Kind, Token};
+use crate::accept::ACCEPT_PAUSE;
+
+/// Flags for a send with inline completion, which sends what fits into the send buffer and reports a shorter count.
+const INLINE_SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+/// Flags for a blocking send, which waits until all bytes are accepted.
+const BLOCKING_SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+
+static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// Queues all due entries that fit into the submission queue.
@@ -33,7 +39,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         {
             done += 1;
         }
-        if !self.completes_sends_inline() {
+        if !self.options().completes_sends_inline() {
             self.to_send.drain(..done);
             self.skip_wait |= !self.to_send.is_empty();
         } else if done == self.to_send.len() && self.sends_in_flight.is_empty() {
@@ -57,7 +63,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         let is_queued = match self.accept {
             AcceptState::Unarmed => self.accept(),
             AcceptState::PauseDue => {
-                let is_queued = self.push(pause_timeout(), Token::new(Kind::AcceptPause, 0, 0));
+                let timeout = opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build();
+                let is_queued = self.push(timeout, Token::new(Kind::AcceptPause, 0, 0));
                 if is_queued {
                     self.accept = AcceptState::Paused;
                 }
@@ -78,13 +85,13 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     }
 
     fn accept(&mut self) -> bool {
+        let listener = Fd(self.listener.as_raw_fd());
         let entry = if !self.options().registered_files {
-            multishot_accept(&self.listener)
+            opcode::AcceptMulti::new(listener).flags(libc::SOCK_CLOEXEC).build()
         } else if self.free_file_slots == 0 {
             return true;
         } else {
             // One accept per free slot: the kernel accepts first, and drops a connection without a slot.
-            let listener = Fd(self.listener.as_raw_fd());
             let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
             accept.file_index(Some(DestinationSlot::auto_target())).build()
         };
@@ -132,7 +139,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             1 => (self.single_send(connection.first_chunk, fd, zero_copy), 1),
             _ => self.gather_send(index, fd, zero_copy),
         };
-        let is_inline = self.completes_sends_inline();
+        let is_inline = self.options().completes_sends_inline();
         let success = if is_inline { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
         if !self.push(entry.flags(self.transfer_flags() | success), token) {
             return false;

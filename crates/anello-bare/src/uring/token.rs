@@ -1,15 +1,16 @@
 //! Token that identifies the operation that a completion belongs to.
+//!
+//! ```text
+//!    63      56 55           32 31            0
+//!   |   kind   |  generation   |     index     |
+//! ```
 
-/// Operation, generation and index in `user_data`:
-///
-/// ```text
-///    63      56 55           32 31            0
-///   |   kind   |  generation   |     index     |
-/// ```
+use strum::VariantArray;
+
 #[derive(Clone, Copy)]
 pub(super) struct Token(pub(super) u64);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, strum::VariantArray)]
 #[repr(u8)]
 pub(super) enum Kind {
     Accept,
@@ -36,17 +37,7 @@ impl Token {
 
     #[inline]
     pub(super) fn kind(self) -> Kind {
-        const KINDS: [Kind; 8] = [
-            Kind::Accept,
-            Kind::AcceptPause,
-            Kind::Receive,
-            Kind::Send,
-            Kind::SendAll,
-            Kind::Cancel,
-            Kind::Close,
-            Kind::Timeout,
-        ];
-        KINDS[(self.0 >> 56) as usize % KINDS.len()]
+        Kind::VARIANTS[(self.0 >> 56) as usize % Kind::VARIANTS.len()]
     }
 
     #[inline]

@@ -53,6 +53,8 @@ pub struct Address {
 /// reads its options at run time, to measure the effect of each. Compare it with --configurable alone, not with the
 /// baseline.
 #[derive(clap::Args)]
+#[command(mut_arg("spin", |arg| arg.value_parser(duration::parse_spin)))]
+#[command(mut_arg("linked_timeout", |arg| arg.value_parser(duration::parse_nonzero)))]
 pub struct UringArguments {
     #[command(flatten)]
     pub address: Address,

@@ -49,28 +49,3 @@ fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     worker.serve(&listener)?;
     Ok(ExitCode::SUCCESS)
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
-    #[test]
-    fn parses_all_listed_variants() {
-        for variant in anello_bare::variants() {
-            let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
-            let line = Line::try_parse_from(words.chain(["--addr", "127.0.0.1:0"])).expect(variant.name);
-            let Baseline::Uring(arguments) = line.arguments.baseline else {
-                panic!("{}: not uring", variant.name);
-            };
-            arguments.options.validate().expect(variant.name);
-        }
-    }
-}

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
 use super::resources::PeersFlag;
-use crate::common::error::invalid_input;
 use crate::common::output::{print_stderr, show};
 
 #[derive(clap::Subcommand)]
@@ -56,7 +55,7 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
-        peers.named(&arguments.names).map_err(invalid_input)?
+        peers.named(&arguments.names)?
     };
     let toolchains = Toolchains::from_environment();
     let mut all_built = true;
@@ -66,7 +65,7 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
         }
         let outcome = peer.build(&toolchains, arguments.force);
         all_built &= matches!(outcome, Outcome::UpToDate(_) | Outcome::Built(_));
-        show(&format!("{:12} {}\n", peer.manifest.name, describe(&outcome)))?;
+        show(&format!("{:12} {}\n", peer.manifest.name, describe(peer, &outcome)))?;
     }
     let has_names = !arguments.names.is_empty();
     Ok(if all_built || !has_names { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -115,16 +114,16 @@ fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
 }
 
 /// Describes the outcome of a build in one line, or in several lines if it failed.
-fn describe(outcome: &Outcome) -> String {
+fn describe(peer: &Peer, outcome: &Outcome) -> String {
     let versions = |built: &Built| format!("{} {} with {}", built.library, built.version, built.compiler);
-    let suffix = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+    let hint = peer.manifest.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
     match outcome {
         Outcome::UpToDate(built) => format!("up to date: {}", versions(built)),
         Outcome::Built(built) => format!("built: {}", versions(built)),
-        Outcome::Missing { programs, hint } => format!("not built: {}{}", not_found(programs), suffix(hint)),
-        Outcome::Failed { why, last_lines, log, hint } => {
+        Outcome::Missing(programs) => format!("not built: {}{hint}", not_found(programs)),
+        Outcome::Failed { why, last_lines, log } => {
             let lines = last_lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
-            format!("not built: {why}{}\n{lines}    complete log: {}", suffix(hint), log.display())
+            format!("not built: {why}{hint}\n{lines}    complete log: {}", log.display())
         }
     }
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
 use anello_load::formats::ndjson::NdjsonWriter;
-use anello_load::{ErrorKind, Event, Interval, LoadConfig, Outcome, run as run_load};
+use anello_load::{Event, Interval, LoadConfig, Outcome, run as run_load};
 
 use super::flags::CommonFlags;
 use super::progress::ProgressLine;
 use super::table;
-use super::tls_flags::with_flags;
+use super::tls_flags::remedy_flags;
 use crate::common::error::Context;
 use crate::common::{limits, output, stop};
 
@@ -48,7 +48,9 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     });
     line.end();
     let mut outcome = outcome?;
-    outcome.report.errors.explain(ErrorKind::Tls, with_flags);
+    for error in outcome.report.errors.iter_mut() {
+        error.example += remedy_flags(error.tls_remedy);
+    }
     if let Some(error) = write_error {
         return Err(error);
     }

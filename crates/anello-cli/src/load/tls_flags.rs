@@ -37,9 +37,10 @@ impl TlsFlags {
     pub fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
         if url.is_secure {
             let tls = Tls::new(url.server_name(), self.options());
-            return tls
-                .map(Some)
-                .map_err(|error| io::Error::new(error.kind(), with_flags(error.to_string())));
+            return tls.map(Some).map_err(|error| {
+                let flags = remedy_flags(TlsRemedy::of(&error));
+                io::Error::new(error.kind(), format!("{error}{flags}"))
+            });
         }
         match self.options() == TlsOptions::default() {
             true => Ok(None),
@@ -59,11 +60,11 @@ impl TlsFlags {
     }
 }
 
-/// Appends the flags that can help to a TLS error message.
-pub fn with_flags(text: String) -> String {
-    match TlsRemedy::of(&text) {
-        Some(TlsRemedy::Cipher) => text + " (--tls-cipher)",
-        Some(TlsRemedy::Trust) => text + " (--tls-ca, --tls-insecure)",
-        None => text,
+/// Returns the flags that can resolve a TLS error, to be appended to its message.
+pub fn remedy_flags(remedy: Option<TlsRemedy>) -> &'static str {
+    match remedy {
+        Some(TlsRemedy::Cipher) => " (--tls-cipher)",
+        Some(TlsRemedy::Trust) => " (--tls-ca, --tls-insecure)",
+        None => "",
     }
 }

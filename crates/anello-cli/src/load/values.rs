@@ -63,10 +63,10 @@ pub fn parse_kinds(text: &str) -> Result<Kinds, String> {
     if text == "all" {
         return Ok(Kinds(None));
     }
-    let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == text);
-    kind.map(|kind| Kinds(Some(kind))).ok_or_else(|| {
-        let names = ErrorKind::ALL.map(ErrorKind::name).join(", ");
-        format!("unknown error kind {text:?} (expected one of {names})")
+    let kind = ErrorKind::ALL.iter().find(|kind| kind.name() == text);
+    kind.map(|&kind| Kinds(Some(kind))).ok_or_else(|| {
+        let names: Vec<&str> = ErrorKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("unknown error kind {text:?} (expected one of {})", names.join(", "))
     })
 }
 

@@ -35,37 +35,29 @@ use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock};
 use crate::observe::metrics::WorkerMetrics;
 
-/// Maximum number of entries in a cache, regardless of their size.
 const MAX_ENTRIES: usize = 4096;
 
-/// Maximum number of open files in a cache. Only files that are too large to cache in memory are kept open. The
-/// limit is lower if the process has a low descriptor limit.
+/// Maximum number of open files in a cache; lower if the process has a low descriptor limit. Only files that are too
+/// large to cache in memory are kept open.
 const MAX_OPEN_FILES: usize = 512;
-
-/// Approximate number of descriptors that the process needs, not counting connections, files and workers.
+/// Approximate number of descriptors that the process needs, not counting connections, files or workers.
 const PROCESS_DESCRIPTORS: u64 = 24;
-
-/// Approximate number of descriptors that each worker needs, not counting connections and files.
+/// Approximate number of descriptors that each worker needs, not counting connections or files.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
-
-/// Interval between two checks of the open files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time without revalidation after which an entry with open files is evicted. Twice the revalidation interval applies
-/// instead if it is longer.
+/// if it is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Approximate size of an entry in bytes, excluding its contents and path.
+/// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
 
-/// A file and its precompressed variants.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Path of the file. For a directory, this is the path of its index file.
+    /// For a directory, the path of its index file.
     pub path: Box<str>,
     pub identity: Variant,
     pub encoded: Vec<(Coding, Variant)>,
-    /// Whether at least one variant is an open file rather than contents in memory.
     pub has_open_files: bool,
     /// Time at which the last check of the path started.
     checked_at: Cell<Duration>,
@@ -73,18 +65,16 @@ pub(super) struct Entry {
     is_used: Cell<bool>,
 }
 
-/// One file and its response fields.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub stamp: FileStamp,
-    /// Content coding of a precompressed file.
     pub coding: Option<Coding>,
     /// Whether the timestamps were old enough that every later change would alter them; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
     pub media_type: Box<str>,
-    /// Fields for a response with the whole file or a single range.
+    /// Fields for a response with the whole file or with one range.
     pub fields: Rc<FieldBlock>,
     /// Fields for a 304 response.
     pub not_modified_fields: Rc<FieldBlock>,
@@ -92,7 +82,7 @@ pub(super) struct Variant {
 
 #[derive(Debug)]
 pub(super) enum Contents {
-    /// A body small enough to be sent together with its header section in one buffer.
+    /// At most [`COPIED_BODY_BYTES`](crate::message::COPIED_BODY_BYTES).
     Encoded(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
@@ -119,10 +109,8 @@ impl Entry {
     }
 
     pub fn variant(&self, coding: Coding) -> &Variant {
-        self.encoded
-            .iter()
-            .find(|(candidate, _)| *candidate == coding)
-            .map_or(&self.identity, |(_, variant)| variant)
+        let encoded = self.encoded.iter().find(|(candidate, _)| *candidate == coding);
+        encoded.map_or(&self.identity, |(_, variant)| variant)
     }
 
     fn variants(&self) -> impl Iterator<Item = &Variant> {
@@ -139,10 +127,7 @@ impl Entry {
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
-        self.variants().filter_map(|variant| match &variant.contents {
-            Contents::File(file) => Some(file),
-            Contents::Encoded(_) | Contents::Memory(_) => None,
-        })
+        self.variants().filter_map(Variant::file)
     }
 
     fn open_files(&self) -> usize {
@@ -154,14 +139,8 @@ impl Entry {
         self.checked_at.set(self.checked_at.get().max(checked_at));
     }
 
-    /// Returns `true` if all open files are unchanged; see [`Variant::is_unchanged`].
     pub fn is_unchanged(&self) -> bool {
         self.variants().all(Variant::is_unchanged)
-    }
-
-    /// Returns `true` if the entry was checked recently and its open files are unchanged.
-    fn keeps_files_open(&self, now: Duration, idle_timeout: Duration) -> bool {
-        now.saturating_sub(self.checked_at.get()) < idle_timeout && self.is_unchanged()
     }
 }
 
@@ -169,10 +148,11 @@ impl Variant {
     /// Returns `true` if the contents still match the response fields. Calls `fstat(2)` on an open file: a write
     /// changes its timestamps, and replacing or removing the file changes `st_ctime` because the file loses a link.
     pub fn is_unchanged(&self) -> bool {
-        match &self.contents {
-            Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),
-            Contents::Encoded(_) | Contents::Memory(_) => true,
-        }
+        self.file().is_none_or(|file| fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp))
+    }
+
+    fn file(&self) -> Option<&File> {
+        if let Contents::File(file) = &self.contents { Some(file) } else { None }
     }
 }
 
@@ -185,16 +165,14 @@ pub(super) struct Cache {
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
     /// Keys, in the order in which [`evict`](Self::evict) visits them.
     order: RefCell<VecDeque<Box<[u8]>>>,
-    bytes: Cell<usize>,
+    pub bytes: Cell<usize>,
     open_files: Cell<usize>,
     max_open_files: usize,
-    /// Whether the task that checks the open files is running.
+    /// Whether [`sweep`] is running.
     is_sweeping: Cell<bool>,
-    /// Counters of hits, misses and bytes.
     metrics: OnceCell<Rc<WorkerMetrics>>,
 }
 
-/// Result of a cache lookup.
 pub(super) enum Lookup {
     Fresh(Rc<Entry>),
     /// The entry must be revalidated before use.
@@ -203,7 +181,7 @@ pub(super) enum Lookup {
 }
 
 impl Cache {
-    /// Creates the cache of one worker. `workers` is the number of workers in the process that have a cache.
+    /// `workers` is the number of workers in the process that have a cache.
     pub fn new(max_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
         Rc::new(Self {
             max_bytes,
@@ -218,14 +196,8 @@ impl Cache {
         })
     }
 
-    /// Sets the metrics to update. Has no effect if they have already been set.
     pub fn set_metrics(&self, metrics: Rc<WorkerMetrics>) {
         self.metrics.get_or_init(|| metrics);
-    }
-
-    /// Returns the approximate memory use in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes.get()
     }
 
     /// Looks up a path by request target. If the entry is fresh by age, `is_unchanged` decides whether it is returned
@@ -235,15 +207,13 @@ impl Cache {
         let entries = self.entries.borrow();
         let Some(entry) = entries.get(target) else { return Lookup::Miss };
         entry.is_used.set(true);
-        if now().saturating_sub(entry.checked_at.get()) < self.interval && is_unchanged(entry) {
-            self.count(WorkerMetrics::cache_hit);
-            Lookup::Fresh(Rc::clone(entry))
-        } else {
-            Lookup::Stale(Rc::clone(entry))
+        if now().saturating_sub(entry.checked_at.get()) >= self.interval || !is_unchanged(entry) {
+            return Lookup::Stale(Rc::clone(entry));
         }
+        self.count(WorkerMetrics::cache_hit);
+        Lookup::Fresh(Rc::clone(entry))
     }
 
-    /// Looks up a path; see [`get_by_target`](Self::get_by_target).
     pub fn get(&self, path: &str, is_directory: bool, is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
@@ -263,8 +233,8 @@ impl Cache {
         let previous = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
         let is_revalidated = previous.as_ref().is_some_and(|previous| Rc::ptr_eq(previous, entry));
         self.count(if is_revalidated { WorkerMetrics::cache_hit } else { WorkerMetrics::cache_miss });
-        self.bytes.set(self.bytes.get() + bytes);
-        self.open_files.set(self.open_files.get() + entry.open_files());
+        self.bytes.update(|total| total + bytes);
+        self.open_files.update(|total| total + entry.open_files());
         match previous {
             Some(previous) => self.release(previous),
             None => self.order.borrow_mut().push_back(key),
@@ -294,8 +264,7 @@ impl Cache {
         self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
-    /// Evicts all entries with open files and closes the files that no response is using. Returns `true` if there
-    /// were any.
+    /// Evicts all entries with open files and closes those that no response is using. Returns `true` if there were any.
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
@@ -307,17 +276,16 @@ impl Cache {
 
     /// Removes the entries that `should_remove` selects and returns their open files.
     fn remove_where(&self, should_remove: impl Fn(&Entry) -> bool) -> Vec<File> {
-        let mut entries = self.entries.borrow_mut();
+        let is_removed = |_: &Box<[u8]>, entry: &mut Rc<Entry>| should_remove(entry);
         let removed: Vec<_> =
-            entries.extract_if(|_, entry| should_remove(entry)).map(|(_, entry)| entry).collect();
-        drop(entries);
+            self.entries.borrow_mut().extract_if(is_removed).map(|(_, entry)| entry).collect();
         removed.iter().for_each(|entry| self.subtract_size(entry));
         self.publish_bytes();
         removed.iter().flat_map(|entry| entry.files()).cloned().collect()
     }
 
     fn publish_bytes(&self) {
-        self.count(|metrics| metrics.set_cache_bytes(self.bytes() as u64));
+        self.count(|metrics| metrics.set_cache_bytes(self.bytes.get() as u64));
     }
 
     #[inline]
@@ -338,11 +306,11 @@ impl Cache {
     }
 
     fn subtract_size(&self, entry: &Entry) {
-        self.bytes.set(self.bytes.get() - entry.bytes());
-        self.open_files.set(self.open_files.get() - entry.open_files());
+        self.bytes.update(|total| total - entry.bytes());
+        self.open_files.update(|total| total - entry.open_files());
     }
 
-    /// Evicts entries that have not been used since the last visit (clock algorithm) until all limits are met.
+    /// Evicts entries that were not used since the last visit (clock algorithm) until all limits are met.
     fn evict(&self) {
         let mut order = self.order.borrow_mut();
         let mut entries = self.entries.borrow_mut();
@@ -354,15 +322,11 @@ impl Cache {
         while is_over_limit(order.len())
             && let Some(key) = order.pop_front()
         {
-            match entries.get(&key) {
-                Some(entry) if entry.is_used.replace(false) => order.push_back(key),
-                Some(_) => {
-                    if let Some(entry) = entries.remove(&key) {
-                        self.release(entry);
-                    }
-                }
-                // The entry was removed earlier; only its key is still in the queue.
-                None => {}
+            if entries.get(&key).is_some_and(|entry| entry.is_used.replace(false)) {
+                order.push_back(key);
+            } else if let Some(entry) = entries.remove(&key) {
+                // Otherwise the entry was removed earlier, and only its key was still in the queue.
+                self.release(entry);
             }
         }
     }
@@ -374,7 +338,8 @@ async fn sweep(cache: Weak<Cache>) {
         sleep(SWEEP_INTERVAL).await;
         let Some(cache) = cache.upgrade() else { return };
         let (now, idle_timeout) = (now(), IDLE_TIMEOUT.max(cache.interval.saturating_mul(2)));
-        close(cache.remove_where(|entry| entry.has_open_files && !entry.keeps_files_open(now, idle_timeout)));
+        let is_idle = |entry: &Entry| now.saturating_sub(entry.checked_at.get()) >= idle_timeout;
+        close(cache.remove_where(|entry| entry.has_open_files && (is_idle(entry) || !entry.is_unchanged())));
         if cache.open_files.get() == 0 {
             cache.is_sweeping.set(false);
             return;
@@ -390,8 +355,8 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// Returns the maximum number of open files of one cache: the caches of all workers share a quarter of the descriptors
-/// that the process does not need for itself. The remaining descriptors are left for connections.
+/// The caches of all workers share a quarter of the descriptors that the process does not need for itself. The remaining
+/// descriptors are left for connections.
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
@@ -420,7 +385,7 @@ pub(super) fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Returns the time of `CLOCK_REALTIME`, the clock of file timestamps.
+/// The clock of file timestamps.
 pub(super) fn wall_clock() -> Timestamp {
     let time = clock_gettime(ClockId::Realtime);
     Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
@@ -430,6 +395,8 @@ pub(super) fn wall_clock() -> Timestamp {
 mod tests {
     use super::*;
     use crate::observe::metrics::{MetricsOptions, ServerMetrics};
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn entry(path: &str, bytes: usize) -> Rc<Entry> {
         let stamp = FileStamp::default();
@@ -446,19 +413,23 @@ mod tests {
         Entry::new(path, identity, Vec::new(), now())
     }
 
+    fn new_cache(interval: Duration) -> Rc<Cache> {
+        Cache::new(1 << 20, interval, 1)
+    }
+
     fn is_cached(cache: &Cache, path: &str) -> bool {
         !matches!(cache.get(path, false, |_| true), Lookup::Miss)
     }
 
     #[test]
     fn unused_entries_are_evicted_first_and_bytes_are_bounded() {
-        let cache = Cache::new(10 * 4096, Duration::from_secs(60), 1);
+        let cache = Cache::new(10 * 4096, MINUTE, 1);
         cache.insert("popular", false, &entry("popular", 1024));
         for number in 0..100 {
             let path = format!("{number}");
             cache.insert(&path, false, &entry(&path, 3000));
             assert!(is_cached(&cache, "popular"), "{number}");
-            assert!(cache.bytes() <= 10 * 4096, "{}", cache.bytes());
+            assert!(cache.bytes.get() <= 10 * 4096, "{}", cache.bytes.get());
         }
         assert!(!is_cached(&cache, "0"));
         cache.insert("too large", false, &entry("too large", 1 << 20));
@@ -467,7 +438,7 @@ mod tests {
 
     #[test]
     fn replaced_and_removed_entries_release_memory() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         for round in 0..10 {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
@@ -475,7 +446,7 @@ mod tests {
         cache.remove("a", false, now());
         assert!(!is_cached(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
         cache.remove("a", true, now());
-        assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+        assert_eq!((cache.bytes.get(), cache.open_files.get()), (0, 0));
     }
 
     #[test]
@@ -492,9 +463,9 @@ mod tests {
 
     #[test]
     fn fault_35_earlier_but_slower_lookup_keeps_newer_entry() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
-        let at = |milliseconds| now() + Duration::from_millis(milliseconds);
-        let (earlier, later) = (at(0), at(100));
+        let cache = new_cache(MINUTE);
+        let earlier = now();
+        let later = earlier + Duration::from_millis(100);
         let entry_checked_at = |checked_at| {
             let entry = entry("a", 1);
             entry.mark_fresh(checked_at);
@@ -504,9 +475,9 @@ mod tests {
         let is_new =
             || matches!(cache.get("a", false, |_| true), Lookup::Fresh(entry) if Rc::ptr_eq(&entry, &new));
         cache.insert("a", false, &new);
-        let bytes = cache.bytes();
+        let bytes = cache.bytes.get();
         cache.insert("a", false, &old);
-        assert!(is_new() && cache.bytes() == bytes);
+        assert!(is_new() && cache.bytes.get() == bytes);
         // A lookup that found no file, and started before the current entry was checked.
         cache.remove("a", false, earlier);
         assert!(is_new());
@@ -532,9 +503,9 @@ mod tests {
     #[test]
     fn metrics_count_hits_misses_and_bytes() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
+        for (interval, hits) in [(MINUTE, 3), (Duration::ZERO, 1)] {
             let previous = cache_counts(&metrics);
-            let cache = Cache::new(1 << 20, interval, 1);
+            let cache = new_cache(interval);
             cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
             assert!(!is_cached(&cache, "a"));
             let first = entry("a", 1000);
@@ -546,7 +517,7 @@ mod tests {
             cache.insert("too large", false, &entry("too large", 1 << 20));
             let after = cache_counts(&metrics);
             assert_eq!([after[0] - previous[0], after[1] - previous[1]], [hits, 2], "{interval:?}");
-            assert_eq!(after[2], cache.bytes() as u64);
+            assert_eq!(after[2], cache.bytes.get() as u64);
             cache.remove("a", false, now());
             assert_eq!(cache_counts(&metrics)[2], 0);
         }
@@ -554,7 +525,7 @@ mod tests {
 
     #[test]
     fn lookup_by_target_finds_only_direct_matches() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         let paths =
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
         for (path, is_directory) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
@@ -579,7 +550,7 @@ mod tests {
 
     #[test]
     fn zero_interval_makes_every_entry_stale() {
-        let cache = Cache::new(1 << 20, Duration::ZERO, 1);
+        let cache = new_cache(Duration::ZERO);
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| true), Lookup::Stale(_)));
     }
@@ -587,7 +558,7 @@ mod tests {
     #[test]
     fn changed_entry_is_stale_and_not_counted_as_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
+        let cache = new_cache(MINUTE);
         cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| false), Lookup::Stale(_)));

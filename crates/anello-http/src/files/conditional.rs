@@ -78,8 +78,7 @@ fn if_range_matches(condition: &[u8], validator: &Validator) -> bool {
     }
 }
 
-/// Returns `true` if a tag in the list matches, or if the list is `*`. Malformed elements are skipped up to the
-/// next comma.
+/// Returns `true` if a tag in the list matches, or if the list is `*`. Malformed elements are skipped.
 fn any_tag_matches<'a>(
     lines: &FieldLines<'a>,
     tag: &EntityTag,
@@ -104,8 +103,7 @@ fn any_tag_matches<'a>(
     })
 }
 
-/// Returns `true` if the file was modified after the date. Returns `None` if the date is missing or invalid, or the
-/// validator has no date.
+/// Returns `None` if the date is missing or invalid, or the validator has no date.
 fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
     let date = HttpDate::parse(date?)?;
     Some(validator.last_modified_seconds? > date)

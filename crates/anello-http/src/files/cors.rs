@@ -5,8 +5,6 @@
 
 use super::invalid_option::InvalidOption;
 
-const OPTION: &str = "cors-origin";
-
 /// The origins whose scripts may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorsOrigins {
@@ -30,16 +28,9 @@ impl CorsOrigins {
     /// # Errors
     /// Returns an error if an origin is malformed.
     pub fn new(origins: &[String]) -> Result<Self, InvalidOption> {
-        let mut allows_all = false;
-        let mut normalized = Vec::new();
-        for origin in origins {
-            if origin == "*" {
-                allows_all = true;
-            } else {
-                normalized.push(normalize_origin(origin)?);
-            }
-        }
-        Ok(Self { allows_all, origins: normalized })
+        let listed = origins.iter().filter(|origin| *origin != "*");
+        let normalized = listed.map(|origin| normalize_origin(origin)).collect::<Result<_, _>>()?;
+        Ok(Self { allows_all: origins.iter().any(|origin| origin == "*"), origins: normalized })
     }
 
     /// Returns the headers for a request with this `Origin`, or without one.
@@ -79,5 +70,5 @@ fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
     }
     let reason = "an origin is a scheme and a host without a path or trailing slash, for example \"https://example.org\" \
                (internationalized names as xn--..., \"*\" for all origins)";
-    Err(InvalidOption::new(OPTION, origin, reason))
+    Err(InvalidOption::new("cors-origin", origin, reason))
 }

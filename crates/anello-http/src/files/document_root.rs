@@ -29,17 +29,15 @@ use super::options::Symlinks;
 use super::path::Dotfiles;
 use super::stamp::{FileStamp, Timestamp};
 
-/// Whether `openat2` was found to be unavailable, in which case it is not called again.
+/// Set once `openat2` has turned out to be unavailable. It is then not called again.
 static OPENAT2_UNAVAILABLE: AtomicBool = AtomicBool::new(false);
 
-/// A directory whose files are served.
 #[derive(Clone, Debug)]
 pub(super) struct DocumentRoot {
     root: Arc<OwnedFd>,
     symlinks: Symlinks,
 }
 
-/// Result of opening a path.
 #[derive(Debug)]
 pub(super) enum Opened {
     File {
@@ -47,16 +45,15 @@ pub(super) enum Opened {
         stamp: FileStamp,
     },
     Directory,
-    /// Neither a regular file nor a directory, for example a FIFO or a device. Such files are not served.
+    /// For example a FIFO or a device. Such files are not served.
     Other,
 }
 
-/// Flags to open a file for reading. `O_NONBLOCK` avoids waiting for the writer of a FIFO, and `O_NOCTTY` avoids
-/// acquiring a controlling terminal.
+/// `O_NONBLOCK` avoids waiting for the writer of a FIFO, and `O_NOCTTY` avoids acquiring a controlling terminal.
 const READ_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Flags to open a directory for lookups. `O_PATH` needs no read permission.
+/// Flags for lookups in a directory. `O_PATH` needs no read permission.
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl DocumentRoot {
@@ -65,11 +62,8 @@ impl DocumentRoot {
         Ok(Self { root: Arc::new(root), symlinks })
     }
 
-    /// Opens a relative path. An empty path stands for the document root itself.
-    ///
-    /// # Errors
-    /// Returns the error from `openat2(2)`, `openat(2)` or `fstat(2)`: the path does not exist, is not accessible, or
-    /// leads outside the document root.
+    /// Opens a relative path. An empty path stands for the document root itself. Fails if the path does not exist, is not
+    /// accessible, or leads outside the document root.
     pub async fn find(&self, path: &str) -> io::Result<Opened> {
         let path = if path.is_empty() { "." } else { path };
         let opened = match self.open_path(path).await {
@@ -112,13 +106,8 @@ impl DocumentRoot {
         if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
             return Err(Errno::AGAIN);
         }
-        match openat2(
-            &*self.root,
-            path,
-            READ_FLAGS,
-            Mode::empty(),
-            self.resolve_flags() | ResolveFlags::CACHED,
-        ) {
+        let resolve_flags = self.resolve_flags() | ResolveFlags::CACHED;
+        match openat2(&*self.root, path, READ_FLAGS, Mode::empty(), resolve_flags) {
             // Kernels before 5.12 reject `RESOLVE_CACHED`.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Err(Errno::AGAIN),
             other => other,
@@ -133,10 +122,9 @@ impl DocumentRoot {
         }
     }
 
-    /// Opens a path. Can block, so call it on a blocking thread.
+    /// Can block, so call it on a blocking thread.
     fn open_blocking(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        // The kernel returns `EAGAIN` if a rename or mount anywhere in the system races with resolving a `..` in a
-        // link.
+        // The kernel returns `EAGAIN` if a rename or mount in the system races with resolving a `..` in a link.
         const MAX_ATTEMPTS: usize = 100;
         for _ in 0..MAX_ATTEMPTS {
             if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
@@ -145,22 +133,16 @@ impl DocumentRoot {
             match openat2(&*self.root, path, flags, Mode::empty(), self.resolve_flags()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
-                // `EPERM` comes from a seccomp filter or from the file. In the second case, opening by component also
-                // reports it.
-                Err(error @ Errno::PERM) => {
-                    if self.is_openat2_filtered() {
-                        disable_openat2(error);
-                    }
-                    break;
-                }
+                Err(error @ Errno::PERM) if self.is_openat2_filtered() => disable_openat2(error),
+                // `EPERM` that comes from the file: opening by component also reports it.
+                Err(Errno::PERM) => break,
                 other => return Ok(other?),
             }
         }
         self.open_by_component(path, flags)
     }
 
-    /// Returns `true` if `openat2` fails with `EPERM` for the document root, which is already open. Only a seccomp
-    /// filter causes this.
+    /// Returns `true` if `openat2` fails for the document root, which is already open. Only a seccomp filter causes this.
     fn is_openat2_filtered(&self) -> bool {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
@@ -168,29 +150,26 @@ impl DocumentRoot {
 
     /// Opens a path one component at a time, without `openat2` and without following symbolic links.
     fn open_by_component(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let directory_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (directories, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut parent: Option<OwnedFd> = None;
-        let open_at = |parent: &Option<OwnedFd>, name: &str, flags| match parent {
-            Some(parent) => openat(parent, name, flags, Mode::empty()),
-            None => openat(&*self.root, name, flags, Mode::empty()),
+        let open_at = |parent: &Option<OwnedFd>, name: &str, flags| {
+            openat(parent.as_ref().unwrap_or(&self.root), name, flags | OFlags::NOFOLLOW, Mode::empty())
         };
         for directory in directories.split('/').filter(|directory| !directory.is_empty()) {
             // Resolved targets contain no `..`, but a path in the configuration might.
             if directory == ".." {
                 return Err(Errno::XDEV.into());
             }
-            parent = Some(open_at(&parent, directory, directory_flags)?);
+            parent = Some(open_at(&parent, directory, PATH_FLAGS)?);
         }
         if name == ".." {
             return Err(Errno::XDEV.into());
         }
-        Ok(open_at(&parent, name, flags | OFlags::NOFOLLOW)?)
+        Ok(open_at(&parent, name, flags)?)
     }
 
-    /// Lists a directory (`getdents64(2)`, then `fstatat(2)` and `faccessat(2)` for each entry). This blocks, so
-    /// call it on a blocking thread. A symbolic link is listed as its target if the target is in the document root.
-    /// Links that lead outside and inaccessible entries are omitted.
+    /// Lists a directory (`getdents64(2)`, then `fstatat(2)` and `faccessat(2)` for each entry). Can block. A symbolic
+    /// link is listed as its target. Links that lead outside the document root and inaccessible entries are omitted.
     pub fn list_blocking(&self, path: &str, dotfiles: Dotfiles, max_entries: usize) -> io::Result<Listing> {
         let opened = self.open_blocking(if path.is_empty() { "." } else { path }, READ_FLAGS)?;
         let mut listing = Listing::new(path, dotfiles, max_entries);
@@ -204,16 +183,12 @@ impl DocumentRoot {
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 let Ok(name) = name.to_str() else { continue };
                 let link_path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                let opened = self.open_blocking(&link_path, READ_FLAGS);
                 // Entering a directory does not require read permission.
-                let Ok(target) =
-                    opened.or_else(|_| self.open_blocking(&format!("{link_path}/."), PATH_FLAGS))
-                else {
-                    continue;
-                };
+                let opened = self.open_blocking(&link_path, READ_FLAGS);
+                let opened = opened.or_else(|_| self.open_blocking(&format!("{link_path}/."), PATH_FLAGS));
+                let Ok(target) = opened else { continue };
                 stat = fstat(&target)?;
-                let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                if is_directory && !is_accessible(&target, c".", &stat) {
+                if is_directory(&stat) && !is_accessible(&target, c".", &stat) {
                     continue;
                 }
             } else if !is_accessible(&opened, name, &stat) {
@@ -232,29 +207,29 @@ impl DocumentRoot {
     }
 }
 
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
 /// Returns `true` if a file is readable or a directory is searchable.
 fn is_accessible(directory: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
-    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let access = if is_directory { Access::EXEC_OK } else { Access::READ_OK };
+    let access = if is_directory(stat) { Access::EXEC_OK } else { Access::READ_OK };
     accessat(directory, name, access, AtFlags::empty()).is_ok()
 }
 
-/// Disables `openat2` for the process and logs the reason once.
 fn disable_openat2(error: Errno) {
     if OPENAT2_UNAVAILABLE.swap(true, Ordering::Relaxed) {
         return;
     }
-    if error == Errno::PERM {
-        tracing::warn!(
-            "openat2 fails with EPERM, probably because of a seccomp profile: symbolic links are not followed (allow \
-             openat2 in the profile)"
-        );
-    } else {
-        tracing::warn!("openat2 unavailable (requires Linux 5.6): symbolic links are not followed");
-    }
+    let cause = match error {
+        Errno::PERM => {
+            "fails with EPERM, probably because of a seccomp profile (allow openat2 in the profile)"
+        }
+        _ => "unavailable (requires Linux 5.6)",
+    };
+    tracing::warn!("openat2 {cause}: symbolic links are not followed");
 }
 
-/// Returns the stamp of a file from the result of `fstat(2)` or `stat(2)`.
 pub(super) fn stamp(stat: &Stat) -> FileStamp {
     let time = |seconds, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
     FileStamp {
@@ -266,14 +241,53 @@ pub(super) fn stamp(stat: &Stat) -> FileStamp {
     }
 }
 
+/// After this many attempts to read a file that keeps changing, the response is sent from the open file.
+const MAX_READ_ATTEMPTS: usize = 3;
+
+/// Reads a file that has this stamp. Returns the contents and the stamp that was current both before and after the
+/// read. If the file keeps changing, returns no contents, and its latest stamp.
+pub(super) async fn read_whole(file: &File, previous: FileStamp) -> io::Result<(Option<Vec<u8>>, FileStamp)> {
+    let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
+    let stat = || Ok(stamp(&fstat(file)?));
+    read_consistent(read, stat, previous).await
+}
+
+/// Reads again if the file changed during the read.
+async fn read_consistent(
+    read: impl AsyncFn(&mut [u8], u64) -> io::Result<usize>,
+    stat: impl Fn() -> io::Result<FileStamp>,
+    mut previous: FileStamp,
+) -> io::Result<(Option<Vec<u8>>, FileStamp)> {
+    for _ in 0..MAX_READ_ATTEMPTS {
+        let mut bytes = vec![0; usize::try_from(previous.size_bytes).map_err(io::Error::other)?];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match read(&mut bytes[filled..], filled as u64).await? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        let after = stat()?;
+        if after == previous && filled == bytes.len() {
+            return Ok((Some(bytes), after));
+        }
+        previous = after;
+    }
+    Ok((None, previous))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::Future;
     use std::os::unix::fs::symlink;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
     use crate::files::response::is_missing;
 
-    /// Creates a directory with links and a file outside it, and opens it as the document root.
+    /// A document root with links, and a file outside it.
     fn site() -> (tempfile::TempDir, DocumentRoot) {
         let parent = tempfile::tempdir().unwrap();
         let at = |path: &str| parent.path().join(path);
@@ -328,6 +342,52 @@ mod tests {
         {
             let error = root.open_by_component(path, READ_FLAGS).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
+        }
+    }
+
+    /// Reads a file of ten bytes, at most four bytes at a time, which is meanwhile overwritten with the next letter after
+    /// each of these numbers of reads, with a new length. Returns the contents, and whether the stamp describes the last
+    /// state.
+    fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
+        let (state, length, reads) = (Cell::new(0_u8), Cell::new(10_usize), Cell::new(0));
+        let stat = || -> io::Result<FileStamp> {
+            let changed = Timestamp { seconds: i64::from(state.get()), nanoseconds: 0 };
+            Ok(FileStamp { size_bytes: length.get() as u64, changed, ..FileStamp::default() })
+        };
+        let read = async |buffer: &mut [u8], offset: u64| {
+            let count = buffer.len().min(4).min(length.get().saturating_sub(offset as usize));
+            buffer[..count].fill(b'a' + state.get());
+            reads.update(|reads| reads + 1);
+            if let Some((after, new_length)) = writes.get(usize::from(state.get()))
+                && *after == reads.get()
+            {
+                state.update(|state| state + 1);
+                length.set(*new_length);
+            }
+            Ok(count)
+        };
+        let future = pin!(read_consistent(read, stat, stat().unwrap()));
+        let polled = future.poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok((bytes, stamp))) = polled else { panic!("read is pending") };
+        (bytes.map(|bytes| String::from_utf8(bytes).unwrap()), stamp == stat().unwrap())
+    }
+
+    #[test]
+    fn fault_35_file_changed_during_read_is_read_again() {
+        for (writes, expected) in [
+            (&[][..], Some("aaaaaaaaaa")),
+            (&[(1, 10)], Some("bbbbbbbbbb")),
+            (&[(2, 10)], Some("bbbbbbbbbb")),
+            (&[(3, 10)], Some("bbbbbbbbbb")),
+            (&[(1, 3)], Some("bbb")),
+            (&[(1, 0)], Some("")),
+            (&[(2, 20)], Some("bbbbbbbbbbbbbbbbbbbb")),
+            (&[(1, 10), (4, 10)], Some("cccccccccc")),
+            (&[(1, 10), (2, 10), (3, 10)], Some("dddddddddd")),
+            // A file that keeps changing is sent from its descriptor.
+            (&[(1, 10), (4, 10), (7, 10)], None),
+        ] {
+            assert_eq!(read_while(writes), (expected.map(str::to_owned), true), "{writes:?}");
         }
     }
 }

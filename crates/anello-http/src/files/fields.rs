@@ -42,8 +42,7 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// Lengths of the relevant field names, as a bit set. Most requests from non-browser clients have no field of any
-    /// of these lengths.
+    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no such names.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects
@@ -55,9 +54,8 @@ impl<'a> RequestFields<'a> {
             || self.if_unmodified_since.is_some()
     }
 
-    /// Stores the value if the field is relevant. The length of the name rules out most other fields with one
-    /// comparison. Most clients capitalize names as in the standard, so an exact comparison is tried before the slower
-    /// case-insensitive one.
+    /// Stores the value if the field is relevant. The length of the name rules out most other fields. Most clients
+    /// capitalize names as in the standard, so the slower case-insensitive comparison comes second.
     #[inline]
     fn store(&mut self, name: &[u8], value: &'a [u8]) {
         let is =
@@ -123,18 +121,9 @@ mod tests {
     #[test]
     fn length_set_matches_field_names() {
         for bytes in 0..64 {
-            let name = "x".repeat(bytes);
-            let names = [
-                "Range",
-                "Accept",
-                "If-Match",
-                "If-Range",
-                "If-None-Match",
-                "Accept-Encoding",
-                "If-Modified-Since",
-                "If-Unmodified-Since",
-            ];
-            let is_relevant = names.iter().any(|known| known.len() == name.len());
+            let names = "Range Accept If-Match If-Range If-None-Match Accept-Encoding If-Modified-Since \
+                If-Unmodified-Since";
+            let is_relevant = names.split(' ').any(|name| name.len() == bytes);
             assert_eq!(RequestFields::LENGTHS >> bytes & 1 == 1, is_relevant, "{bytes}");
         }
     }

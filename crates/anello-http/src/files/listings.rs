@@ -23,19 +23,18 @@ use rustix::io::Errno;
 
 use super::document_root::DocumentRoot;
 use super::listing::Format;
+use super::options::FileOptions;
 use super::path::Dotfiles;
 use super::validator::EntityTag;
 
 const MAX_CACHED_LISTINGS: usize = 32;
-
-/// Maximum number of listings that are generated concurrently. Further requests wait.
+/// Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
-/// Maximum memory, in bytes, for a worker's listings that are cached or being sent. Listings that are being generated
-/// are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
+/// Maximum memory for a worker's listings that are cached or being sent, excluding those that are being generated. Beyond
+/// the limit, requests fail with `ENOMEM`, which becomes a 503 response.
 const MAX_LISTING_BYTES: usize = 64 << 20;
 
-/// The listings of one worker.
 #[derive(Debug)]
 pub(super) struct Listings {
     interval: Duration,
@@ -43,7 +42,7 @@ pub(super) struct Listings {
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
     listings: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Memory, in bytes, of all listings of this worker that are cached or being sent.
+    /// Memory of all listings of this worker that are cached or being sent.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
@@ -59,9 +58,8 @@ pub(super) struct Page {
 struct CachedListing {
     path: Box<str>,
     format: Format,
-    /// Start time of the directory read. Later changes to the directory may be missing from the listing.
+    /// Later changes to the directory may be missing from the listing.
     started_at: Instant,
-    /// The result, shared by any number of requests.
     job: Shared<LocalBoxFuture<'static, Result<Page, Rc<io::Error>>>>,
 }
 
@@ -72,21 +70,18 @@ struct AccountedText {
 }
 
 impl Listings {
-    pub fn new(interval: Duration, dotfiles: Dotfiles, max_entries: usize) -> Self {
+    pub fn new(options: &FileOptions) -> Self {
         Self {
-            interval,
-            dotfiles,
-            max_entries,
+            interval: options.revalidate_interval,
+            dotfiles: options.dotfiles,
+            max_entries: options.max_listing_entries,
             listings: RefCell::default(),
             bytes: Arc::default(),
             max_bytes: MAX_LISTING_BYTES,
         }
     }
 
-    /// Returns the listing of a directory.
-    ///
-    /// # Errors
-    /// Returns the error from reading the directory, or `ENOMEM` if this worker's listings use too much memory.
+    /// Returns the listing of a directory. Fails with `ENOMEM` if this worker's listings use too much memory.
     pub async fn list(&self, root: &DocumentRoot, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
         let requested_at = Instant::now();
         loop {
@@ -104,7 +99,9 @@ impl Listings {
                 }
                 previous = result.ok();
             }
-            let pending = self.pending_jobs();
+            let is_pending = |listing: &&Rc<CachedListing>| !listing.is_complete();
+            let job = |listing: &Rc<CachedListing>| listing.job.clone().map(drop);
+            let pending: Vec<_> = self.listings.borrow().iter().filter(is_pending).map(job).collect();
             if pending.len() < MAX_CONCURRENT_LISTINGS {
                 self.start(root, path, format, previous)?;
             } else {
@@ -120,17 +117,7 @@ impl Listings {
         listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
     }
 
-    /// Returns the listings that are being generated.
-    fn pending_jobs(&self) -> Vec<impl Future<Output = ()> + Unpin> {
-        let listings = self.listings.borrow();
-        listings
-            .iter()
-            .filter(|listing| !listing.is_complete())
-            .map(|listing| listing.job.clone().map(drop))
-            .collect()
-    }
-
-    /// Starts generating a listing, which replaces the cached one.
+    /// Starts a job, whose listing replaces the cached one.
     fn start(
         &self,
         root: &DocumentRoot,
@@ -145,12 +132,13 @@ impl Listings {
         {
             listings.remove(oldest);
         }
-        if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
+        let is_over_limit = || self.bytes.load(Ordering::Relaxed) > self.max_bytes;
+        if is_over_limit() {
             // Evict cached listings first, because some of them may not be in use.
             listings.retain(|listing| !listing.is_complete());
-            if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
-                return Err(Rc::new(Errno::NOMEM.into()));
-            }
+        }
+        if is_over_limit() {
+            return Err(Rc::new(Errno::NOMEM.into()));
         }
         let started_at = Instant::now();
         let (root, owned_path) = (root.clone(), path.to_owned());
@@ -217,7 +205,7 @@ impl Drop for AccountedText {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Waker};
 
     use anello::Runtime;
@@ -227,68 +215,63 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn with_site(test: impl AsyncFn(&tempfile::TempDir, DocumentRoot)) {
+    /// Runs a test with a site that has the directories `a` and `b`, each with a file.
+    fn with_listings(interval: Duration, test: impl AsyncFn(&tempfile::TempDir, &DocumentRoot, Listings)) {
         let site = tempfile::tempdir().expect("temporary directory");
         for name in ["a", "b"] {
             fs::create_dir(site.path().join(name)).expect("directory created");
             fs::write(site.path().join(name).join("file"), "text").expect("file written");
         }
         let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("document root");
-        Runtime::new().expect("runtime").block_on(test(&site, root));
+        let options = FileOptions { revalidate_interval: interval, ..FileOptions::default() };
+        let listings = Listings::new(&options);
+        Runtime::new().expect("runtime").block_on(test(&site, &root, listings));
     }
 
     fn accounted_bytes(listings: &Listings) -> usize {
         listings.bytes.load(Ordering::Relaxed)
     }
 
+    fn is_pending(request: Pin<&mut impl Future>) -> bool {
+        request.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
     #[test]
     fn identical_requests_receive_same_bytes() {
-        with_site(async |site, root| {
-            for (interval, is_cached) in [(HOUR, true), (Duration::ZERO, false)] {
-                let listings = Listings::new(interval, Dotfiles::Hide, 100);
+        for (interval, is_cached) in [(HOUR, true), (Duration::ZERO, false)] {
+            with_listings(interval, async |site, root, listings| {
                 let request =
-                    async |path, format| listings.list(&root, path, format).await.expect("listing").bytes;
+                    async |path, format| listings.list(root, path, format).await.expect("listing").bytes;
                 let first = request("a", Format::Json).await;
                 assert!(std::str::from_utf8(&first).expect("UTF-8").contains("\"file\""));
                 // Served from the cache, or generated again with the same content.
                 assert_eq!(first.as_ptr(), request("a", Format::Json).await.as_ptr());
                 assert_ne!(first, request("a", Format::Html).await);
-                fs::write(site.path().join(format!("a/new-{is_cached}")), "text").expect("file written");
+                fs::write(site.path().join("a/new"), "text").expect("file written");
                 assert_eq!(first == request("a", Format::Json).await, is_cached);
-                let count = listings.listings.borrow().len();
-                assert_eq!(count, 2);
-                drop((first, listings));
-            }
-        });
+                assert_eq!(listings.listings.borrow().len(), 2);
+            });
+        }
     }
 
     #[test]
     fn listing_is_generated_once_and_survives_cancelled_request() {
-        with_site(async |_, root| {
-            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
-            let mut context = Context::from_waker(Waker::noop());
-            {
-                let mut cancelled = pin!(listings.list(&root, "a", Format::Html));
-                assert!(cancelled.as_mut().poll(&mut context).is_pending());
-            }
+        with_listings(HOUR, async |_, root, listings| {
+            assert!(is_pending(pin!(listings.list(root, "a", Format::Html))));
             let pending = listings.find_current("a", Format::Html).expect("pending listing");
-            let bytes = listings.list(&root, "a", Format::Html).await.expect("listing").bytes;
+            let bytes = listings.list(root, "a", Format::Html).await.expect("listing").bytes;
             assert_eq!(pending.job.clone().await.expect("same listing").bytes.as_ptr(), bytes.as_ptr());
         });
     }
 
     #[test]
     fn concurrent_listings_are_limited() {
-        with_site(async |_, root| {
-            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
+        with_listings(HOUR, async |_, root, listings| {
             let paths: Vec<_> =
                 (0..MAX_CONCURRENT_LISTINGS * 3).map(|number| format!("a/{}", "./".repeat(number))).collect();
             let mut requests: Vec<_> =
-                paths.iter().map(|path| Box::pin(listings.list(&root, path, Format::Json))).collect();
-            let mut context = Context::from_waker(Waker::noop());
-            for request in &mut requests {
-                assert!(request.as_mut().poll(&mut context).is_pending());
-            }
+                paths.iter().map(|path| Box::pin(listings.list(root, path, Format::Json))).collect();
+            assert!(requests.iter_mut().all(|request| is_pending(request.as_mut())));
             assert_eq!(listings.listings.borrow().len(), MAX_CONCURRENT_LISTINGS);
             for request in requests {
                 request.await.expect("listing");
@@ -298,14 +281,13 @@ mod tests {
 
     #[test]
     fn fault_20_unsent_listings_are_bounded_and_release_memory() {
-        with_site(async |site, root| {
-            let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hide, 100);
+        with_listings(Duration::ZERO, async |site, root, mut listings| {
             listings.max_bytes = 20_000;
             let mut unsent = Vec::new();
             // The content of the directory changes before each request.
             let error = loop {
                 fs::write(site.path().join(format!("a/{}", unsent.len())), "text").expect("file written");
-                match listings.list(&root, "a", Format::Html).await {
+                match listings.list(root, "a", Format::Html).await {
                     Ok(page) => unsent.push(page),
                     Err(error) => break error,
                 }
@@ -314,7 +296,7 @@ mod tests {
             assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM));
             assert!(unsent.len() > 1);
             unsent.clear();
-            listings.list(&root, "a", Format::Html).await.expect("listing after memory was released");
+            listings.list(root, "a", Format::Html).await.expect("listing after memory was released");
             assert!(accounted_bytes(&listings) > 0);
             listings.listings.borrow_mut().clear();
             assert_eq!(accounted_bytes(&listings), 0);
@@ -323,27 +305,22 @@ mod tests {
 
     #[test]
     fn failed_listing_is_reported_to_waiters_and_retried() {
-        with_site(async |site, root| {
-            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
-            let mut context = Context::from_waker(Waker::noop());
-            let mut first = pin!(listings.list(&root, "c", Format::Html));
-            assert!(first.as_mut().poll(&mut context).is_pending());
-            let second = listings.list(&root, "c", Format::Html).await.expect_err("missing directory");
+        with_listings(HOUR, async |site, root, listings| {
+            let mut first = pin!(listings.list(root, "c", Format::Html));
+            assert!(is_pending(first.as_mut()));
+            let second = listings.list(root, "c", Format::Html).await.expect_err("missing directory");
             let first = first.await.expect_err("missing directory");
             assert!(Rc::ptr_eq(&first, &second), "{first} {second}");
             fs::create_dir(site.path().join("c")).expect("directory created");
-            listings.list(&root, "c", Format::Html).await.expect("listing");
+            listings.list(root, "c", Format::Html).await.expect("listing");
         });
     }
 
     #[test]
     fn cancelled_waiter_is_removed() {
-        with_site(async |_, root| {
-            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
-            let mut context = Context::from_waker(Waker::noop());
+        with_listings(HOUR, async |_, root, listings| {
             for _ in 0..100 {
-                let mut cancelled = pin!(listings.list(&root, "a", Format::Html));
-                assert!(cancelled.as_mut().poll(&mut context).is_pending());
+                assert!(is_pending(pin!(listings.list(root, "a", Format::Html))));
             }
             let pending = listings.find_current("a", Format::Html).expect("pending listing");
             assert_eq!(pending.job.strong_count(), Some(1));

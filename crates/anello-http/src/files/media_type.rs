@@ -45,7 +45,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
 /// Mapping from file extension to media type.
 #[derive(Clone, Debug)]
 pub struct MediaTypes {
-    /// Extension (without the dot) and media type, set by the operator.
+    /// Extension, without the dot, and media type.
     overrides: Vec<(String, String)>,
     default: String,
 }
@@ -58,18 +58,18 @@ impl MediaTypes {
     /// Returns an error if a media type is malformed, or if an extension is empty or contains a dot or a slash.
     pub fn new(overrides: &BTreeMap<String, String>, default: &str) -> Result<Self, InvalidOption> {
         const OVERRIDES: &str = "media-type";
-        let mut normalized = Vec::with_capacity(overrides.len());
-        for (extension, media_type) in overrides {
+        let overrides = overrides.iter().map(|(extension, media_type)| {
             check_media_type(OVERRIDES, media_type)?;
             let extension = extension.strip_prefix('.').unwrap_or(extension);
             if extension.is_empty() || extension.contains(['.', '/']) {
                 let reason = "an extension is the part of a name after its last dot, for example \"html\"";
                 return Err(InvalidOption::new(OVERRIDES, extension, reason));
             }
-            normalized.push((extension.to_owned(), media_type.clone()));
-        }
+            Ok((extension.to_owned(), media_type.clone()))
+        });
+        let overrides = overrides.collect::<Result<_, InvalidOption>>()?;
         check_media_type("default-media-type", default)?;
-        Ok(Self { overrides: normalized, default: default.to_owned() })
+        Ok(Self { overrides, default: default.to_owned() })
     }
 
     /// Returns the `Content-Type` of a file. For a precompressed variant, pass the path of the uncompressed file.

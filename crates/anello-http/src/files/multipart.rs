@@ -15,8 +15,7 @@ use std::ops::Range;
 
 use super::range::{ByteRange, ContentRange};
 
-/// Delimiter between parts. It must not occur in the file, so it is random: authors of file contents cannot predict
-/// it.
+/// Delimiter between parts. It is random, so that authors of file contents cannot predict it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary([u8; 32]);
 
@@ -49,7 +48,7 @@ impl Boundary {
 pub struct Multipart {
     boundary: Boundary,
     /// Headers of all parts, followed by the closing delimiter.
-    text: Vec<u8>,
+    text: String,
     /// Header position in `text` and byte range of each part.
     parts: Vec<(Range<usize>, ByteRange)>,
 }
@@ -57,31 +56,19 @@ pub struct Multipart {
 impl Multipart {
     /// Creates the framing for these ranges of a file with this size and media type.
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
-        let mut multipart = Self {
-            boundary,
-            text: Vec::with_capacity(ranges.len() * (140 + media_type.len()) + 40),
-            parts: Vec::with_capacity(ranges.len()),
-        };
+        let mut text = String::with_capacity(ranges.len() * (140 + media_type.len()) + 40);
+        let mut parts = Vec::with_capacity(ranges.len());
+        let delimiter = boundary.as_str();
         for &range in ranges {
-            multipart.add(range, size_bytes, media_type);
+            let (start, line_end) = (text.len(), if text.is_empty() { "" } else { "\r\n" });
+            let content_range = ContentRange::of(range, size_bytes);
+            text += &format!(
+                "{line_end}--{delimiter}\r\nContent-Type: {media_type}\r\nContent-Range: {content_range}\r\n\r\n"
+            );
+            parts.push((start..text.len(), range));
         }
-        multipart.text.extend_from_slice(b"\r\n--");
-        multipart.text.extend_from_slice(&boundary.0);
-        multipart.text.extend_from_slice(b"--\r\n");
-        multipart
-    }
-
-    fn add(&mut self, range: ByteRange, size_bytes: u64, media_type: &str) {
-        let start = self.text.len();
-        if start > 0 {
-            self.text.extend_from_slice(b"\r\n");
-        }
-        let boundary = self.boundary.as_str();
-        let content_range = ContentRange::of(range, size_bytes);
-        let head =
-            format!("--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {content_range}\r\n\r\n");
-        self.text.extend_from_slice(head.as_bytes());
-        self.parts.push((start..self.text.len(), range));
+        text += &format!("\r\n--{delimiter}--\r\n");
+        Self { boundary, text, parts }
     }
 
     /// Returns the `Content-Type` of the response.
@@ -91,11 +78,11 @@ impl Multipart {
 
     /// Returns the header and the byte range of each part, in sending order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&[u8], ByteRange)> {
-        self.parts.iter().map(|(head, range)| (&self.text[head.clone()], *range))
+        self.parts.iter().map(|(head, range)| (self.text[head.clone()].as_bytes(), *range))
     }
 
     /// Returns the closing delimiter, to be sent after the last part.
     pub fn end(&self) -> &[u8] {
-        &self.text[self.parts.last().map_or(0, |(head, _)| head.end)..]
+        self.text[self.parts.last().map_or(0, |(head, _)| head.end)..].as_bytes()
     }
 }

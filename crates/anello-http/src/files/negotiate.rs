@@ -4,8 +4,10 @@
 //! Codings with equal weight are preferred in this order, usually from the smallest result to the largest; the
 //! uncompressed file comes last.
 
+use std::cmp::Reverse;
+
 use super::fields::FieldLines;
-use super::quality::{Quality, weighted};
+use crate::h1::trim;
 
 /// Content coding of a precompressed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,16 +115,29 @@ pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice 
 }
 
 fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
-    let accepted = AcceptedCodings::parse(accept_encoding);
-    let mut best = None;
-    for coding in variants.iter() {
-        let quality = accepted.coding_quality(coding);
-        if quality > best.map_or(0, |(_, quality)| quality) {
-            best = Some((coding, quality));
-        }
+    let mut codings = [None; Coding::ALL.len()];
+    // The wildcard `*` stands for everything that is not listed.
+    let (mut identity, mut wildcard) = (None, None);
+    for (token, quality) in weighted(accept_encoding) {
+        let is = |name: &str| token.eq_ignore_ascii_case(name.as_bytes());
+        let slot = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
+            Some(coding) => &mut codings[coding as usize],
+            // Alias of `gzip` (RFC 9110, section 8.4.1.3).
+            None if is("x-gzip") => &mut codings[Coding::Gzip as usize],
+            None if is("identity") => &mut identity,
+            None if is("*") => &mut wildcard,
+            None => continue,
+        };
+        // If an element is listed more than once, the last weight applies.
+        *slot = Some(quality);
     }
-    match (best, accepted.identity_quality()) {
-        (Some((coding, quality)), identity) if identity.is_none_or(|identity| quality >= identity) => {
+    // A coding is not acceptable unless it is listed or covered by the wildcard.
+    let quality_of = |coding: Coding| codings[coding as usize].or(wildcard).unwrap_or(0);
+    let acceptable = variants.iter().filter(|&coding| quality_of(coding) > 0);
+    let best = acceptable.min_by_key(|&coding| Reverse(quality_of(coding)));
+    match (best, identity.or(wildcard)) {
+        // Without a weight, the uncompressed file is acceptable, but every acceptable coding is preferred.
+        (Some(coding), identity) if identity.is_none_or(|identity| quality_of(coding) >= identity) => {
             Choice::Encoded(coding)
         }
         (None, Some(0)) => Choice::NotAcceptable,
@@ -130,42 +145,63 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     }
 }
 
-/// Weights from `Accept-Encoding`; `None` for codings that are not listed. If a coding is listed more than once, the
-/// last weight applies.
-#[derive(Default)]
-struct AcceptedCodings {
-    codings: [Option<Quality>; Coding::ALL.len()],
-    identity: Option<Quality>,
-    /// Weight of all codings that are not listed (`*`).
-    wildcard: Option<Quality>,
+/// Quality value in thousandths: 0 means "not acceptable", 1000 is the highest preference.
+pub(super) type Quality = u16;
+
+/// Returns the members of a list, without parameters, and their weights (RFC 9110, section 12.4.2), for example of
+/// `br, gzip;q=0.8, *;q=0`. Empty members and members with a malformed
+/// weight are skipped, because their meaning is unknown.
+pub(super) fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Quality)> {
+    lines.iter().flat_map(|line| line.split(|&byte| byte == b',')).filter_map(|member| {
+        let mut parts = member.split(|&byte| byte == b';').map(trim);
+        let token = parts.next().filter(|token| !token.is_empty())?;
+        let weight = parts.find_map(|parameter| match parameter {
+            [b'q' | b'Q', b'=', weight @ ..] => Some(parse_weight(weight)),
+            _ => None,
+        });
+        // A member without a weight has the highest preference.
+        Some((token, weight.unwrap_or(Some(1000))?))
+    })
 }
 
-impl AcceptedCodings {
-    fn parse(accept_encoding: &FieldLines<'_>) -> Self {
-        let mut accepted = Self::default();
-        for (token, quality) in weighted(accept_encoding) {
-            let is = |name: &str| token.eq_ignore_ascii_case(name.as_bytes());
-            let slot = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
-                Some(coding) => &mut accepted.codings[coding as usize],
-                // Alias of `gzip` (RFC 9110, section 8.4.1.3).
-                None if is("x-gzip") => &mut accepted.codings[Coding::Gzip as usize],
-                None if is("identity") => &mut accepted.identity,
-                None if is("*") => &mut accepted.wildcard,
-                None => continue,
-            };
-            *slot = Some(quality);
-        }
-        accepted
+/// Parses `0` or `1` with up to three decimals. Returns `None` for other input and values above 1.
+fn parse_weight(weight: &[u8]) -> Option<Quality> {
+    let (integer, decimals) = match weight {
+        [integer @ (b'0' | b'1')] => (integer, &[][..]),
+        [integer @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (integer, decimals),
+        _ => return None,
+    };
+    let mut quality = Quality::from(integer - b'0') * 1000;
+    let mut unit = 100;
+    for decimal in decimals {
+        quality += decimal.is_ascii_digit().then(|| Quality::from(decimal - b'0'))? * unit;
+        unit /= 10;
+    }
+    (quality <= 1000).then_some(quality)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weighted_text(lines: &[&'static str]) -> Vec<(&'static str, Quality)> {
+        let lines: FieldLines<'static> = lines.iter().map(|line| line.as_bytes()).collect();
+        let text = |(token, quality)| (std::str::from_utf8(token).unwrap(), quality);
+        weighted(&lines).map(text).collect()
     }
 
-    /// Returns the weight of a coding. A coding is not acceptable unless it is listed or covered by `*`.
-    fn coding_quality(&self, coding: Coding) -> Quality {
-        self.codings[coding as usize].or(self.wildcard).unwrap_or(0)
+    #[test]
+    fn members_have_their_weights() {
+        assert_eq!(
+            weighted_text(&["br, gzip;q=0.8 ,*;q=0", "a;Q=1.000;b=c, d ; x=y ; q=0.05,e;q=1."]),
+            [("br", 1000), ("gzip", 800), ("*", 0), ("a", 1000), ("d", 50), ("e", 1000)]
+        );
     }
 
-    /// Returns the weight of the uncompressed file. `None` means that it is acceptable but has no weight: every
-    /// acceptable coding is then preferred.
-    fn identity_quality(&self) -> Option<Quality> {
-        self.identity.or(self.wildcard)
+    #[test]
+    fn malformed_members_are_skipped() {
+        let malformed = "a;q=,b;q=2,c;q=1.001,d;q=0.0001,e;q=-1,f;q=.5,g;q=0,5,h;q=0.x,;q=1,, ,i;q=0.5 x";
+        assert_eq!(weighted_text(&[malformed]), [("g", 0), ("5", 1000)]);
+        assert!(weighted_text(&[]).is_empty() && weighted_text(&[""]).is_empty());
     }
 }

@@ -13,22 +13,19 @@ use super::media_type::MediaTypes;
 use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
-/// File server options. [`FileOptions::default`] returns the defaults, and every field can be changed.
-/// [`validate`](Self::validate) checks the values and their combination.
+/// File server options. [`validate`](Self::validate) checks the values and their combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Index file names for directories, in order of preference. Default: `index.html`. May be empty.
+    /// Index file names for directories, in order of preference. May be empty. Default: `index.html`.
     pub index_files: Vec<String>,
     /// Whether a directory without an index file is shown as a listing. Otherwise the response is 404. Default:
     /// `false`, because not every file in a directory is meant to be discovered.
     pub listing: bool,
-    /// Maximum number of entries in a listing. Default: 10,000. If a directory has more, the listing is marked as
-    /// incomplete. Each entry costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes in the page, or more for a
-    /// long name.
+    /// Maximum number of entries in a listing. Default: 10,000. Longer listings are marked as incomplete. Each entry
+    /// costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes in the page, or more for a long name.
     pub max_listing_entries: usize,
-    /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to
-    /// clients that accept them. Default: none. The operator must regenerate the variants whenever the file
-    /// changes.
+    /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to clients
+    /// that accept them. The operator must regenerate the variants whenever the file changes. Default: none.
     pub precompressed: Codings,
     /// `Cache-Control` values by path pattern; the first matching rule applies. Default: none.
     pub cache_control: Vec<CacheRule>,
@@ -38,8 +35,8 @@ pub struct FileOptions {
     /// disk.
     pub default_media_type: String,
     /// Path of the error page for 404 responses, relative to the document root. The response has neither the validators
-    /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; the
-    /// response is then a line of text.
+    /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; a line of
+    /// text is sent.
     pub not_found_file: Option<String>,
     /// Path of a single-page application's page, relative to the document root. It is sent with status 200 for paths
     /// that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
@@ -51,20 +48,19 @@ pub struct FileOptions {
     pub cors_origins: Vec<String>,
     /// Policy for symbolic links. Default: follow links that stay in the document root.
     pub symlinks: Symlinks,
-    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables caching of
-    /// contents.
+    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables their caching.
     pub max_cache_bytes: usize,
-    /// Maximum size of a file whose contents are cached in memory, in bytes. Default: 64 KiB. Larger files are sent
-    /// from the page cache.
+    /// Maximum size of a file whose contents are cached, in bytes. Default: 64 KiB. Larger files are sent from the page
+    /// cache.
     pub max_cached_file_bytes: usize,
     /// Number of workers in this process that serve files with these options. Their caches share a quarter of the
     /// process's descriptor limit, with at most 512 open files per worker. Default: the number of cores on which the
     /// calling thread may run, which is lower if the thread is pinned.
     pub workers: usize,
-    /// Time for which a checked file is considered unchanged. Default: 1 second. Changes to a file become visible after
-    /// at most this time. For files that are not cached in memory, writes and replacements are detected immediately
-    /// (`fstat(2)` per response). Zero checks files on every request (`openat2(2)`, `fstat(2)`). A directory listing is
-    /// shared between requests for the same length of time.
+    /// Time for which a checked file is considered unchanged, and for which a directory listing is shared between
+    /// requests. Default: 1 second. Changes to a file become visible after at most this time. For files that are not
+    /// cached in memory, writes and replacements are detected immediately (`fstat(2)` per response). Zero checks files
+    /// on every request (`openat2(2)`, `fstat(2)`).
     pub revalidate_interval: Duration,
 }
 
@@ -104,11 +100,11 @@ impl Default for FileOptions {
 }
 
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
-
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
-    /// Checks that the options are well-formed and consistent. Accesses no files.
+    /// Checks that the options are well-formed and consistent, and returns the first of the
+    /// [`validation_errors`](Self::validation_errors). Does not access any files.
     ///
     /// ```
     /// use anello_http::files::options::FileOptions;
@@ -116,9 +112,6 @@ impl FileOptions {
     /// let options = FileOptions { not_found_file: Some("../404.html".to_owned()), ..FileOptions::default() };
     /// assert!(options.validate().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
     /// ```
-    ///
-    /// # Errors
-    /// Returns the first error reported by [`validation_errors`](Self::validation_errors).
     pub fn validate(&self) -> Result<(), InvalidOption> {
         self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }
@@ -141,23 +134,14 @@ impl FileOptions {
             self.cors_origins.iter().map(|single| CorsOrigins::new(slice::from_ref(single)).map(drop));
         let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
         let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
-        errors.extend(self.number_errors());
-        errors
-    }
-
-    fn number_errors(&self) -> Vec<InvalidOption> {
-        let mut errors = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
             let reason = "a listing must have at least one entry (disable the listing instead)";
             errors.push(InvalidOption::new("max-listing-entries", "0", reason));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
             let reason = format!("must not exceed the cache size of {} bytes", self.max_cache_bytes);
-            errors.push(InvalidOption::new(
-                "max-cached-file-bytes",
-                &self.max_cached_file_bytes.to_string(),
-                reason,
-            ));
+            let value = self.max_cached_file_bytes.to_string();
+            errors.push(InvalidOption::new("max-cached-file-bytes", &value, reason));
         }
         if self.revalidate_interval > MAX_REVALIDATE_INTERVAL {
             let reason =
@@ -180,10 +164,8 @@ fn check_index_file(name: &str) -> Result<(), InvalidOption> {
 fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOption> {
     let Some(path) = path else { return Ok(()) };
     let target = format!("/{}", super::path::encoded_path(path));
-    let resolves_to_path = |target: &str| {
-        let resolved = resolve(target, Dotfiles::Serve).ok()?;
-        (!resolved.is_directory() && resolved.relative() == path).then_some(())
-    };
+    let resolves_to_path = resolve(&target, Dotfiles::Serve)
+        .is_ok_and(|resolved| !resolved.is_directory() && resolved.relative() == path);
     let reason = "must be the path of a file relative to the document root, for example \"errors/404.html\"";
-    resolves_to_path(&target).ok_or_else(|| InvalidOption::new(option, path, reason))
+    if resolves_to_path { Ok(()) } else { Err(InvalidOption::new(option, path, reason)) }
 }

@@ -8,11 +8,10 @@
 
 use std::fmt;
 
-use crate::h1::trim;
+use crate::h1::elements;
 
 /// Maximum number of ranges in a request. If there are more, the whole file is sent.
 pub const MAX_RANGES: usize = 32;
-
 /// Maximum gap between two ranges that are coalesced, in bytes: about the size of a part header.
 pub const COALESCE_GAP_BYTES: u64 = 128;
 
@@ -29,16 +28,6 @@ impl ByteRange {
     /// Returns the number of bytes, which is at least 1.
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
-    }
-
-    /// Returns `true` if the ranges overlap or the gap between them is at most [`COALESCE_GAP_BYTES`].
-    fn should_coalesce(self, other: Self) -> bool {
-        let extended_end = |range: Self| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
-        self.first <= extended_end(other) && other.first <= extended_end(self)
-    }
-
-    fn union(self, other: Self) -> Self {
-        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 }
 
@@ -65,10 +54,13 @@ pub enum Selection {
 /// assert_eq!(select(b"bytes=1000-", 1000), Selection::Unsatisfiable);
 /// ```
 pub fn select(range: &[u8], size_bytes: u64) -> Selection {
-    let Some(set) = range_set(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
+    let unit_and_set = range.split_at_checked(b"bytes=".len());
+    let unit_and_set =
+        unit_and_set.filter(|(unit, _)| unit.eq_ignore_ascii_case(b"bytes=") && size_bytes > 0);
+    let Some((_, set)) = unit_and_set else { return Selection::Whole };
     let mut ranges = Vec::new();
     let mut count = 0;
-    for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
+    for spec in elements(set).filter(|spec| !spec.is_empty()) {
         count += 1;
         if count > MAX_RANGES {
             return Selection::Whole;
@@ -84,13 +76,6 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
         [one] => Selection::One(one),
         _ => Selection::Several(ranges),
     }
-}
-
-/// Returns the part after `bytes=`, which is matched case-insensitively.
-fn range_set(range: &[u8]) -> Option<&[u8]> {
-    const UNIT: &[u8] = b"bytes=";
-    let (unit, set) = range.split_at_checked(UNIT.len())?;
-    unit.eq_ignore_ascii_case(UNIT).then_some(set)
 }
 
 /// Parses `first-last`, `first-` or `-length`. Returns `None` for other input, and `Some(None)` for a range that does not
@@ -114,7 +99,7 @@ fn parse_range(spec: &[u8], size_bytes: u64) -> Option<Option<ByteRange>> {
     Some((range.first <= last_byte).then_some(range))
 }
 
-/// Parses a decimal number. Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
+/// Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
 fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -130,10 +115,11 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
 /// coalesced ranges.
 fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     let (mut union, mut slot, mut kept) = (range, None, 0);
+    let extended_end = |range: ByteRange| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
     ranges.retain(|other| {
-        let is_near = other.should_coalesce(range);
+        let is_near = other.first <= extended_end(range) && range.first <= extended_end(*other);
         if is_near {
-            union = union.union(*other);
+            union = ByteRange { first: union.first.min(other.first), last: union.last.max(other.last) };
             slot.get_or_insert(kept);
         } else {
             kept += 1;

@@ -47,8 +47,8 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
     }
 }
 
-/// Returns the page with the given status in the negotiated content coding. If no coding is acceptable, the
-/// uncompressed page is sent so that the client always gets the error text.
+/// Returns the page with this status in the negotiated content coding. If no coding is acceptable, the client gets the
+/// uncompressed page rather than no error text.
 ///
 /// The page does not represent the requested file (RFC 9110, section 8.8). The response therefore has no
 /// validators, which would make clients revalidate it as that file, no `Accept-Ranges`, and no `Cache-Control` from
@@ -73,9 +73,10 @@ pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response 
 /// the response depends on `Accept-Encoding`, and caches must not reuse it for clients that accept other codings.
 pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
     if entry.encoded.is_empty() {
-        return response;
+        response
+    } else {
+        response.with_valid_field(FieldName::VARY, b"Accept-Encoding")
     }
-    response.with_valid_field(FieldName::VARY, b"Accept-Encoding")
 }
 
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
@@ -100,11 +101,10 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
 }
 
 fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
+    let slice = |bytes: &Bytes| BodyPart::Bytes(bytes.slice(range.first as usize..=range.last as usize));
     match &variant.contents {
-        Contents::Encoded(response) => {
-            BodyPart::Bytes(response.body().slice(range.first as usize..=range.last as usize))
-        }
-        Contents::Memory(bytes) => BodyPart::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
+        Contents::Encoded(response) => slice(&response.body()),
+        Contents::Memory(bytes) => slice(bytes),
         Contents::File(file) => {
             BodyPart::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
         }
@@ -115,8 +115,7 @@ pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }
 
-/// Returns `true` if the error is reported to clients as a missing file. Paths that lead outside the document root and
-/// inaccessible files count as missing.
+/// Paths that lead outside the document root and inaccessible files are reported to clients as missing.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     use Errno as E;
     let missing =
@@ -124,18 +123,16 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
 }
 
-/// Returns `true` if the file exists but the server has no permission to open it.
+/// The file exists, but the server has no permission to open it.
 pub(super) fn is_forbidden(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM))
 }
 
-/// Returns `true` if the process or the system is out of file descriptors.
 pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Logs an error from opening or reading a file, at most once every ten seconds per worker, because clients can cause
-/// it repeatedly.
+/// Logs at most once every ten seconds per worker, because clients can cause the error repeatedly.
 pub(super) fn log_file_error(error: &io::Error) {
     thread_local! {
         static LAST_LOGGED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };

@@ -9,15 +9,14 @@ use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
-use super::document_root::{DocumentRoot, Opened};
+use super::document_root::{DocumentRoot, Opened, read_whole};
 use super::fields::RequestFields;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
-use super::path::{TargetPath, may_be_spa_route, resolve};
-use super::read::read_whole;
+use super::path::{Dotfiles, TargetPath, encoded_path, may_be_spa_route, resolve};
 use super::response::{
     error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
     log_file_error, range_response, text_response, with_vary,
@@ -51,12 +50,11 @@ pub struct Files {
     media_types: MediaTypes,
     cache_rules: CacheRules,
     cors: CorsOrigins,
-    has_cors: bool,
     cache: Rc<Cache>,
     listings: Listings,
 }
 
-/// Error of [`Files::open`].
+/// An error of [`Files::open`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -100,13 +98,8 @@ impl Files {
                 .map_err(FilesError::Option)?,
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
-            has_cors: !options.cors_origins.is_empty(),
             cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
-            listings: Listings::new(
-                options.revalidate_interval,
-                options.dotfiles,
-                options.max_listing_entries,
-            ),
+            listings: Listings::new(&options),
             options,
         })
     }
@@ -121,21 +114,19 @@ impl Files {
 
     /// Returns the approximate memory use of the file cache in bytes.
     pub fn cache_bytes(&self) -> usize {
-        self.cache.bytes()
+        self.cache.bytes.get()
     }
 
     /// Returns an error for each file named in the options ([`not_found_file`](FileOptions::not_found_file),
-    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are opened as for a
-    /// request (`openat2(2)`). A server can start without these files; it then sends a line of text instead.
+    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be opened. A server can start without these
+    /// files; it then sends a line of text instead.
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
-        let option_files = [
-            ("not-found-file", &self.options.not_found_file),
-            ("spa-fallback", &self.options.spa_fallback_file),
-        ];
+        let FileOptions { not_found_file, spa_fallback_file, .. } = &self.options;
         let mut invalid = Vec::new();
-        for (option, path) in option_files {
-            let Some(path) = path else { continue };
-            if let Err(reason) = check_opened(self.root.find(path).await) {
+        for (option, path) in [("not-found-file", not_found_file), ("spa-fallback", spa_fallback_file)] {
+            if let Some(path) = path
+                && let Err(reason) = check_opened(self.root.find(path).await)
+            {
                 invalid.push(InvalidOption::new(option, path, reason));
             }
         }
@@ -155,7 +146,7 @@ impl Files {
             _ => text_response(405, "supported methods are GET, HEAD and OPTIONS")
                 .with_valid_field(FieldName::ALLOW, METHODS),
         };
-        if self.has_cors { self.with_cors(head, response) } else { response }
+        if self.options.cors_origins.is_empty() { response } else { self.with_cors(head, response) }
     }
 
     #[inline]
@@ -171,29 +162,17 @@ impl Files {
     }
 
     async fn get_by_path(&self, head: &Head) -> Response {
-        let path = match resolve(head.target(), self.options.dotfiles) {
-            Ok(path) => path,
-            Err(error) if error.status() == 404 => {
-                let is_spa_route = may_be_spa_route(head.target(), self.options.dotfiles);
-                return self.spa_fallback_or_missing(is_spa_route, head).await;
-            }
+        let is_spa_route = match resolve(head.target(), self.options.dotfiles) {
+            Ok(path) => match self.look_up(&path, head).await {
+                Ok(FileLookup::Entry(entry)) => return self.respond(&entry, head),
+                Ok(FileLookup::Response(response)) => return response,
+                Ok(FileLookup::Missing) => path.has_no_extension(),
+                Err(error) => return error_response(&error),
+            },
+            Err(error) if error.status() == 404 => may_be_spa_route(head.target(), self.options.dotfiles),
             Err(error) => return text_response(error.status(), &error.to_string()),
         };
-        let cached = self.cache.get(path.relative(), path.is_directory(), |entry| is_unchanged(entry, head));
-        let result = match cached {
-            Lookup::Fresh(entry) => Ok(FileLookup::Entry(entry)),
-            Lookup::Stale(entry) => {
-                let result = self.find(&path, head, Some(Rc::clone(&entry))).await;
-                or_stale_entry(result, &entry)
-            }
-            Lookup::Miss => self.find(&path, head, None).await,
-        };
-        match result {
-            Ok(FileLookup::Entry(entry)) => self.respond(&entry, head),
-            Ok(FileLookup::Response(response)) => response,
-            Ok(FileLookup::Missing) => self.spa_fallback_or_missing(path.has_no_extension(), head).await,
-            Err(error) => error_response(&error),
-        }
+        self.spa_fallback_or_missing(is_spa_route, head).await
     }
 
     fn options(&self, head: &Head) -> Response {
@@ -222,9 +201,25 @@ impl Files {
         if cors.varies { response.with_valid_field(FieldName::VARY, b"Origin") } else { response }
     }
 
-    // ---- Lookup ----------------------------------------------------------------------------------------------------
+    /// Looks up a path in the cache, then in the document root.
+    async fn look_up(&self, path: &TargetPath<'_>, head: &Head) -> io::Result<FileLookup> {
+        let (relative, is_directory) = (path.relative(), path.is_directory());
+        let cached = match self.cache.get(relative, is_directory, |entry| is_unchanged(entry, head)) {
+            Lookup::Fresh(entry) => return Ok(FileLookup::Entry(entry)),
+            Lookup::Stale(entry) => Some(entry),
+            Lookup::Miss => None,
+        };
+        match (self.find(path, head, cached.clone()).await, cached) {
+            // Contents in memory need no descriptor, and open files are checked for changes.
+            (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
+                log_file_error(&error);
+                Ok(FileLookup::Entry(stale))
+            }
+            (result, _) => result,
+        }
+    }
 
-    /// Resolves a path in the document root. `cached` is the stale entry of the path.
+    /// `cached` is the stale entry of the path.
     async fn find(
         &self,
         path: &TargetPath<'_>,
@@ -232,35 +227,29 @@ impl Files {
         cached: Option<Rc<Entry>>,
     ) -> io::Result<FileLookup> {
         let (relative, checked_at) = (path.relative(), now());
-        let opened = match self.find_file(relative).await {
-            Ok(opened) => opened,
-            Err(error) if is_missing(&error) => {
-                self.cache.remove(relative, path.is_directory(), checked_at);
-                return Ok(FileLookup::Missing);
-            }
-            Err(error) => return Err(error),
-        };
-        match opened {
+        let opened = self.find_file(relative).await;
+        if opened.as_ref().is_err_and(is_missing) {
+            self.cache.remove(relative, path.is_directory(), checked_at);
+            return Ok(FileLookup::Missing);
+        }
+        match opened? {
             Opened::File { .. } if path.is_directory() => Ok(FileLookup::Missing),
             Opened::File { file, stamp } => {
                 let entry = self.entry(relative, file, stamp, cached, checked_at).await?;
                 self.cache.insert(relative, false, &entry);
                 Ok(FileLookup::Entry(entry))
             }
-            Opened::Directory if path.is_directory() => {
-                self.find_in_directory(path, head, cached, checked_at).await
-            }
+            Opened::Directory if path.is_directory() => self.find_index(path, head, cached, checked_at).await,
             Opened::Directory => {
-                let location = path.redirect_location();
                 let response = text_response(301, "the URL of a directory must end with a slash");
-                let response = response.with_valid_field(FieldName::LOCATION, location.as_bytes());
-                Ok(FileLookup::Response(response))
+                let location = path.redirect_location();
+                Ok(FileLookup::Response(response.with_valid_field(FieldName::LOCATION, location.as_bytes())))
             }
             Opened::Other => Ok(FileLookup::Missing),
         }
     }
 
-    async fn find_in_directory(
+    async fn find_index(
         &self,
         path: &TargetPath<'_>,
         head: &Head,
@@ -292,10 +281,11 @@ impl Files {
     async fn list_directory(&self, path: &TargetPath<'_>, head: &Head) -> FileLookup {
         let fields = RequestFields::pick(head.field_bytes());
         let format = Format::from_request(&fields.accept, path.query());
-        let mut result = self.listings.list(&self.root, path.relative(), format).await;
+        let list = || self.listings.list(&self.root, path.relative(), format);
+        let mut result = list().await;
         if result.as_ref().is_err_and(|error| is_out_of_descriptors(error)) && self.cache.close_files().await
         {
-            result = self.listings.list(&self.root, path.relative(), format).await;
+            result = list().await;
         }
         let page = match result {
             Ok(page) => page,
@@ -330,8 +320,7 @@ impl Files {
         }
     }
 
-    /// Returns the entry for a file with this stamp: the cached entry if the file and its variants are unchanged,
-    /// otherwise a new one.
+    /// Returns the cached entry if the file and its variants are unchanged, otherwise a new one.
     async fn entry(
         &self,
         path: &str,
@@ -350,15 +339,14 @@ impl Files {
                 _ => {}
             }
         }
+        let are_current = |cached: &[(Coding, Variant)]| {
+            cached.iter().zip(&encoded).all(|((_, cached), (_, _, stamp))| is_current(cached, stamp))
+        };
         if let Some(cached) = cached
             && *cached.path == *path
             && is_current(&cached.identity, &stamp)
             && cached.encoded.len() == encoded.len()
-            && cached
-                .encoded
-                .iter()
-                .zip(&encoded)
-                .all(|((_, cached), (_, _, stamp))| is_current(cached, stamp))
+            && are_current(&cached.encoded)
         {
             cached.mark_fresh(checked_at);
             return Ok(cached);
@@ -382,8 +370,8 @@ impl Files {
     ) -> io::Result<Variant> {
         let is_small =
             stamp.size_bytes <= self.options.max_cached_file_bytes as u64 && self.options.max_cache_bytes > 0;
-        let (contents, stamp) =
-            if is_small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
+        let (bytes, stamp) = if is_small { read_whole(&file, stamp).await? } else { (None, stamp) };
+        let contents = bytes.map_or(Contents::File(file), |bytes| Contents::Memory(bytes.into()));
         let checked_at = wall_clock();
         let validator = Validator::of(&stamp, coding, checked_at);
         let media_type = self.media_types.of(path);
@@ -431,8 +419,6 @@ impl Files {
         Ok(fields)
     }
 
-    // ---- Responses -------------------------------------------------------------------------------------------------
-
     #[inline]
     fn respond(&self, entry: &Entry, head: &Head) -> Response {
         // The request has no fields that affect the response.
@@ -470,60 +456,26 @@ impl Files {
         {
             return self.respond(&entry, head);
         }
-        self.missing(head).await
-    }
-
-    async fn missing(&self, head: &Head) -> Response {
-        match &self.options.not_found_file {
-            Some(path) => match self.configured_file(path, head).await {
-                Some(entry) => {
-                    let fields = RequestFields::pick(head.field_bytes());
-                    error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
-                }
-                None => text_response(404, "no such file"),
-            },
-            None => text_response(404, "no such file"),
+        if let Some(path) = &self.options.not_found_file
+            && let Some(entry) = self.configured_file(path, head).await
+        {
+            let fields = RequestFields::pick(head.field_bytes());
+            return error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404);
         }
+        text_response(404, "no such file")
     }
 
-    /// Returns the entry for a file that is named in the options.
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
-        let target = format!("/{}", super::path::encoded_path(path));
-        let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
-        let cached = match self.cache.get(path.relative(), false, |entry| is_unchanged(entry, head)) {
-            Lookup::Fresh(entry) => return Some(entry),
-            Lookup::Stale(entry) => Some(entry),
-            Lookup::Miss => None,
-        };
-        let result = Box::pin(self.find(&path, head, cached.clone())).await;
-        let result = match &cached {
-            Some(entry) => or_stale_entry(result, entry),
-            None => result,
-        };
-        match result {
-            Ok(FileLookup::Entry(entry)) => Some(entry),
-            Ok(_) => None,
-            Err(error) => {
-                log_file_error(&error);
-                None
-            }
+        let target = format!("/{}", encoded_path(path));
+        let path = resolve(&target, Dotfiles::Serve).ok()?;
+        match self.look_up(&path, head).await.inspect_err(log_file_error).ok()? {
+            FileLookup::Entry(entry) => Some(entry),
+            FileLookup::Response(_) | FileLookup::Missing => None,
         }
     }
 }
 
-/// Returns the stale entry if the lookup failed because the process is out of descriptors. Contents in memory need
-/// no descriptor, and open files are checked for changes.
-fn or_stale_entry(result: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
-    match result {
-        Err(error) if is_out_of_descriptors(&error) && cached.is_unchanged() => {
-            log_file_error(&error);
-            Ok(FileLookup::Entry(Rc::clone(cached)))
-        }
-        other => other,
-    }
-}
-
-/// Selects the variant for a request. Returns `None` if no variant is acceptable.
+/// Returns `None` if no variant is acceptable.
 fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
     match negotiate(&fields.accept_encoding, entry.codings()) {
         Choice::Identity => Some(&entry.identity),
@@ -532,14 +484,13 @@ fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'
     }
 }
 
-/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never
-/// change.
+/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never change.
 #[inline]
 fn is_unchanged(entry: &Entry, head: &Head) -> bool {
     !entry.has_open_files || revalidate(entry, head)
 }
 
-/// Kept out of line because requests for large files are not on the fast path.
+/// Not inlined, because requests for large files are not on the fast path.
 #[cold]
 fn revalidate(entry: &Entry, head: &Head) -> bool {
     let fields = RequestFields::pick(head.field_bytes());

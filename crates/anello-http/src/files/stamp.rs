@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Last second of the year 9999, the largest year with four digits.
+/// Last second of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Minimum age of the last change at which timestamps can distinguish later changes from it. Timestamps have the
-/// granularity of the kernel tick (1 to 10 ms) or of the file system (up to one second; the two-second granularity of
-/// FAT does not justify a longer delay).
+/// Minimum age of the last change at which timestamps can distinguish later changes from it: the granularity of the
+/// kernel tick (1 to 10 ms) or of the file system (up to one second; that of FAT, two seconds, does not justify a longer
+/// delay).
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
@@ -20,14 +20,10 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Converts the timestamp to a `SystemTime`, truncated to whole seconds. Times outside the years 1970 to 9999,
-    /// which HTTP date formats cannot represent, are clamped to this range.
+    /// Converts the timestamp to a `SystemTime`, truncated to whole seconds and clamped to the years 1970 to 9999, the
+    /// range of HTTP dates.
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
-    }
-
-    fn plus_seconds(self, seconds: i64) -> Self {
-        Self { seconds: self.seconds.saturating_add(seconds), ..self }
     }
 }
 
@@ -56,7 +52,8 @@ impl FileStamp {
     ///
     /// Returns `false` for change times in the future.
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {
-        self.changed.plus_seconds(SETTLE_SECONDS) <= checked_at
+        let settled_at = self.changed.seconds.saturating_add(SETTLE_SECONDS);
+        Timestamp { seconds: settled_at, ..self.changed } <= checked_at
     }
 
     /// Returns `true` if the modification time is a constant that tools set to make their output reproducible: the

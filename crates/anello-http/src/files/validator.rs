@@ -9,10 +9,9 @@
 //! of the same size would keep its tag. In this case, the tag contains the change time, which differs between machines,
 //! and there is no `Last-Modified`.
 //!
-//! In all other cases, the change time is omitted because it differs between machines. A file therefore keeps its
-//! tag if it is replaced by a file of the same size and exactly the same modification time. This requires a tool
-//! that copies timestamps (`cp -p`, `rsync -t`) and a source with an unchanged modification time. The server sends
-//! the new contents, but a client that revalidates the old contents gets a 304 response.
+//! In all other cases, a file keeps its tag if it is replaced by a file of the same size and exactly the same
+//! modification time. This requires a tool that copies timestamps (`cp -p`, `rsync -t`) and a source with an unchanged
+//! modification time. The server sends the new contents, but a client that revalidates the old ones gets a 304 response.
 //!
 //! # Strong and weak validators
 //!
@@ -60,7 +59,14 @@ impl Validator {
     pub fn of(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp) -> Self {
         let is_settled = stamp.is_settled(checked_at);
         let is_constant = stamp.has_constant_modified();
-        let tag = EntityTag::new(stamp, coding, is_settled, is_constant);
+        let weak = if is_settled { "" } else { "W/" };
+        let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
+        let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
+        let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));
+        let size_bytes = stamp.size_bytes;
+        let tag = EntityTag::format(format_args!(
+            "{weak}\"{constant}{seconds:x}-{nanoseconds:x}-{size_bytes:x}{hyphen}{coding}\""
+        ));
         let is_past = stamp.modified.seconds < checked_at.seconds;
         let seconds = u64::try_from(stamp.modified.seconds).ok();
         Self { tag, last_modified_seconds: seconds.filter(|_| is_settled && is_past && !is_constant) }
@@ -75,17 +81,6 @@ pub struct EntityTag {
 }
 
 impl EntityTag {
-    fn new(stamp: &FileStamp, coding: Option<Coding>, is_strong: bool, is_constant: bool) -> Self {
-        let weak = if is_strong { "" } else { "W/" };
-        let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
-        let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
-        let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));
-        Self::format(format_args!(
-            "{weak}\"{constant}{seconds:x}-{nanoseconds:x}-{:x}{hyphen}{coding}\"",
-            stamp.size_bytes
-        ))
-    }
-
     /// Returns a strong tag for content in memory, built from its hash and length. The tag is the same on all
     /// machines with the same architecture and server version.
     pub(super) fn from_content(content: &[u8]) -> Self {
@@ -98,8 +93,7 @@ impl EntityTag {
         let mut rest = &mut text[..];
         let written = rest.write_fmt(tag);
         debug_assert!(written.is_ok(), "{tag} is too long");
-        let length = (TAG_BYTES - rest.len()) as u8;
-        Self { text, length }
+        Self { length: (TAG_BYTES - rest.len()) as u8, text }
     }
 
     /// Returns the `ETag` value.
@@ -113,7 +107,7 @@ impl EntityTag {
         self.text[0] == b'"'
     }
 
-    /// Returns the opaque tag, including the quotes.
+    /// Includes the quotes.
     fn opaque(&self) -> &[u8] {
         let start = if self.is_strong() { 0 } else { 2 };
         &self.text[start..usize::from(self.length)]
@@ -126,11 +120,10 @@ impl fmt::Debug for EntityTag {
     }
 }
 
-/// An entity tag from a request header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTag<'a> {
     is_weak: bool,
-    /// Opaque tag, including the quotes.
+    /// Includes the quotes.
     opaque: &'a [u8],
 }
 

@@ -18,10 +18,9 @@ pub enum ResponseFraming {
     Tunnel,
 }
 
-/// Encodes the body of one response, chunk by chunk, and checks its length against the head.
-///
-/// Small chunks are copied after the head ([`write`](Self::write)). Data that is sent from elsewhere, such as a file,
-/// is enclosed in [`begin_chunk`](Self::begin_chunk) and [`end_chunk`](Self::end_chunk).
+/// Encodes the body of one response, chunk by chunk, and checks its length against the head. Small chunks are copied
+/// after the head ([`write`](Self::write)). Data that is sent from elsewhere, such as a file, is enclosed in
+/// [`begin_chunk`](Self::begin_chunk) and [`end_chunk`](Self::end_chunk).
 ///
 /// If encoding fails, or the encoder is dropped before it is finished, the connection must be closed. Otherwise the
 /// peer would interpret the following bytes as the rest of the body.
@@ -110,10 +109,7 @@ impl BodyEncoder {
         self.finish_with_trailers(out, &FieldBlock::default())
     }
 
-    /// Appends the end of the body, with trailers if the body is chunked.
-    ///
-    /// # Errors
-    /// Returns the same error as [`finish`](Self::finish).
+    /// Appends the end of the body like [`finish`](Self::finish), with trailers if the body is chunked.
     #[inline]
     pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {

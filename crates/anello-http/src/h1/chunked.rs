@@ -7,10 +7,10 @@
 //! ```
 
 use super::fields::{FieldBlock, Trailers};
-use super::limits::Limits;
 use super::rejection::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
+use super::types::Limits;
 
 /// Maximum number of digits in a chunk size, including leading zeros: 64 bits.
 const MAX_SIZE_DIGITS: u32 = 16;
@@ -31,21 +31,18 @@ const MAX_SIZE_DIGITS: u32 = 16;
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     limits: Limits,
-    state: ScanState,
+    state: State,
     digits: u32,
-    /// The chunk size read so far, then the number of bytes missing from the chunk.
+    /// The part of the chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,
-    /// Total size of all chunks so far, in bytes.
     body_bytes: u64,
-    /// Total length of all chunk extensions so far, in bytes.
     extension_bytes: usize,
-    /// The trailer section received so far.
     trailers: Vec<u8>,
     scanner: FieldScanner,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScanState {
+enum State {
     Size,
     /// Whitespace after a size, which only an extension can follow.
     Whitespace,
@@ -72,7 +69,7 @@ impl ChunkedDecoder {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
-            state: ScanState::Size,
+            state: State::Size,
             digits: 0,
             left: 0,
             body_bytes: 0,
@@ -91,9 +88,9 @@ impl ChunkedDecoder {
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.state {
-                ScanState::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
-                ScanState::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
-                ScanState::Ended => return Ok(None),
+                State::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
+                State::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
+                State::Ended => return Ok(None),
                 _ => {}
             }
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
@@ -102,7 +99,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Returns the number of buffered bytes, which belong to an incomplete trailer section.
+    /// Returns the number of buffered bytes of an incomplete trailer section.
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }
@@ -111,42 +108,39 @@ impl ChunkedDecoder {
         let data = take(input, self.left)?;
         self.left -= data.len() as u64;
         if self.left == 0 {
-            self.state = ScanState::DataCr;
+            self.state = State::DataCr;
         }
         Some(data)
     }
 
-    /// Returns the state after one byte outside the chunk data.
-    fn step(&mut self, byte: u8) -> Result<ScanState, Rejection> {
+    fn step(&mut self, byte: u8) -> Result<State, Rejection> {
         match (self.state, byte) {
-            (ScanState::Size, b'\r') if self.digits > 0 => Ok(ScanState::SizeLf),
-            (ScanState::Size | ScanState::Whitespace, b';') if self.digits > 0 => {
-                self.extension(ScanState::Extension)
+            (State::Size, b'\r') if self.digits > 0 => Ok(State::SizeLf),
+            (State::Size | State::Whitespace, b';') if self.digits > 0 => self.extension(State::Extension),
+            (State::Size | State::Whitespace, b' ' | b'\t') if self.digits > 0 => {
+                self.extension(State::Whitespace)
             }
-            (ScanState::Size | ScanState::Whitespace, b' ' | b'\t') if self.digits > 0 => {
-                self.extension(ScanState::Whitespace)
-            }
-            (ScanState::Size, _) => self.digit(byte),
-            (ScanState::Extension, b'\r') => Ok(ScanState::SizeLf),
-            (ScanState::Extension, _) if is_value_byte(byte) => self.extension(ScanState::Extension),
-            (ScanState::SizeLf, b'\n') => self.size(),
-            (ScanState::DataCr, b'\r') => Ok(ScanState::DataLf),
-            (ScanState::DataLf, b'\n') => Ok(ScanState::Size),
+            (State::Size, _) => self.digit(byte),
+            (State::Extension, b'\r') => Ok(State::SizeLf),
+            (State::Extension, _) if is_value_byte(byte) => self.extension(State::Extension),
+            (State::SizeLf, b'\n') => self.size(),
+            (State::DataCr, b'\r') => Ok(State::DataLf),
+            (State::DataLf, b'\n') => Ok(State::Size),
             (state, _) => Err(rejection(state)),
         }
     }
 
-    fn digit(&mut self, byte: u8) -> Result<ScanState, Rejection> {
-        let Some(digit) = char::from(byte).to_digit(16) else { return Err(rejection(ScanState::Size)) };
+    fn digit(&mut self, byte: u8) -> Result<State, Rejection> {
+        let Some(digit) = char::from(byte).to_digit(16) else { return Err(rejection(State::Size)) };
         if self.digits == MAX_SIZE_DIGITS {
             return Err(Rejection::bad("chunk size has too many digits"));
         }
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
-        Ok(ScanState::Size)
+        Ok(State::Size)
     }
 
-    fn extension(&mut self, state: ScanState) -> Result<ScanState, Rejection> {
+    fn extension(&mut self, state: State) -> Result<State, Rejection> {
         self.extension_bytes += 1;
         if self.extension_bytes > self.limits.max_chunk_extension_bytes {
             return Err(Rejection::bad("chunk extensions too long"));
@@ -155,21 +149,19 @@ impl ChunkedDecoder {
     }
 
     /// Handles the end of a chunk-size line.
-    fn size(&mut self) -> Result<ScanState, Rejection> {
+    fn size(&mut self) -> Result<State, Rejection> {
         self.digits = 0;
         if self.left == 0 {
-            return Ok(ScanState::Trailers);
+            return Ok(State::Trailers);
         }
-        let body_bytes =
-            self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.max_body_bytes);
-        let Some(body_bytes) = body_bytes else {
-            return Err(Rejection::new(413, "body too long"));
-        };
-        self.body_bytes = body_bytes;
-        Ok(ScanState::Data)
+        match self.body_bytes.checked_add(self.left) {
+            Some(bytes) if bytes <= self.limits.max_body_bytes => self.body_bytes = bytes,
+            _ => return Err(Rejection::new(413, "body too long")),
+        }
+        Ok(State::Data)
     }
 
-    /// Scans more of the trailer section. Returns the trailers when the section is complete.
+    /// Returns the trailers when the section is complete.
     fn trailers(&mut self, input: &mut &[u8]) -> Result<Option<Option<Trailers>>, Rejection> {
         let remaining = self.limits.max_trailer_bytes - self.trailers.len();
         let text = &input[..input.len().min(remaining)];
@@ -183,21 +175,21 @@ impl ChunkedDecoder {
         if end.is_none() {
             return Ok(None);
         }
-        self.state = ScanState::Ended;
+        self.state = State::Ended;
         let trailers = Trailers::read(&std::mem::take(&mut self.trailers));
         Ok(Some(Some(trailers).filter(|trailers| !trailers.is_empty())))
     }
 }
 
 #[cold]
-fn rejection(state: ScanState) -> Rejection {
+fn rejection(state: State) -> Rejection {
     Rejection::bad(match state {
-        ScanState::Size => "chunk size is not a hexadecimal number",
-        ScanState::Whitespace => "whitespace after a chunk size",
-        ScanState::Extension => "control byte in a chunk extension (lines must end in CR LF)",
-        ScanState::SizeLf => "chunk size line does not end in CR LF",
-        ScanState::DataCr | ScanState::DataLf => "chunk data is not followed by CR LF",
-        ScanState::Data | ScanState::Trailers | ScanState::Ended => "malformed chunked body",
+        State::Size => "chunk size is not a hexadecimal number",
+        State::Whitespace => "whitespace after a chunk size",
+        State::Extension => "control byte in a chunk extension (lines must end in CR LF)",
+        State::SizeLf => "chunk size line does not end in CR LF",
+        State::DataCr | State::DataLf => "chunk data is not followed by CR LF",
+        State::Data | State::Trailers | State::Ended => "malformed chunked body",
     })
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The last second of the year 9999, in Unix time.
+/// The last second of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A date in IMF-fixdate format, as it is sent: `Sun, 06 Nov 1994 08:49:37 GMT`, always 29 bytes.

@@ -13,11 +13,10 @@
 use super::chunked::{ChunkedDecoder, ChunkedEvent, take};
 use super::fields::Trailers;
 use super::head::Head;
-use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::parse::parse;
 use super::rejection::Rejection;
 use super::scanner::Scanner;
-use super::types::{Method, RequestFraming};
+use super::types::{Limits, MAX_METHOD_BYTES, Method, RequestFraming};
 
 /// Maximum memory of a recycled head, so that one long head does not tie up memory for the lifetime of the connection.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
@@ -42,12 +41,9 @@ const MAX_RETAINED_BYTES: usize = 4 * 1024;
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Number of requests that will still be accepted.
     requests_left: u64,
-    /// The part of an incomplete head received so far.
     partial: Vec<u8>,
     scanner: Scanner,
-    /// A recycled head, reused for the next request.
     spare: Option<Head>,
 }
 
@@ -173,8 +169,7 @@ impl Decoder {
     /// Returns the first line of a rejected or incomplete head as received, excluding its line ending. Returns `None`
     /// if the line is incomplete or longer than its limit.
     pub fn first_line(&self) -> Option<&[u8]> {
-        let end = line_end(&self.partial)?;
-        let line = &self.partial[..end];
+        let line = &self.partial[..line_end(&self.partial)?];
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
@@ -222,7 +217,7 @@ impl Decoder {
             let mut head = self.spare.take().unwrap_or_default();
             match parse(input, &self.limits, &mut head.0) {
                 Ok(Some(bytes)) => {
-                    self.scanner.reset_empty_lines();
+                    self.scanner.empty_lines = 0;
                     *input = &input[bytes..];
                     return Ok(Some(self.begin(head)));
                 }
@@ -233,7 +228,6 @@ impl Decoder {
         self.decode_partial_head(input)
     }
 
-    /// Continues with an incomplete or invalid head.
     #[cold]
     fn decode_partial_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         let scanned = self.scanner.scan(input, &self.limits);
@@ -257,13 +251,12 @@ impl Decoder {
         }
     }
 
-    /// Handles a complete head.
     #[inline]
     fn begin(&mut self, mut head: Head) -> Event<'static> {
         let parts = &mut *head.0;
-        parts.keeps_alive = parts.may_keep_alive && self.requests_left > 1;
+        parts.keeps_alive = parts.decision.keeps_alive && self.requests_left > 1;
         self.requests_left = if parts.keeps_alive { self.requests_left - 1 } else { 0 };
-        self.state = match parts.framing {
+        self.state = match parts.decision.framing {
             RequestFraming::None | RequestFraming::Length(0) => State::End,
             RequestFraming::Length(bytes) => State::Length(bytes),
             RequestFraming::Chunked => State::Chunked(Box::new(ChunkedDecoder::new(self.limits))),
@@ -271,7 +264,6 @@ impl Decoder {
         Event::Head(head)
     }
 
-    /// Handles the end of a request.
     #[inline]
     fn end(&mut self, trailers: Option<Trailers>) -> Event<'static> {
         self.state = if self.requests_left == 0 { State::Closed } else { State::Head };
@@ -293,8 +285,7 @@ impl Decoder {
         match line_end(&line) {
             Some(end) => line.truncate(end + 1),
             None => {
-                let method_bytes =
-                    (MAX_METHOD_BYTES + b" ".len()).saturating_sub(line.len()).min(latest.len());
+                let method_bytes = (MAX_METHOD_BYTES + 1).saturating_sub(line.len()).min(latest.len());
                 line.extend_from_slice(&latest[..line_end(latest).map_or(method_bytes, |end| end + 1)]);
             }
         }
@@ -315,22 +306,17 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-
     #[test]
     fn long_head_releases_its_memory() {
         let mut decoder = Decoder::new(Limits::default());
-        let long = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "x".repeat(MAX_RETAINED_BYTES));
-        for text in [long.as_bytes(), GET] {
-            let (first, mut rest) = text.split_at(10);
+        for (value, is_short) in [("x".repeat(MAX_RETAINED_BYTES), false), ("x".to_owned(), true)] {
+            let text = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {value}\r\n\r\n");
+            let (first, mut rest) = text.as_bytes().split_at(10);
             assert!(decoder.decode(&mut &first[..]).unwrap().is_none());
-            let decoded = match decoder.decode(&mut rest) {
-                Ok(Some(Event::Head(head))) => head,
-                other => panic!("{other:?}"),
-            };
+            let Ok(Some(Event::Head(head))) = decoder.decode(&mut rest) else { panic!("no head") };
             assert!(matches!(decoder.decode(&mut rest), Ok(Some(Event::End(None)))));
-            decoder.recycle(decoded);
-            assert_eq!(decoder.spare.is_some(), text == GET);
+            decoder.recycle(head);
+            assert_eq!(decoder.spare.is_some(), is_short);
             assert!(decoder.partial.capacity() <= MAX_RETAINED_BYTES);
         }
     }

@@ -1,11 +1,12 @@
 //! Received fields, and fields to send.
 
+use std::ops::Range;
+
 use super::syntax;
 
-/// Received fields, in order, with the bytes they refer to. Names are compared case-insensitively.
+/// Received fields, in order, with the section that contains them. Names are compared case-insensitively.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Fields {
-    /// The complete head or trailer section.
     pub bytes: Vec<u8>,
     ranges: Vec<FieldRange>,
     /// One bit for each name length, modulo 64. Most names that are looked up are absent, and this bit set rules them
@@ -13,17 +14,13 @@ pub(super) struct Fields {
     lengths: u64,
 }
 
-/// Offsets of a field in the section.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct FieldRange {
-    pub name_start: u32,
-    pub name_end: u32,
-    pub value_start: u32,
-    pub value_end: u32,
+    pub name: Range<u32>,
+    pub value: Range<u32>,
 }
 
 impl Fields {
-    /// Removes all fields but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ranges.clear();
@@ -32,25 +29,24 @@ impl Fields {
 
     #[inline]
     pub fn push(&mut self, range: FieldRange) {
-        self.lengths |= 1 << ((range.name_end - range.name_start) % 64);
+        self.lengths |= 1 << ((range.name.end - range.name.start) % 64);
         self.ranges.push(range);
     }
 
-    /// Returns the allocated memory in bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity() + self.ranges.capacity() * size_of::<FieldRange>()
     }
 
-    pub fn slice(&self, start: u32, end: u32) -> &[u8] {
-        self.bytes.get(start as usize..end as usize).unwrap_or_default()
+    pub fn slice(&self, range: Range<u32>) -> &[u8] {
+        self.bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
     fn name(&self, range: &FieldRange) -> &[u8] {
-        self.slice(range.name_start, range.name_end)
+        self.slice(range.name.clone())
     }
 
     fn value(&self, range: &FieldRange) -> &[u8] {
-        self.slice(range.value_start, range.value_end)
+        self.slice(range.value.clone())
     }
 
     pub fn len(&self) -> usize {
@@ -66,7 +62,6 @@ impl Fields {
         self.ranges.iter().map(|range| (self.name(range), self.value(range)))
     }
 
-    /// Returns `true` if a name with one of these lengths may be present. The lengths are a bit set, modulo 64.
     #[inline]
     pub fn has_length_of(&self, lengths: u64) -> bool {
         self.lengths & lengths != 0
@@ -80,21 +75,15 @@ impl Fields {
 
     #[inline]
     pub fn first(&self, name: &str) -> Option<&[u8]> {
-        if !self.has_length(name) {
+        if !self.has_length_of(1 << (name.len() % 64)) {
             return None;
         }
         let is_named = |range: &&FieldRange| self.name(range).eq_ignore_ascii_case(name.as_bytes());
         self.ranges.iter().find(is_named).map(|range| self.value(range))
     }
 
-    /// Returns `true` if a name of the same length, modulo 64, is present.
-    #[inline]
-    fn has_length(&self, name: &str) -> bool {
-        self.lengths >> (name.len() % 64) & 1 == 1
-    }
-
     pub fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let ranges = if self.has_length(name) { &self.ranges[..] } else { &[] };
+        let ranges = if self.has_length_of(1 << (name.len() % 64)) { &self.ranges[..] } else { &[] };
         let is_named = move |range: &&FieldRange| self.name(range).eq_ignore_ascii_case(name.as_bytes());
         ranges.iter().filter(is_named).map(|range| self.value(range))
     }
@@ -102,9 +91,8 @@ impl Fields {
 
 /// The trailer fields of a chunked body.
 ///
-/// Fields that affect framing, routing or the interpretation of the message are omitted, because they are not allowed
-/// in trailers. An application can therefore merge trailers safely into the fields of the head (RFC 9110, section
-/// 6.5.1).
+/// Fields that affect framing, routing or the interpretation of the message are not allowed in trailers and are
+/// omitted. An application can therefore safely merge trailers into the fields of the head (RFC 9110, section 6.5.1).
 #[derive(Debug, Default, PartialEq)]
 pub struct Trailers(Fields);
 
@@ -117,13 +105,12 @@ impl Trailers {
             let text = line.strip_suffix(b"\r").unwrap_or(line);
             let name_bytes = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
             let after_colon = text.get(name_bytes + 1..).unwrap_or_default();
-            let value_start =
-                start + name_bytes + 1 + (after_colon.len() - after_colon.trim_ascii_start().len());
+            let value_start = start + text.len() - after_colon.trim_ascii_start().len();
             let value_end = value_start + syntax::trim(after_colon).len();
             if !is_forbidden(&text[..name_bytes]) {
-                let [name_start, name_end, value_start, value_end] =
-                    [start, start + name_bytes, value_start, value_end].map(|offset| offset as u32);
-                fields.push(FieldRange { name_start, name_end, value_start, value_end });
+                let range = |start: usize, end: usize| start as u32..end as u32;
+                let (name, value) = (range(start, start + name_bytes), range(value_start, value_end));
+                fields.push(FieldRange { name, value });
             }
             start += line.len() + 1;
         }
@@ -151,18 +138,15 @@ impl Trailers {
     }
 }
 
-/// Returns `true` if a field is not allowed in trailers.
 fn is_forbidden(name: &[u8]) -> bool {
-    const FRAMING_AND_ROUTING: &str = "connection content-length host keep-alive max-forwards proxy-connection te \
-        trailer transfer-encoding upgrade";
-    const CONDITIONS_AND_AUTHENTICATION: &str = "authorization cache-control cookie expect if-match \
-        if-modified-since if-none-match if-range if-unmodified-since pragma proxy-authorization range forwarded \
-        x-forwarded-for x-forwarded-host x-forwarded-proto";
-    const CONTENT: &str = "content-encoding content-range content-type set-cookie content-location";
-    let is_name = |forbidden: &str| name.eq_ignore_ascii_case(forbidden.as_bytes());
-    [FRAMING_AND_ROUTING, CONDITIONS_AND_AUTHENTICATION, CONTENT]
-        .iter()
-        .any(|names| names.split(' ').any(is_name))
+    // Framing and routing, conditions and authentication, content.
+    const FORBIDDEN: &str = "connection content-length host keep-alive max-forwards proxy-connection te trailer \
+        transfer-encoding upgrade \
+        authorization cache-control cookie expect if-match if-modified-since if-none-match if-range \
+        if-unmodified-since pragma proxy-authorization range forwarded x-forwarded-for x-forwarded-host \
+        x-forwarded-proto \
+        content-encoding content-range content-type set-cookie content-location";
+    FORBIDDEN.split(' ').any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
 }
 
 /// The name of a field to send: a token, and not one of the fields that [`ResponseHead`](super::ResponseHead) writes
@@ -278,7 +262,6 @@ impl FieldBlock {
     }
 }
 
-/// Appends a field line. Appends nothing if the value is invalid.
 #[inline]
 pub(super) fn write_field(out: &mut Vec<u8>, name: FieldName<'_>, value: &[u8]) -> Result<(), InvalidField> {
     if !syntax::is_value(value) {

@@ -5,8 +5,8 @@ use super::rejection::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
 use super::types::{RequestFraming, Version};
 
-/// Framing information collected from the fields. The framing is decided once all fields are known, so it does not
-/// depend on their order.
+/// Framing information from the fields. The framing is decided once all fields are known, so it does not depend on
+/// their order.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields {
     /// Index of the first `Host` field. [`upgrade`](Self::upgrade) is the index of the first `Upgrade` field.
@@ -58,9 +58,10 @@ enum Expectation {
     Other,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct FramingDecision {
     pub framing: RequestFraming,
+    /// `true` if the version and the fields allow keep-alive.
     pub keeps_alive: bool,
     pub expects_continue: bool,
     /// Index of the `Upgrade` field, if the request asks for an upgrade.
@@ -68,7 +69,6 @@ pub(super) struct FramingDecision {
 }
 
 impl FramingFields {
-    /// Records the field at `index`.
     #[inline]
     pub fn record(&mut self, index: u32, name: &[u8], value: &[u8]) {
         match name.len() {
@@ -89,9 +89,9 @@ impl FramingFields {
 
     fn expect(&mut self, value: &[u8]) {
         for expectation in elements(value).filter(|element| !element.is_empty()) {
+            let is_known = expectation.eq_ignore_ascii_case(b"100-continue");
             self.expectation = match self.expectation {
-                Expectation::Other => Expectation::Other,
-                _ if expectation.eq_ignore_ascii_case(b"100-continue") => Expectation::Continue,
+                Expectation::None | Expectation::Continue if is_known => Expectation::Continue,
                 _ => Expectation::Other,
             };
         }
@@ -122,35 +122,32 @@ impl FramingFields {
     }
 
     fn framing(&self, version: Version, max_body_bytes: u64) -> Result<RequestFraming, Rejection> {
-        match (&self.coding, &self.length) {
-            (Coding::Absent, Length::Absent) => Ok(RequestFraming::None),
+        let reason = match (&self.coding, &self.length) {
+            (Coding::Absent, Length::Absent) => return Ok(RequestFraming::None),
             (Coding::Absent, &Length::Bytes(bytes)) if bytes > max_body_bytes => {
-                Err(Rejection::new(413, "body too long"))
+                return Err(Rejection::new(413, "body too long"));
             }
-            (Coding::Absent, &Length::Bytes(bytes)) => Ok(RequestFraming::Length(bytes)),
-            (Coding::Absent, &Length::Invalid(reason)) => Err(Rejection::bad(reason)),
+            (Coding::Absent, &Length::Bytes(bytes)) => return Ok(RequestFraming::Length(bytes)),
+            (Coding::Absent, &Length::Invalid(reason)) => reason,
             (_, Length::Bytes(_) | Length::Invalid(_)) => {
-                Err(Rejection::bad("both Content-Length and Transfer-Encoding (send only one of them)"))
+                "both Content-Length and Transfer-Encoding (send only one of them)"
             }
-            _ if version == Version::Http10 => {
-                Err(Rejection::bad("Transfer-Encoding in an HTTP/1.0 request"))
-            }
-            (Coding::Chunked, _) => Ok(RequestFraming::Chunked),
+            _ if version == Version::Http10 => "Transfer-Encoding in an HTTP/1.0 request",
+            (Coding::Chunked, _) => return Ok(RequestFraming::Chunked),
             (Coding::UnknownThenChunked, _) => {
-                Err(Rejection::new(501, "unsupported transfer coding (only chunked is supported)"))
+                return Err(Rejection::new(501, "unsupported transfer coding (only chunked is supported)"));
             }
-            (Coding::Unknown, _) => {
-                Err(Rejection::bad("Transfer-Encoding does not end in chunked: body length unknown"))
+            (Coding::Unknown, _) => "Transfer-Encoding does not end in chunked: body length unknown",
+            (Coding::Invalid, _) => {
+                "invalid Transfer-Encoding (chunked must be the last coding and occur once)"
             }
-            (Coding::Invalid, _) => Err(Rejection::bad(
-                "invalid Transfer-Encoding (chunked must be the last coding and occur once)",
-            )),
-        }
+        };
+        Err(Rejection::bad(reason))
     }
 }
 
 impl Length {
-    /// Adds the value of another `Content-Length` field.
+    /// Adds the value of another field.
     fn merge(&self, value: &[u8]) -> Self {
         if !matches!(self, Self::Absent) {
             // Equal values are rejected as well: an intermediary may have merged messages and used either value.
@@ -168,7 +165,6 @@ impl Length {
 }
 
 impl Coding {
-    /// Appends a coding to the list.
     fn push(&mut self, coding: &[u8]) {
         let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
         // The parameters are not checked.
@@ -199,7 +195,7 @@ impl Options {
         }
     }
 
-    /// Records an option. Returns `false` if the option is unknown.
+    /// Returns `false` if the option is unknown.
     #[inline]
     fn record_option(&mut self, option: &[u8]) -> bool {
         match option.len() {

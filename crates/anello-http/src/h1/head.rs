@@ -1,6 +1,7 @@
 //! Request heads: the request line and the fields.
 
 use super::fields::Fields;
+use super::framing::FramingDecision;
 use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 
 /// A request head whose framing has been checked.
@@ -10,7 +11,6 @@ use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 #[derive(Debug, Default)]
 pub struct Head(pub(super) Box<Parts>);
 
-/// The contents of a head.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// The bytes of the fields, followed by those of the request line; see [`Parts::has_same_fields`].
@@ -20,15 +20,11 @@ pub(super) struct Parts {
     pub method: Method,
     pub version: Version,
     pub form: TargetForm,
-    pub framing: RequestFraming,
-    /// `true` if the version and the fields allow keep-alive.
-    pub may_keep_alive: bool,
+    pub decision: FramingDecision,
     /// `true` if another request can follow. This also depends on the request limit.
     pub keeps_alive: bool,
-    pub expects_continue: bool,
-    /// Indexes of the first `Host` field and of an `Upgrade` field that takes effect.
+    /// Index of the first `Host` field.
     pub host: Option<u32>,
-    pub upgrade: Option<u32>,
     /// End of the method in the request line. The target starts one byte later.
     pub method_end: u32,
     pub target_end: u32,
@@ -42,12 +38,11 @@ impl Parts {
     #[inline]
     pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
         // The head may come from a decoder with other limits, so the limits are checked again, except for bodies.
-        let is_same = self.version == version && self.framing == RequestFraming::None;
-        let section = self.fields.slice(0, self.section_bytes);
+        let is_same = self.version == version && self.decision.framing == RequestFraming::None;
+        let section = self.fields.slice(0..self.section_bytes);
         is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
     }
 
-    /// Removes the fields but keeps the memory.
     pub fn clear(&mut self) {
         self.fields.clear();
         self.section_bytes = 0;
@@ -75,7 +70,7 @@ impl Head {
     #[inline]
     pub(crate) fn target_bytes(&self) -> &[u8] {
         let line = self.0.section_bytes;
-        self.0.fields.slice(line + self.0.method_end + 1, line + self.0.target_end)
+        self.0.fields.slice(line + self.0.method_end + 1..line + self.0.target_end)
     }
 
     /// Returns the form of the target.
@@ -102,10 +97,7 @@ impl Head {
     fn path_and_query(&self) -> (&str, Option<&str>) {
         let start = self.0.host_end.max(self.0.method_end + 1);
         let text = self.text(start, self.0.target_end);
-        match text.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (text, None),
-        }
+        text.split_once('?').map_or((text, None), |(path, query)| (path, Some(query)))
     }
 
     /// Returns the version.
@@ -129,14 +121,11 @@ impl Head {
         self.0.fields.iter()
     }
 
-    /// Returns all fields, with their names as bytes.
     #[inline]
     pub(crate) fn field_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.0.fields.iter_bytes()
     }
 
-    /// Returns `true` if a name with one of these lengths may be present. Bit n of the set stands for names of n bytes
-    /// and of n + 64 bytes.
     #[inline]
     pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
         self.0.fields.has_length_of(lengths)
@@ -157,7 +146,7 @@ impl Head {
     /// Returns how the body is delimited.
     #[inline]
     pub fn framing(&self) -> RequestFraming {
-        self.0.framing
+        self.0.decision.framing
     }
 
     /// Returns `true` if the connection can be kept alive after this request: its version and its `Connection` field
@@ -167,22 +156,21 @@ impl Head {
         self.0.keeps_alive
     }
 
-    /// Returns `true` if the client allows keep-alive, regardless of the request limit.
     #[inline]
     pub(crate) fn may_keep_alive(&self) -> bool {
-        self.0.may_keep_alive
+        self.0.decision.keeps_alive
     }
 
     /// Returns `true` if there is a body and the client waits for `100 Continue` before it sends the body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
-        self.0.expects_continue
+        self.0.decision.expects_continue
     }
 
     /// Returns the protocols that the client offers to switch to: the first `Upgrade` field, if `Connection` names it
     /// and the version is HTTP/1.1.
     pub fn upgrade(&self) -> Option<&str> {
-        str::from_utf8(self.0.fields.get(self.0.upgrade?)?).ok()
+        str::from_utf8(self.0.fields.get(self.0.decision.upgrade?)?).ok()
     }
 
     /// Returns the properties that the response encoder needs after the head is gone.
@@ -196,10 +184,9 @@ impl Head {
         self.0.fields.bytes.len()
     }
 
-    /// Returns a part of the request line.
     fn text(&self, start: u32, end: u32) -> &str {
         // Method, target and host have been checked to be ASCII.
         let line = self.0.section_bytes;
-        str::from_utf8(self.0.fields.slice(line + start, line + end)).unwrap_or_default()
+        str::from_utf8(self.0.fields.slice(line + start..line + end)).unwrap_or_default()
     }
 }

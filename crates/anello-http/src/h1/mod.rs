@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O and without a clock.
+//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O or a clock.
 //!
 //! ```text
 //!  bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final
@@ -23,31 +23,25 @@ mod body;
 mod chunked;
 mod date;
 mod decoder;
-mod encoded;
 mod fields;
 mod framing;
 mod head;
-mod limits;
 mod parse;
 mod rejection;
 mod response;
 mod scanner;
-mod status;
 mod syntax;
 mod target;
 mod types;
-mod words;
+pub(crate) mod words;
 
 pub use body::{BodyEncoder, BodyError, ResponseFraming};
 pub use chunked::{ChunkedDecoder, ChunkedEvent, write_chunk_end, write_chunk_start, write_last_chunk};
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
-pub use encoded::EncodedResponse;
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
 pub use head::Head;
-pub use limits::Limits;
-pub use rejection::Rejection;
-pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead};
-pub use status::reason_phrase;
-pub(crate) use syntax::{is_value, trim};
-pub use types::{Method, RequestContext, RequestFraming, TargetForm, Version};
+pub use rejection::{Rejection, reason_phrase};
+pub use response::{BodyLength, CONTINUE, EncodedResponse, InvalidStatus, ResponseHead};
+pub(crate) use syntax::{elements, is_value, trim};
+pub use types::{Limits, Method, RequestContext, RequestFraming, TargetForm, Version};

@@ -1,6 +1,23 @@
-//! Rejections of requests.
+//! Status codes, and rejections of requests.
 
-use super::status::reason_phrase;
+use http::StatusCode;
+
+pub(super) fn is_final(status: u16) -> bool {
+    (200..=999).contains(&status)
+}
+
+/// Returns the reason phrase of a status, or an empty string if it is not registered.
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        // The `http` crate uses older names.
+        203 => "Non-Authoritative Information",
+        413 => "Content Too Large",
+        422 => "Unprocessable Content",
+        _ => {
+            StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default()
+        }
+    }
+}
 
 /// The reason why a request is rejected. The response has this status, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +35,6 @@ impl Rejection {
         Self { status, reason }
     }
 
-    /// Creates a rejection for a malformed request (400).
     pub(super) const fn bad(reason: &'static str) -> Self {
         Self::new(400, reason)
     }

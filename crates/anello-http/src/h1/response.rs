@@ -1,17 +1,18 @@
-//! Response heads.
+//! Response heads, and responses that are encoded once and sent many times.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
 
 use super::body::{BodyEncoder, ResponseFraming};
 use super::date::HttpDate;
 use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
-use super::rejection::Rejection;
-use super::status::{is_final, reason_phrase};
+use super::rejection::{Rejection, is_final, reason_phrase};
 use super::syntax;
 use super::types::{Method, RequestContext, Version};
 
 /// The interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-/// Capacity reserved for a head, in bytes.
 const TYPICAL_HEAD_BYTES: usize = 256;
 
 /// What is known about the length of a response body when the head is sent.
@@ -70,7 +71,7 @@ impl<'a> ResponseHead<'a> {
     }
 
     #[inline]
-    pub(super) fn begin_valid(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Self {
+    fn begin_valid(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Self {
         let start = out.len();
         out.reserve(TYPICAL_HEAD_BYTES);
         if status == 200 {
@@ -92,9 +93,8 @@ impl<'a> ResponseHead<'a> {
         Ok(self)
     }
 
-    /// Appends a field whose value is known to be valid.
     #[inline]
-    pub(super) fn valid_field(&mut self, name: &str, value: &[u8]) -> &mut Self {
+    fn valid_field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         write_valid(self.out, name, value);
         self
     }
@@ -115,12 +115,11 @@ impl<'a> ResponseHead<'a> {
         self
     }
 
-    /// Number of bytes that [`write_start`](Self::write_start) appends.
-    pub(super) const START_BYTES: usize = b"HTTP/1.1 200 OK\r\nDate: .............................\r\n".len();
+    const START_BYTES: usize = b"HTTP/1.1 200 OK\r\nDate: .............................\r\n".len();
 
     /// Appends the start of a `200 OK`, with `Date`.
     #[inline]
-    pub(super) fn write_start(out: &mut Vec<u8>, date: &HttpDate) {
+    fn write_start(out: &mut Vec<u8>, date: &HttpDate) {
         let mut start = *b"HTTP/1.1 200 OK\r\nDate: .............................\r\n";
         start[23..52].copy_from_slice(date.as_bytes());
         out.extend_from_slice(&start);
@@ -170,9 +169,9 @@ impl<'a> ResponseHead<'a> {
         BodyEncoder::new(framing, keeps_alive)
     }
 
-    /// Returns how the body is delimited (RFC 9112, section 6.3).
     #[inline]
     fn framing(&self, body: BodyLength) -> ResponseFraming {
+        // RFC 9112, section 6.3.
         match (self.status, self.context.method, body) {
             (101, ..) | (200..=299, Method::Connect, _) => ResponseFraming::Tunnel,
             (204 | 205 | 304, ..) | (_, Method::Head, _) => ResponseFraming::None,
@@ -197,21 +196,16 @@ impl<'a> ResponseHead<'a> {
 
     #[cold]
     fn write_connection(&mut self, keeps_alive: bool, framing: ResponseFraming) {
-        let option = match (framing, keeps_alive, self.context.version) {
-            // The connection no longer uses HTTP.
-            (ResponseFraming::Tunnel, ..) => None,
-            (_, false, _) => Some("close"),
-            (_, true, Version::Http10) => Some("keep-alive"),
-            (_, true, Version::Http11) => None,
+        let value = match (framing, keeps_alive, self.context.version, self.has_upgrade) {
+            // A tunnel no longer uses HTTP.
+            (ResponseFraming::Tunnel, .., true) | (_, true, Version::Http11, true) => "upgrade",
+            (ResponseFraming::Tunnel, .., false) | (_, true, Version::Http11, false) => return,
+            (_, false, _, true) => "close, upgrade",
+            (_, false, _, false) => "close",
+            (_, true, Version::Http10, true) => "keep-alive, upgrade",
+            (_, true, Version::Http10, false) => "keep-alive",
         };
-        match (option, self.has_upgrade) {
-            (Some(option), false) => _ = self.valid_field("Connection", option.as_bytes()),
-            (Some(option), true) => {
-                _ = self.valid_field("Connection", format!("{option}, upgrade").as_bytes())
-            }
-            (None, true) => _ = self.valid_field("Connection", b"upgrade"),
-            (None, false) => {}
-        }
+        self.valid_field("Connection", value.as_bytes());
     }
 }
 
@@ -223,7 +217,8 @@ impl Rejection {
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
-        let mut head = ResponseHead::begin_valid(out, RequestContext::rejected(method), status);
+        let context = RequestContext { version: Version::Http11, method, keeps_alive: false };
+        let mut head = ResponseHead::begin_valid(out, context, status);
         if let Some(date) = date {
             head.date(date);
         }
@@ -243,7 +238,74 @@ impl Drop for ResponseHead<'_> {
     }
 }
 
-/// Appends a status line. The status must have three digits.
+/// The part of a `200 OK` response after the status line and the `Date` field, encoded once for many responses: the
+/// fields, the length of the body, and the body. On a connection that is kept alive, sending it takes three copies.
+///
+/// ```
+/// use anello_http::h1::{FieldBlock, FieldName, EncodedResponse};
+/// use anello_http::{Request, Response};
+/// use std::rc::Rc;
+///
+/// let mut fields = FieldBlock::default();
+/// fields.push(FieldName::CONTENT_TYPE, b"text/plain")?;
+/// let response = Rc::new(EncodedResponse::new(fields, b"ciao\n"));
+/// let handler = async move |_: Request| Response::encoded(Rc::clone(&response));
+/// # let _ = handler;
+/// # Ok::<(), anello_http::h1::InvalidField>(())
+/// ```
+#[derive(Debug)]
+pub struct EncodedResponse {
+    fields: Rc<FieldBlock>,
+    /// The field lines, the `Content-Length` line, the empty line, and the body.
+    encoded: Bytes,
+    head_bytes: usize,
+}
+
+impl EncodedResponse {
+    /// Encodes a response with these fields and this body.
+    pub fn new(fields: FieldBlock, body: &[u8]) -> Self {
+        let mut encoded = Vec::with_capacity(fields.as_bytes().len() + 48 + body.len());
+        encoded.extend_from_slice(fields.as_bytes());
+        write_content_length(&mut encoded, body.len() as u64);
+        let head_bytes = encoded.len();
+        encoded.extend_from_slice(body);
+        Self { fields: Rc::new(fields), encoded: encoded.into(), head_bytes }
+    }
+
+    /// Returns the fields.
+    pub fn fields(&self) -> &Rc<FieldBlock> {
+        &self.fields
+    }
+
+    /// Returns the body without copying it.
+    pub fn body(&self) -> Bytes {
+        self.encoded.slice(self.head_bytes..)
+    }
+
+    /// Returns the length of the body in bytes.
+    #[inline]
+    pub fn body_bytes(&self) -> usize {
+        self.encoded.len() - self.head_bytes
+    }
+
+    /// Appends the complete response if it needs no `Connection` field. Returns the number of body bytes appended
+    /// (0 for `HEAD`).
+    ///
+    /// Returns `None`, without appending anything, for all other requests. Their responses need a separate head.
+    #[inline]
+    pub fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
+        if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {
+            return None;
+        }
+        let bytes = if context.method == Method::Head { self.head_bytes } else { self.encoded.len() };
+        out.reserve(ResponseHead::START_BYTES + bytes);
+        ResponseHead::write_start(out, date);
+        out.extend_from_slice(&self.encoded[..bytes]);
+        Some(bytes - self.head_bytes)
+    }
+}
+
+/// The status must have three digits.
 fn write_status_line(out: &mut Vec<u8>, status: u16) {
     let mut line = *b"HTTP/1.1 000 ";
     for (digit, weight) in line[9..12].iter_mut().zip([100, 10, 1]) {
@@ -256,7 +318,7 @@ fn write_status_line(out: &mut Vec<u8>, status: u16) {
 
 /// Appends `Content-Length` and the end of the head.
 #[inline]
-pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
+fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"Content-Length: ");
     out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
     out.extend_from_slice(b"\r\n\r\n");

@@ -11,35 +11,31 @@
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
 //! a complete one.
 
-use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
+use super::types::{Limits, MAX_METHOD_BYTES};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
 
 /// Maximum number of empty lines before a request. Some clients send one after a body (RFC 9112, section 2.2).
 const MAX_EMPTY_LINES: u32 = 4;
+const BARE_CR: &str = "carriage return without a line feed";
+const BARE_LF: &str = "line feed without a carriage return (lines must end in CR LF)";
 
-const BARE_CR: Rejection = Rejection::bad("carriage return without a line feed");
-const BARE_LF: Rejection = Rejection::bad("line feed without a carriage return (lines must end in CR LF)");
-
-/// Scans one head; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    state: ScanState,
-    /// Number of head bytes scanned so far.
+    state: State,
     bytes: usize,
-    /// Number of bytes scanned so far in the current part of the request line.
+    /// Number of bytes scanned in the current part of the request line.
     part_bytes: usize,
-    /// The digit of the major version.
     major: u8,
     fields: FieldScanner,
-    empty_lines: u32,
+    pub empty_lines: u32,
     /// `true` if the carriage return of an empty line has been received.
     in_empty_line: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ScanState {
+enum State {
     #[default]
     Method,
     Target,
@@ -56,13 +52,12 @@ impl Scanner {
         !self.in_empty_line && self.bytes == 0
     }
 
-    /// Consumes the empty lines before a request.
     pub fn skip_empty_lines(&mut self, input: &mut &[u8]) -> Result<(), Rejection> {
         while let [first, rest @ ..] = *input {
             match (self.in_empty_line, first) {
                 (true, b'\n') => self.in_empty_line = false,
-                (true, _) => return Err(BARE_CR),
-                (false, b'\n') => return Err(BARE_LF),
+                (true, _) => return Err(Rejection::bad(BARE_CR)),
+                (false, b'\n') => return Err(Rejection::bad(BARE_LF)),
                 (false, b'\r') if self.empty_lines == MAX_EMPTY_LINES => {
                     return Err(Rejection::bad("too many empty lines before a request"));
                 }
@@ -77,12 +72,6 @@ impl Scanner {
         Ok(())
     }
 
-    /// Resets the count of empty lines after a head that was parsed without scanning.
-    #[inline]
-    pub fn reset_empty_lines(&mut self) {
-        self.empty_lines = 0;
-    }
-
     /// Returns the empty lines consumed since the last request.
     pub fn empty_lines(&self) -> Vec<u8> {
         let mut lines = b"\r\n".repeat(self.empty_lines as usize);
@@ -92,11 +81,11 @@ impl Scanner {
         lines
     }
 
-    /// Scans more of the head. If the head is complete, returns the number of input bytes that belong to it.
+    /// Scans more of the head. Returns the number of input bytes that belong to the head if it is complete.
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(remaining)];
-        while self.state != ScanState::Fields
+        while self.state != State::Fields
             && let [byte, tail @ ..] = rest
         {
             self.line_step(*byte, limits)?;
@@ -108,39 +97,29 @@ impl Scanner {
             return Ok(Some(bytes));
         }
         self.bytes += rest.len();
-        if input.len() > remaining {
-            return Err(Rejection::new(431, "head too long"));
-        }
-        Ok(None)
+        if input.len() > remaining { Err(Rejection::new(431, "head too long")) } else { Ok(None) }
     }
 
     #[inline]
     fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
         let state = match (self.state, byte) {
-            (ScanState::Method, b' ') if self.part_bytes > 0 => ScanState::Target,
-            (ScanState::Method, _) if is_token_byte(byte) && self.part_bytes < MAX_METHOD_BYTES => {
-                ScanState::Method
-            }
-            (ScanState::Target, b' ') if self.part_bytes > 0 => ScanState::Version,
-            (ScanState::Target, _) if is_target_byte(byte) => ScanState::Target,
-            (ScanState::Version, _) if self.is_version_byte(byte) => {
-                if self.part_bytes == 7 {
-                    ScanState::LineCr
-                } else {
-                    ScanState::Version
-                }
-            }
-            (ScanState::LineCr, b'\r') => ScanState::LineLf,
-            (ScanState::LineLf, b'\n') => ScanState::Fields,
+            (State::Method, b' ') if self.part_bytes > 0 => State::Target,
+            (State::Method, _) if is_token_byte(byte) && self.part_bytes < MAX_METHOD_BYTES => State::Method,
+            (State::Target, b' ') if self.part_bytes > 0 => State::Version,
+            (State::Target, _) if is_target_byte(byte) => State::Target,
+            (State::Version, _) if self.is_version_byte(byte) => match self.part_bytes {
+                7 => State::LineCr,
+                _ => State::Version,
+            },
+            (State::LineCr, b'\r') => State::LineLf,
+            (State::LineLf, b'\n') => State::Fields,
             _ => return Err(self.line_rejection(byte)),
         };
         self.part_bytes = if state == self.state { self.part_bytes + 1 } else { 0 };
         self.state = state;
         self.bytes += 1;
         // The limit does not include the line ending.
-        if self.bytes > limits.max_request_line_bytes
-            && !matches!(state, ScanState::LineLf | ScanState::Fields)
-        {
+        if self.bytes > limits.max_request_line_bytes && !matches!(state, State::LineLf | State::Fields) {
             return Err(Rejection::new(414, "request line too long"));
         }
         Ok(())
@@ -159,39 +138,31 @@ impl Scanner {
 
     #[cold]
     fn line_rejection(&self, byte: u8) -> Rejection {
-        match (self.state, byte) {
-            (ScanState::Method, _) if is_token_byte(byte) => Rejection::new(501, "method name too long"),
+        Rejection::bad(match (self.state, byte) {
+            (State::Method, _) if is_token_byte(byte) => {
+                return Rejection::new(501, "method name too long");
+            }
             // The type of a TLS handshake record.
-            (ScanState::Method, 0x16) if self.bytes == 0 => {
-                Rejection::bad("TLS handshake on a plain HTTP port (use http://)")
+            (State::Method, 0x16) if self.bytes == 0 => "TLS handshake on a plain HTTP port (use http://)",
+            (State::Method, b' ') => "space at the start of the request line",
+            (State::Method, b'\r' | b'\n') => "malformed request line",
+            (State::Method, _) => "invalid byte in the method",
+            (State::Target, b' ') => "more than one space after the method",
+            (State::Target, b'\r' | b'\n') => "no version in the request line",
+            (State::Target, _) => {
+                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)"
             }
-            (ScanState::Method, b' ') => Rejection::bad("space at the start of the request line"),
-            (ScanState::Method, b'\r' | b'\n') => Rejection::bad("malformed request line"),
-            (ScanState::Method, _) => Rejection::bad("invalid byte in the method"),
-            (ScanState::Target, b' ') => Rejection::bad("more than one space after the method"),
-            (ScanState::Target, b'\r' | b'\n') => Rejection::bad("no version in the request line"),
-            (ScanState::Target, _) => Rejection::bad(
-                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)",
-            ),
-            (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 => {
-                Rejection::new(505, self.unsupported_version())
+            (State::Version, b'0'..=b'9') if self.part_bytes == 7 && self.major == b'2' => {
+                return Rejection::new(505, "HTTP/2 is not supported (use HTTP/1.1)");
             }
-            (ScanState::Version, _) => {
-                Rejection::bad("invalid version in the request line (expected HTTP/1.1)")
+            (State::Version, b'0'..=b'9') if self.part_bytes == 7 => {
+                return Rejection::new(505, "unsupported HTTP version (use HTTP/1.1)");
             }
-            (ScanState::LineCr, b'\n') => BARE_LF,
-            (ScanState::LineCr, _) => {
-                Rejection::bad("unexpected bytes after the version in the request line")
-            }
-            (ScanState::LineLf | ScanState::Fields, _) => BARE_CR,
-        }
-    }
-
-    fn unsupported_version(&self) -> &'static str {
-        match self.major {
-            b'2' => "HTTP/2 is not supported (use HTTP/1.1)",
-            _ => "unsupported HTTP version (use HTTP/1.1)",
-        }
+            (State::Version, _) => "invalid version in the request line (expected HTTP/1.1)",
+            (State::LineCr, b'\n') => BARE_LF,
+            (State::LineCr, _) => "unexpected bytes after the version in the request line",
+            (State::LineLf | State::Fields, _) => BARE_CR,
+        })
     }
 }
 
@@ -213,8 +184,7 @@ enum FieldState {
 }
 
 impl FieldScanner {
-    /// Scans more of the section. If the section is complete, returns the number of bytes of the text that belong to
-    /// it. `max_fields` is the maximum number of fields.
+    /// Scans more of the section. If the section is complete, returns the number of bytes in `text` that belong to it.
     pub fn scan(&mut self, text: &[u8], max_fields: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {
@@ -254,21 +224,17 @@ impl FieldScanner {
 
     #[cold]
     fn rejection(&self, byte: u8) -> Rejection {
-        match (self.state, byte) {
-            (FieldState::Start, _) if is_token_byte(byte) => Rejection::new(431, "too many fields"),
-            (FieldState::Start, b' ' | b'\t') if self.fields > 0 => {
-                Rejection::bad("folded field (send it on one line)")
-            }
-            (FieldState::Start, b' ' | b'\t') => Rejection::bad("whitespace before the first field name"),
-            (FieldState::Start, b':') => Rejection::bad("field without a name"),
+        Rejection::bad(match (self.state, byte) {
+            (FieldState::Start, _) if is_token_byte(byte) => return Rejection::new(431, "too many fields"),
+            (FieldState::Start, b' ' | b'\t') if self.fields > 0 => "folded field (send it on one line)",
+            (FieldState::Start, b' ' | b'\t') => "whitespace before the first field name",
+            (FieldState::Start, b':') => "field without a name",
             (FieldState::Start | FieldState::Value, b'\n') => BARE_LF,
             (FieldState::Lf | FieldState::EndLf, _) => BARE_CR,
-            (FieldState::Name, b' ' | b'\t') => {
-                Rejection::bad("whitespace between a field name and its colon")
-            }
-            (FieldState::Name, b'\r' | b'\n') => Rejection::bad("field without a colon"),
-            (FieldState::Start | FieldState::Name, _) => Rejection::bad("invalid byte in a field name"),
-            (FieldState::Value, _) => Rejection::bad("control byte in a field value"),
-        }
+            (FieldState::Name, b' ' | b'\t') => "whitespace between a field name and its colon",
+            (FieldState::Name, b'\r' | b'\n') => "field without a colon",
+            (FieldState::Start | FieldState::Name, _) => "invalid byte in a field name",
+            (FieldState::Value, _) => "control byte in a field value",
+        })
     }
 }

@@ -7,7 +7,6 @@ use super::words::{self, below, equal};
 /// Token bytes, as used in methods and field names.
 const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// Returns the lookup table of a character class.
 const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -28,7 +27,6 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// Returns `true` if these bytes are a token.
 pub(super) const fn is_token(bytes: &[u8]) -> bool {
     let mut index = 0;
     while index < bytes.len() {
@@ -45,7 +43,6 @@ pub(super) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Returns `true` if these bytes are a valid field value.
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
     // A tab also fails the fast check, but tabs are rare.
     !words::any(bytes, |word| below(word, 0x20) | equal(word, 0x7f))
@@ -63,8 +60,8 @@ pub(super) const fn is_target_byte(byte: u8) -> bool {
 /// Returns `true` if `name` equals `lower`, ignoring case. `lower` must be in lower case.
 pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
-    // The bit distinguishes the two cases of a letter. Setting it turns no other token byte into a lower-case letter or
-    // `-`.
+    // The bit 0x20 distinguishes the two cases of a letter. Setting it turns no other token byte into a lower-case
+    // letter or `-`.
     let mut difference = 0;
     for index in 0..N {
         difference |= (name[index] | 0x20) ^ lower[index];
@@ -86,11 +83,10 @@ pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
 
 /// Splits a comma-separated list and trims its elements. Quoted strings are not recognized: the elements that callers
 /// look for contain none.
-pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim)
 }
 
-/// Removes spaces and tabs at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -101,12 +97,6 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn trim_removes_spaces_and_tabs() {
-        assert_eq!(trim(b" \t a b\t "), b"a b");
-        assert_eq!(trim(b" \t "), b"");
-    }
 
     #[test]
     fn name_comparison_ignores_only_case() {
@@ -120,7 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn elements_splits_at_commas() {
+    fn elements_are_split_at_commas_and_trimmed() {
+        assert_eq!((trim(b" \t a b\t "), trim(b" \t ")), (&b"a b"[..], &b""[..]));
         assert_eq!(elements(b" a ,,\tb c,").collect::<Vec<_>>(), [&b"a"[..], b"", b"b c", b""]);
         assert_eq!(elements(b"").collect::<Vec<_>>(), [b""]);
         assert!(is_token(b"X-1") && !is_token(b"") && !is_token(b"a b") && !is_token(b"a:"));

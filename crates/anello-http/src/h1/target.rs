@@ -1,62 +1,52 @@
 //! Forms of request targets (RFC 9112, section 3.2), and hosts (RFC 3986, section 3.2.2).
 
 use std::net::Ipv6Addr;
+use std::ops::Range;
 
 use super::rejection::Rejection;
 use super::types::{Method, TargetForm};
 use super::words::{first_hit, not_host};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
-    pub form: TargetForm,
-    pub host_start: u32,
-    /// End of the host, which is the start of the path.
-    pub host_end: u32,
-}
-
-/// Checks a target and returns its form. Every byte must be valid in a target.
+/// Checks a target, whose bytes have been checked, and returns its form and the range of its host. The path starts at
+/// the end of this range, which is empty if there is no host.
 #[inline]
-pub(super) fn form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
+pub(super) fn form(method: Method, target: &[u8]) -> Result<(TargetForm, Range<u32>), Rejection> {
     // The target of CONNECT is always an authority; no other method accepts one.
     if method != Method::Connect && target.first() == Some(&b'/') {
-        return Ok(Form { form: TargetForm::Origin, host_start: 0, host_end: 0 });
+        return Ok((TargetForm::Origin, 0..0));
     }
     uncommon_form(method, target)
 }
 
 #[cold]
-fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
+fn uncommon_form(method: Method, target: &[u8]) -> Result<(TargetForm, Range<u32>), Rejection> {
     if method == Method::Connect {
         return match split_port(target) {
             Some((host, Some(port))) if !port.is_empty() && is_host_name(host) => {
-                Ok(Form { form: TargetForm::Authority, host_start: 0, host_end: target.len() as u32 })
+                Ok((TargetForm::Authority, 0..target.len() as u32))
             }
             _ => Err(Rejection::bad("invalid CONNECT target (expected a host and a port)")),
         };
     }
     if target == b"*" {
-        return if method == Method::Options {
-            Ok(Form { form: TargetForm::Asterisk, host_start: 0, host_end: 0 })
-        } else {
-            Err(Rejection::bad("the target * is only valid for OPTIONS"))
+        return match method {
+            Method::Options => Ok((TargetForm::Asterisk, 0..0)),
+            _ => Err(Rejection::bad("the target * is only valid for OPTIONS")),
         };
     }
-    let scheme_bytes = [&b"http://"[..], b"https://"]
-        .into_iter()
-        .find(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
-        .map(<[u8]>::len);
-    let Some(host_start) = scheme_bytes else {
-        return Err(Rejection::bad(
-            "invalid target (expected a path that starts with /, or an http or https URL)",
-        ));
+    let starts_target =
+        |scheme: &&[u8]| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    let Some(scheme) = [&b"http://"[..], b"https://"].into_iter().find(starts_target) else {
+        let reason = "invalid target (expected a path that starts with /, or an http or https URL)";
+        return Err(Rejection::bad(reason));
     };
-    let rest = &target[host_start..];
+    let rest = &target[scheme.len()..];
     let host_bytes = rest.iter().position(|&byte| byte == b'/' || byte == b'?').unwrap_or(rest.len());
     if host_bytes == 0 || !is_host(&rest[..host_bytes]) {
         return Err(Rejection::bad("invalid host in the request target"));
     }
-    let [host_start, host_end] = [host_start, host_start + host_bytes].map(|offset| offset as u32);
-    Ok(Form { form: TargetForm::Absolute, host_start, host_end })
+    let host_start = scheme.len() as u32;
+    Ok((TargetForm::Absolute, host_start..host_start + host_bytes as u32))
 }
 
 /// Returns `true` if this is a valid `Host` value: empty, or a host with an optional port.
@@ -89,7 +79,7 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     port.iter().try_fold(0, digit).map(|_| (host, Some(port)))
 }
 
-/// Returns `true` if this is a name, an address, or an IPv6 address in brackets. It must not be empty.
+/// Returns `true` if this is a nonempty name, an address, or an IPv6 address in brackets.
 fn is_host_name(host: &[u8]) -> bool {
     if let Some(address) = host.strip_prefix(b"[") {
         let Some(address) = address.strip_suffix(b"]") else { return false };
@@ -116,7 +106,6 @@ fn is_ip_future(address: &[u8]) -> bool {
     is_version && !address.is_empty() && address.iter().all(|&byte| byte == b':' || is_name_byte(byte))
 }
 
-/// Returns `true` if a host name can contain this byte without percent-encoding.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }

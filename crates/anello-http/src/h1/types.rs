@@ -1,4 +1,4 @@
-//! Types that requests and responses share.
+//! Types that requests and responses share, and limits for requests.
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Returns the method with this name. Names are case-sensitive.
+    /// Returns the method with this name, which is case-sensitive.
     #[inline]
     pub(crate) fn of(text: &[u8]) -> Self {
         match text {
@@ -80,13 +80,6 @@ pub struct RequestContext {
     pub keeps_alive: bool,
 }
 
-impl RequestContext {
-    /// Creates the context for the response to a rejected request.
-    pub(super) const fn rejected(method: Method) -> Self {
-        Self { version: Version::Http11, method, keeps_alive: false }
-    }
-}
-
 /// How a request body is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
@@ -103,5 +96,69 @@ impl RequestFraming {
     /// Returns `true` if a body follows the head.
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Length(0))
+    }
+}
+
+/// No registered method is longer.
+pub(super) const MAX_METHOD_BYTES: usize = 32;
+
+/// Limits for the requests of one connection.
+///
+/// ```
+/// use anello_http::h1::Limits;
+///
+/// let limits = Limits { max_body_bytes: 1024, ..Limits::default() };
+/// assert_eq!(limits.max_fields, 100);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum length of the request line, excluding its line ending (default: 8 KiB). Longer lines are rejected with
+    /// 414.
+    pub max_request_line_bytes: usize,
+    /// Maximum length of the head: the request line and the fields, including line endings (default: 32 KiB, at most 1
+    /// GiB). Longer heads are rejected with 431.
+    pub max_head_bytes: usize,
+    /// Maximum number of fields in a head (default: 100). Heads with more fields are rejected with 431.
+    pub max_fields: usize,
+    /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413:
+    /// right after the head if it states the length, otherwise at the chunk that exceeds the limit.
+    pub max_body_bytes: u64,
+    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Longer ones are rejected with 400.
+    pub max_chunk_extension_bytes: usize,
+    /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections
+    /// are rejected with 431.
+    pub max_trailer_bytes: usize,
+    /// Maximum number of fields in a trailer section (default: 32). Sections with more fields are rejected with 431.
+    pub max_trailer_fields: usize,
+    /// Maximum number of requests per connection, at least 1 (default: 1,000,000). The server closes the connection
+    /// after the last one.
+    pub max_requests_per_connection: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_request_line_bytes: 8 * 1024,
+            max_head_bytes: 32 * 1024,
+            max_fields: 100,
+            max_body_bytes: 16 * 1024 * 1024,
+            max_chunk_extension_bytes: 4 * 1024,
+            max_trailer_bytes: 8 * 1024,
+            max_trailer_fields: 32,
+            max_requests_per_connection: 1_000_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Caps the lengths, so that offsets in a head fit into 32 bits, and permits at least one request.
+    pub(super) fn clamped(self) -> Self {
+        const MAX: usize = 1 << 30;
+        Self {
+            max_head_bytes: self.max_head_bytes.min(MAX),
+            max_trailer_bytes: self.max_trailer_bytes.min(MAX),
+            max_requests_per_connection: self.max_requests_per_connection.max(1),
+            ..self
+        }
     }
 }

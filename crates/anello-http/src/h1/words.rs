@@ -1,14 +1,12 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
 //! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
-//! for that byte may be wrong, but only after a byte that matches. It is therefore always correct whether any byte
-//! matches, and which match is the [`first`].
+//! for that byte may be wrong, but only after a byte that matches. Whether any byte matches, and the [`first`] match,
+//! are therefore always correct.
 
-/// The highest bit of each byte.
-pub(super) const HIGH: u64 = each(0x80);
+pub(crate) const HIGH: u64 = each(0x80);
 
-/// Returns a word with this byte in all eight positions.
-pub(super) const fn each(byte: u8) -> u64 {
+pub(crate) const fn each(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
@@ -18,7 +16,6 @@ pub(super) const fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(each(bound)) & !word & HIGH
 }
 
-/// Marks the bytes equal to `byte`.
 #[inline(always)]
 pub(super) const fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ each(byte), 1)
@@ -86,7 +83,7 @@ fn last_word(text: &[u8], last: &[u8]) -> u64 {
 
 /// Returns `true` if `hit` is nonzero for at least one word of these bytes. The last word is padded with `A`.
 #[inline(always)]
-pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
+pub(crate) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut hits = 0;
     for word in words {

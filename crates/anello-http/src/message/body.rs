@@ -15,12 +15,14 @@ use crate::h1::{EncodedResponse, FieldBlock};
 pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 
 /// The body of a response.
+#[derive(Default)]
 pub struct Body(pub(crate) BodyKind);
 
+#[derive(Default)]
 pub(crate) enum BodyKind {
+    #[default]
     Empty,
     Bytes(Bytes),
-    /// A complete response that was encoded in advance.
     Encoded(Rc<EncodedResponse>),
     Parts {
         parts: Vec<BodyPart>,
@@ -40,7 +42,6 @@ pub(crate) enum StreamEnd {
     With(Box<MakeTrailers>),
 }
 
-/// Creates the trailers of a response after its body has been sent.
 pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 
 /// A part of a body: bytes in memory, or a range of a file.
@@ -59,15 +60,6 @@ pub enum BodyPart {
     },
 }
 
-impl BodyPart {
-    fn length(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File { length, .. } => *length,
-        }
-    }
-}
-
 pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
@@ -76,29 +68,30 @@ impl Body {
         Self(BodyKind::Empty)
     }
 
-    /// Creates a body from a range of a file, sent without a copy through user space where the connection supports it.
-    ///
-    /// If the file turns out to be shorter, the connection is closed before the body is complete, so that the client
-    /// detects the truncation.
+    /// Creates a body from a range of a file ([`BodyPart::File`]). If the file turns out to be shorter, the connection
+    /// is closed before the body is complete, so that the client detects the truncation.
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
     /// Creates a body from several parts, which are sent in order.
     pub fn parts(parts: Vec<BodyPart>) -> Self {
-        let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
+        let part_bytes = |part: &BodyPart| match part {
+            BodyPart::Bytes(bytes) => bytes.len() as u64,
+            BodyPart::File { length, .. } => *length,
+        };
+        let length = parts.iter().map(part_bytes).fold(0, u64::saturating_add);
         Self(BodyKind::Parts { parts, length })
     }
 
     /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
-    /// clients, it is delimited by closing the connection. The stream is polled for the next chunk when the previous
-    /// one has been accepted for sending.
+    /// clients, it is delimited by closing the connection. The stream is first polled after the handler has returned,
+    /// and for each further chunk when the previous one has been accepted for sending.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// the close, the connection is reset instead. In both cases the client detects the truncation.
     ///
-    /// The stream is first polled after the handler has returned. It can read the request body
-    /// ([`RequestBody`](crate::RequestBody)), which stays readable while the stream holds it.
+    /// The stream can read the [request body](crate::RequestBody), which stays readable while the stream holds it.
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
     }
@@ -122,11 +115,6 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
-    /// Returns `true` if the body is generated while it is being sent.
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.0, BodyKind::Stream { .. })
-    }
-
     /// Returns the length in bytes, or `None` if it is unknown.
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
@@ -137,12 +125,6 @@ impl Body {
             BodyKind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
             BodyKind::Stream { .. } => None,
         }
-    }
-}
-
-impl Default for Body {
-    fn default() -> Self {
-        Self::empty()
     }
 }
 

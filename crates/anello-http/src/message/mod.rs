@@ -3,12 +3,10 @@
 mod body;
 mod request;
 mod response;
-mod upgraded;
 
 pub use body::{Body, BodyPart};
-pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, StreamEnd};
+pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, StreamEnd};
 pub(crate) use request::{BodySource, spare_head};
 pub use request::{Request, RequestBody, RequestBodyError};
-pub use response::Response;
 pub(crate) use response::Upgrade;
-pub use upgraded::Upgraded;
+pub use response::{Response, Upgraded};

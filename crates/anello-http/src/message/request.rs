@@ -1,7 +1,6 @@
 //! Requests and their bodies, as handlers receive them.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -14,6 +13,7 @@ use bytes::Bytes;
 use crate::h1::{Head, Rejection, Trailers};
 
 /// A request: its head, and its body, which is received on demand.
+#[derive(Debug)]
 pub struct Request {
     /// `Some` until the request is split into its parts or dropped.
     head: Option<Head>,
@@ -74,12 +74,6 @@ impl Drop for Request {
     }
 }
 
-impl fmt::Debug for Request {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Request").field("head", &self.head).finish_non_exhaustive()
-    }
-}
-
 /// Maximum number of spare heads. The connections of a thread share them and reuse their memory.
 const MAX_SPARE_HEADS: usize = 16;
 
@@ -87,7 +81,6 @@ thread_local! {
     static SPARE_HEADS: RefCell<Vec<Head>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns a spare head of this thread, if there is one.
 pub(crate) fn spare_head() -> Option<Head> {
     SPARE_HEADS.with_borrow_mut(Vec::pop)
 }
@@ -95,26 +88,22 @@ pub(crate) fn spare_head() -> Option<Head> {
 pub(crate) trait BodySource {
     /// Returns the number of the request whose body the source is currently reading.
     fn body_number(&self) -> u64;
-    /// Polls for the next chunk. Returns `None` at the end of the body.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
     /// Pauses the body timeout, because no task is waiting for a chunk.
     fn pause(&self);
-    /// Takes the trailers that followed the body.
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
 
-/// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body.
-///
-/// In the second case the request body and the response body are in flight at the same time. If the stream does
-/// not read the request body for a long time, it should drop it: some clients send the complete body before they read
-/// the response.
+/// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body. In
+/// the second case, both bodies are in flight at the same time. If the stream does not read the request body for a long
+/// time, it should drop it: some clients send the complete body before they read the response.
 ///
 /// A body that is kept after a non-streaming response, or after the connection was closed, can no longer be read: reads
 /// fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
 ///
 /// If the handler does not read the complete body, the server reads and discards the rest if it is short. Otherwise, it
 /// closes the connection after the response.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct RequestBody {
     /// A weak reference, so that a retained body does not keep the connection open.
     source: Option<Weak<RefCell<dyn BodySource>>>,
@@ -142,9 +131,6 @@ impl RequestBody {
 
     /// Polls for the next chunk, like [`next`](Self::next). After it has returned `Pending`, the body timeout runs
     /// until it returns `Ready` or the body is dropped.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
@@ -167,10 +153,7 @@ impl RequestBody {
     }
 
     /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
-    /// Not cancel-safe: the data read so far is lost.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`next`](Self::next).
+    /// Returns the same errors as [`next`](Self::next). Not cancel-safe: the data read so far is lost.
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.next().await? {
@@ -191,18 +174,11 @@ impl Drop for RequestBody {
     }
 }
 
-/// Pauses the body timeout when a wait for the next chunk completes or is cancelled.
 struct PauseOnDrop<'a>(&'a mut RequestBody);
 
 impl Drop for PauseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.pause();
-    }
-}
-
-impl fmt::Debug for RequestBody {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RequestBody").field("has_source", &self.source.is_some()).finish()
     }
 }
 

@@ -1,13 +1,17 @@
-//! Responses, as handlers return them.
+//! Responses, as handlers return them, and connections that have switched to another protocol.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
 
 use super::body::{Body, BodyKind};
-use super::upgraded::Upgraded;
-use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
+use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, elements, is_value};
+use crate::transport::{PollSender, Receiver};
 
 /// The response to a request.
 ///
@@ -27,7 +31,6 @@ use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
 #[derive(Debug)]
 pub struct Response {
     pub(crate) status: u16,
-    /// Fields shared by many responses.
     pub(crate) shared: Option<Rc<FieldBlock>>,
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
@@ -35,24 +38,19 @@ pub struct Response {
     pub(crate) upgrade: Option<Box<Upgrade>>,
 }
 
-/// Serves the upgraded connection until the other protocol ends.
 pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// The name of another protocol and its handler; no handler if the protocol is only advertised.
+/// A switch to another protocol. Without a handler, the protocol is only advertised.
 pub(crate) struct Upgrade {
     pub protocol: String,
     pub handler: Option<UpgradeHandler>,
 }
 
 impl Upgrade {
-    /// Returns `true` if the requested list contains every protocol in this list. Both are comma-separated; case is
-    /// ignored.
+    /// Returns `true` if the comma-separated list of the client contains every protocol in this list, ignoring case.
     pub fn is_among(&self, requested: &[u8]) -> bool {
-        let is_requested = |name: &str| {
-            requested
-                .split(|&byte| byte == b',')
-                .any(|element| element.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
-        };
+        let is_requested =
+            |name: &str| elements(requested).any(|element| element.eq_ignore_ascii_case(name.as_bytes()));
         self.protocol.split(',').all(|name| is_requested(name.trim_ascii()))
     }
 }
@@ -86,7 +84,7 @@ impl Response {
         }
     }
 
-    /// Returns the encoded response if nothing has been added or changed since it was created.
+    /// Returns the encoded response if nothing has been added to it or changed.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
         let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
@@ -144,7 +142,6 @@ impl Response {
         Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
     }
 
-    /// Adds the `Upgrade` field; the protocol must be a valid field value.
     fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
             tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
@@ -182,8 +179,7 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a field whose value comes from the server itself or has been validated. An invalid value, which does not
-    /// occur in practice, turns it into a 500 response.
+    /// Adds a field whose value comes from the server or has been validated. Sends 500 if the value is invalid after all.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
             tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
@@ -227,5 +223,77 @@ impl Response {
     /// Returns the body.
     pub fn body(&self) -> &Body {
         &self.body
+    }
+}
+
+type PollReceive = dyn FnMut(&mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+
+/// A connection that has switched to another protocol; see [`Response::upgrade`](crate::Response::upgrade).
+///
+/// The server applies no timeouts to it. It is closed when dropped. Its methods return an error if the connection
+/// fails.
+pub struct Upgraded {
+    poll_receive: Box<PollReceive>,
+    sender: Box<dyn PollSender>,
+    /// Data received after the request, before the upgrade.
+    buffered: Bytes,
+}
+
+impl Upgraded {
+    pub(crate) fn new(mut receiver: impl Receiver, sender: impl PollSender, buffered: Vec<u8>) -> Self {
+        let poll_receive = Box::new(move |context: &mut Context<'_>| {
+            let chunk = ready!(receiver.poll_receive(context))?;
+            Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
+        });
+        Self { poll_receive, sender: Box::new(sender), buffered: buffered.into() }
+    }
+
+    /// Waits for data. Returns `None` at EOF. Cancel-safe: no data is lost.
+    pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Polls for data, like [`recv`](Self::recv).
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if !self.buffered.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
+        }
+        (self.poll_receive)(context)
+    }
+
+    /// Copies as many of `bytes` as fit into the send buffer and returns their number.
+    ///
+    /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
+    /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
+    /// needed. Cancel-safe: if the future is dropped, no data was accepted.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| self.sender.poll_write(bytes, context)).await
+    }
+
+    /// Copies all of `bytes` into the send buffer, waiting for space as needed. Not cancel-safe: it is unknown how many
+    /// bytes were accepted.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = self.write(bytes).await?;
+            bytes = &bytes[count..];
+        }
+        // The caller may wait for another event next, for an unlimited time.
+        poll_fn(|context| self.sender.poll_drive(context)).await
+    }
+
+    /// Waits until the kernel has accepted all data. Cancel-safe.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.sender.poll_flush(context)).await
+    }
+
+    /// Sends all data, then shuts down the write half. Cancel-safe.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.sender.poll_shutdown(context)).await
+    }
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Upgraded").finish_non_exhaustive()
     }
 }

@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::h1::elements;
+
 /// A shared handle to the health state. All clones refer to the same state, and any thread can read or change it.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
@@ -37,9 +39,7 @@ pub enum HealthFormat {
     Json,
 }
 
-/// A response to `/health`.
-///
-/// Caches must not store it: send it with `Cache-Control: no-store`.
+/// A response to `/health`. Send it with `Cache-Control: no-store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthResponse {
     /// Status code: 200 if the server is ready, 503 otherwise.
@@ -59,7 +59,11 @@ impl Health {
     /// Returns the current state.
     pub fn state(&self) -> HealthState {
         // `Relaxed` is sufficient: the state publishes no other memory.
-        HealthState::from_u8(self.state.load(Ordering::Relaxed))
+        match self.state.load(Ordering::Relaxed) {
+            0 => HealthState::Starting,
+            1 => HealthState::Ready,
+            _ => HealthState::Draining,
+        }
     }
 
     /// Marks the server as ready. Returns `false` and changes nothing if the server is already ready or draining.
@@ -93,14 +97,6 @@ impl Health {
 }
 
 impl HealthState {
-    fn from_u8(value: u8) -> Self {
-        match value {
-            0 => Self::Starting,
-            1 => Self::Ready,
-            _ => Self::Draining,
-        }
-    }
-
     /// Returns the HTTP status code that `/health` responds with in this state.
     pub fn status(self) -> u16 {
         if self == Self::Ready { 200 } else { 503 }
@@ -108,18 +104,14 @@ impl HealthState {
 }
 
 impl HealthFormat {
-    /// Selects the format from the value of an `Accept` field.
-    ///
-    /// Returns [`Json`](Self::Json) if the value lists `application/json`, and [`Text`](Self::Text) otherwise. Quality
-    /// values are ignored, since both formats carry the same information.
+    /// Selects [`Json`](Self::Json) if the value of an `Accept` field lists `application/json`, and
+    /// [`Text`](Self::Text) otherwise. Quality values are ignored, since both formats carry the same information.
     pub fn from_accept(accept: Option<&[u8]>) -> Self {
         let names_json = |range: &[u8]| {
             let media_type = range.split(|&byte| byte == b';').next().unwrap_or_default();
             media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
         };
-        match accept {
-            Some(accept) if accept.split(|&byte| byte == b',').any(names_json) => Self::Json,
-            _ => Self::Text,
-        }
+        let accepts_json = accept.is_some_and(|accept| elements(accept).any(names_json));
+        if accepts_json { Self::Json } else { Self::Text }
     }
 }

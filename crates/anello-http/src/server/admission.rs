@@ -24,16 +24,15 @@ use anello::{JoinHandle, spawn, yield_now};
 use super::tls;
 use super::worker::Worker;
 use crate::h1::{HttpDate, Method, Rejection};
+use crate::observe::metrics::RejectReason;
 use crate::transport::{Receiver, Sender};
 
 /// Maximum time for a rejected client to read the response and close its side.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Interval between attempts to acquire a permit after an eviction.
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-
 /// Time after a failed eviction by other workers during which clients are rejected without waiting.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -41,19 +40,17 @@ const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// each connection accepted ahead holds a descriptor before the server can reject it.
 const MIN_FREE_FOR_ACCEPT_AHEAD: usize = 4096;
 
-/// The admission control of a server.
 #[derive(Debug)]
 pub(super) struct Admission {
     worker: Rc<Worker>,
     /// Tasks of rejected clients that have not closed their side yet.
     rejections: RefCell<VecDeque<JoinHandle<()>>>,
-    /// `true` if the driver accepts ahead of the server; `None` before the first decision.
-    accepts_ahead: Cell<Option<bool>>,
-    /// Time of the last unsuccessful wait for other workers to evict a connection.
+    accepts_ahead: Cell<bool>,
+    /// Time at which a wait for other workers to evict a connection last failed.
     last_failed_wait: Cell<Option<Duration>>,
 }
 
-/// A connection's share of a common connection limit, released on drop.
+/// A connection's share of a common connection limit.
 pub(super) struct ConnectionPermit(Option<Arc<AtomicUsize>>);
 
 impl Drop for ConnectionPermit {
@@ -69,35 +66,27 @@ impl Admission {
         Self {
             worker,
             rejections: RefCell::default(),
-            accepts_ahead: Cell::new(None),
+            accepts_ahead: Cell::new(false),
             last_failed_wait: Cell::new(None),
         }
     }
 
-    /// Acquires a permit for an accepted connection. Evicts other connections if necessary.
+    /// Acquires a permit. Evicts other connections if necessary.
     pub async fn admit(&self) -> Option<ConnectionPermit> {
-        if self.should_evict() { self.evict_for_permit().await } else { self.acquire_permit() }
+        if self.worker.should_evict() { self.evict_for_permit().await } else { self.acquire_permit() }
     }
 
-    /// Returns `true` if the driver may accept ahead of the server: only while there are permits for these
-    /// connections.
+    /// The driver may accept ahead of the server only while there are permits for these connections.
     pub fn accepts_ahead(&self) -> bool {
         let options = &self.worker.options;
-        let limit = options
-            .eviction
-            .threshold()
-            .map_or(options.max_connections, |threshold| threshold.min(options.max_connections));
+        let limit = options.eviction.threshold().unwrap_or(usize::MAX).min(options.max_connections);
         let free = limit.saturating_sub(self.worker.total_connections());
         // Hysteresis, because each change costs a cancellation.
-        let needed = match self.accepts_ahead.get() {
-            Some(true) => MIN_FREE_FOR_ACCEPT_AHEAD,
-            _ => 2 * MIN_FREE_FOR_ACCEPT_AHEAD,
-        };
-        self.accepts_ahead.set(Some(free >= needed));
-        free >= needed
+        let factor = if self.accepts_ahead.get() { 1 } else { 2 };
+        self.accepts_ahead.set(free >= factor * MIN_FREE_FOR_ACCEPT_AHEAD);
+        self.accepts_ahead.get()
     }
 
-    /// Acquires a permit for one more connection, if one is available.
     fn acquire_permit(&self) -> Option<ConnectionPermit> {
         let limit = self.worker.options.max_connections;
         let Some(open) = &self.worker.shared_count else {
@@ -108,18 +97,12 @@ impl Admission {
         (open.fetch_add(1, Ordering::Relaxed) < limit).then_some(permit)
     }
 
-    #[inline]
-    fn should_evict(&self) -> bool {
-        let threshold = self.worker.options.eviction.threshold();
-        threshold.is_some_and(|threshold| self.worker.total_connections() >= threshold)
-    }
-
     /// Closes connections that are waiting for their clients, and acquires a permit once these have closed.
     #[cold]
     #[inline(never)]
     async fn evict_for_permit(&self) -> Option<ConnectionPermit> {
         // A new connection can be evicted only after its task has started.
-        while self.worker.has_unstarted_tasks() {
+        while self.worker.unstarted_tasks.get() > 0 {
             yield_now().await;
         }
         let deadline = monotonic_now() + EVICTION_TIMEOUT;
@@ -140,33 +123,29 @@ impl Admission {
             }
         }
         // Other workers evict at their next tick. If such a wait failed recently, do not wait again.
-        let last_failed_wait = &self.last_failed_wait;
-        if self.worker.shared_count.is_none()
-            || last_failed_wait
-                .get()
-                .is_some_and(|failed_at| monotonic_now() < failed_at + EVICTION_RETRY_INTERVAL)
-        {
+        let is_recent = |failed_at| monotonic_now() < failed_at + EVICTION_RETRY_INTERVAL;
+        if self.worker.shared_count.is_none() || self.last_failed_wait.get().is_some_and(is_recent) {
             return None;
         }
         self.wait_until_evicted(monotonic_now() + self.worker.options.timer_resolution * 2, 0).await;
         let permit = self.acquire_permit();
-        last_failed_wait.set(permit.is_none().then(monotonic_now));
+        self.last_failed_wait.set(permit.is_none().then(monotonic_now));
         permit
     }
 
     /// Waits until at most `remaining` connections are open, or no eviction is needed.
     async fn wait_until_evicted(&self, deadline: Duration, remaining: usize) {
-        while self.should_evict() && self.worker.total_connections() > remaining && monotonic_now() < deadline
-        {
+        let worker = &self.worker;
+        while worker.should_evict() && worker.total_connections() > remaining && monotonic_now() < deadline {
             sleep(EVICTION_POLL_INTERVAL).await;
         }
     }
 
-    /// Rejects a connection because of the connection limit. The response is sent immediately. The client may keep its
-    /// side open until [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
+    /// Sends 503 immediately. The client may keep its side open until
+    /// [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
     pub async fn reject(&self, stream: impl Stream) {
-        self.worker.observer.connection_rejected();
-        let (tls, date) = (self.worker.tls.clone(), self.worker.clock.date());
+        self.worker.observer.count(|metrics| metrics.connection_rejected(RejectReason::MaxConnections));
+        let (tls, date) = (self.worker.tls.clone(), self.worker.clock.date.get());
         let sending = async move {
             match tls {
                 None => {
@@ -183,7 +162,7 @@ impl Admission {
             let result = timeout(REJECTION_TIMEOUT, sending).await;
             tracing::debug!(?result, "connection rejected: connection limit reached");
         });
-        // The first poll passes the whole response to the driver, which sends it even if the task is aborted.
+        // The first poll passes the whole response to the driver, which sends it even if the task is aborted later.
         let is_pending = poll_fn(|context| Poll::Ready(rejecting.as_mut().poll(context))).await.is_pending();
         if is_pending && self.add_rejection(spawn(rejecting)) {
             // Let the aborted tasks close their connections before more are accepted.
@@ -191,8 +170,7 @@ impl Admission {
         }
     }
 
-    /// Adds the task of a rejected connection, and aborts the oldest tasks beyond the limit. Returns `true` if it
-    /// aborted any.
+    /// Adds a task, and aborts the oldest tasks beyond the limit. Returns `true` if it aborted any.
     fn add_rejection(&self, task: JoinHandle<()>) -> bool {
         let max_tasks = self.worker.options.refusals;
         let mut tasks = self.rejections.borrow_mut();

@@ -7,19 +7,20 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use super::cancellation::CancelReason;
-use super::input::{Input, InputError};
+use super::input::Input;
 use super::observer::RequestRecord;
-use super::output::{Outcome, Output, invalid_response_fallback, is_handler_error, valid_status};
-use super::panics::catch_handler_panic;
-use super::timer::{ConnectionTimer, ResetOnDrop};
+use super::output::{
+    Outcome, Output, catch_handler_panic, invalid_response_fallback, is_handler_error, valid_status,
+};
+use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
-use crate::message::{Request, RequestBody, Response, Upgrade, Upgraded};
-use crate::observe::metrics::CloseReason;
+use crate::message::{
+    BodyKind, Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded,
+};
+use crate::observe::metrics::{CloseReason, ParseErrorKind};
 use crate::transport::{Receiver, Sender};
 
-/// A connection with its input, its output and its worker.
 pub(crate) struct Connection<R: Receiver, W> {
     /// Declared first, so that it is dropped before the output.
     _reset_on_drop: ResetOnDrop,
@@ -31,117 +32,85 @@ pub(crate) struct Connection<R: Receiver, W> {
     record: Option<Box<RequestRecord>>,
 }
 
-/// Status that is counted and logged if the server cancels a handler before it has sent a response.
+/// Counted and logged if the server cancels a handler before it has sent a response.
 const STATUS_ABORTED: u16 = 503;
-/// Status that is counted and logged if the client disconnects before the response; nginx uses the same status.
+/// Counted and logged if the client disconnects before the response; nginx uses the same status.
 const STATUS_CLIENT_CLOSED: u16 = 499;
-
-enum NextStep {
-    Request(Head),
-    /// Closes the connection, after sending this rejection if there is one.
-    Close(Option<Rejection>),
-}
 
 enum AfterResponse {
     KeepAlive,
     Close,
     /// Closes the connection, but the client may still be sending.
-    CloseAndLinger,
-    /// Switches to another protocol.
+    Linger,
     Upgrade(Box<Upgrade>),
 }
 
+#[allow(
+    clippy::await_holding_refcell_ref,
+    reason = "no handler runs while the input is borrowed, and a retained request body uses try_borrow"
+)]
 impl<R: Receiver, W: Sender> Connection<R, W> {
     pub fn new(receiver: R, sender: W, timer: Rc<ConnectionTimer>, worker: Rc<Worker>) -> Self {
-        let metrics = worker.observer.metrics.clone();
-        let input = Input::new(receiver, worker.options.limits, Rc::clone(&timer), metrics);
+        let input = Input::new(receiver, Rc::clone(&timer), &worker);
         let output = Output::new(sender, Rc::clone(&timer));
         let record = RequestRecord::new(&worker.observer, &timer);
-        let reset_on_drop = ResetOnDrop(Rc::clone(&timer));
-        Self {
-            _reset_on_drop: reset_on_drop,
-            input: Rc::new(RefCell::new(input)),
-            output,
-            timer,
-            worker,
-            record,
-        }
+        let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
+        Self { _reset_on_drop, input, output, timer, worker, record }
     }
 
-    /// Serves the connection until it is closed and returns the reason. Returns an error if the connection fails.
+    /// Serves the connection until it is closed.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<CloseReason> {
         loop {
-            let head = match self.next_step().await? {
-                NextStep::Request(head) => head,
-                NextStep::Close(None) => {
+            let head = match self.next_head().await {
+                Ok(Some(head)) => head,
+                Ok(None) => {
                     self.output.flush().await?;
                     // The client has closed the connection, so an error during shutdown does not matter.
                     self.output.shutdown().await.ok();
                     return Ok(CloseReason::Peer);
                 }
-                NextStep::Close(Some(rejection)) => {
+                Err(InputError::Rejected(rejection)) => {
                     self.reject(&rejection);
                     self.shutdown_and_linger().await?;
                     return Ok(CloseReason::ProtocolError);
                 }
+                Err(InputError::Io(error)) => return Err(error),
             };
-            match self.serve_request(head, handler).await? {
-                AfterResponse::KeepAlive => {}
+            return match self.serve_request(head, handler).await? {
+                AfterResponse::KeepAlive => continue,
                 // The client announced that this was its last request, and has sent nothing after it.
-                AfterResponse::Close => {
-                    self.output.finish().await?;
-                    return Ok(CloseReason::Complete);
-                }
-                AfterResponse::CloseAndLinger => {
-                    self.shutdown_and_linger().await?;
-                    return Ok(CloseReason::Complete);
-                }
-                AfterResponse::Upgrade(upgrade) => {
-                    self.upgrade(upgrade).await?;
-                    return Ok(CloseReason::Upgrade);
-                }
-            }
+                AfterResponse::Close => self.output.finish().await.map(|()| CloseReason::Complete),
+                AfterResponse::Linger => self.shutdown_and_linger().await.map(|()| CloseReason::Complete),
+                AfterResponse::Upgrade(upgrade) => self.upgrade(upgrade).await.map(|()| CloseReason::Upgrade),
+            };
         }
     }
 
-    /// Responds to an invalid request, and records it.
     #[cold]
     fn reject(&mut self, rejection: &Rejection) {
         let observer = &self.worker.observer;
-        observer.parse_error(rejection.status);
+        observer.count(|metrics| metrics.parse_error(ParseErrorKind::of(rejection.status)));
         let input = self.input.borrow();
-        self.output.push_rejection(rejection, input.rejected_method());
+        self.output.push_rejection(rejection, input.decoder.rejected_method());
         if let Some(record) = &self.record {
-            record.record_rejection(observer, input.first_line(), rejection.status, self.output.body_bytes);
+            let first_line = input.decoder.first_line();
+            record.reject(observer, first_line, rejection.status, self.output.body_bytes);
         }
     }
 
     /// Decodes the next request from the received data. If there is none, flushes the buffered responses before
-    /// receiving.
-    #[allow(
-        clippy::await_holding_refcell_ref,
-        reason = "no handler runs during this await, and a retained request body uses try_borrow"
-    )]
+    /// receiving. Returns `None` at EOF between requests, and after the keep-alive timeout.
     #[inline]
-    async fn next_step(&mut self) -> io::Result<NextStep> {
-        let buffered = self.input.borrow_mut().try_next_head();
-        match buffered {
-            Ok(Some(head)) if !self.output.is_full() => return Ok(NextStep::Request(head)),
-            Ok(Some(head)) => {
-                self.output.flush().await?;
-                return Ok(NextStep::Request(head));
+    async fn next_head(&mut self) -> Result<Option<Head>, InputError> {
+        let buffered = self.input.borrow_mut().try_next_head().map_err(InputError::Rejected)?;
+        if buffered.is_some() {
+            if self.output.is_full() {
+                self.output.flush().await.map_err(InputError::Io)?;
             }
-            Ok(None) => self.output.flush_all().await?,
-            Err(rejection) => return Ok(NextStep::Close(Some(rejection))),
+            return Ok(buffered);
         }
-        // No other borrow exists: the bodies of earlier requests have been received completely.
-        let next_step = self.input.borrow_mut().next_head().await;
-        match next_step {
-            Ok(Some(head)) => Ok(NextStep::Request(head)),
-            Ok(None) => Ok(NextStep::Close(None)),
-            Err(InputError::Rejected(rejection)) => Ok(NextStep::Close(Some(rejection))),
-            Err(InputError::Io(error)) => Err(error),
-        }
+        self.output.flush_all().await.map_err(InputError::Io)?;
+        self.input.borrow_mut().next_head().await
     }
 
     #[inline]
@@ -150,7 +119,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         head: Head,
         handler: &H,
     ) -> io::Result<AfterResponse> {
-        let (request_context, may_keep_alive) = (head.context(), head.may_keep_alive());
+        let (mut context, may_keep_alive) = (head.context(), head.may_keep_alive());
         let (has_body, max_discarded) =
             (head.framing().has_body(), self.worker.options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));
@@ -171,8 +140,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             check_upgrade(&mut response, protocols.as_deref());
         }
         let (body_continues, closes) = self.conclude_body(&mut response, has_body);
+        context.keeps_alive &= !closes;
         let status = response.status();
-        let outcome = self.output.respond(request_context, response, closes).await;
+        let outcome = self.output.respond(context, response).await;
         self.end_request(status, body_continues);
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -187,38 +157,33 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Outcome::Close if !may_keep_alive && !has_body && !self.input.borrow().has_buffered_input() => {
                 AfterResponse::Close
             }
-            _ => AfterResponse::CloseAndLinger,
+            _ => AfterResponse::Linger,
         })
     }
 
-    /// Starts the timer and the record of a request.
     #[inline]
     fn begin_request(&mut self, head: Head, has_body: bool) -> Request {
         let has_timeout = self.worker.options.request_timeout.is_some();
         self.timer.deadlines.begin_request(self.timer.now(), has_timeout);
-        let body = if has_body {
-            let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
-            RequestBody::new(input)
-        } else {
-            RequestBody::default()
-        };
+        let body = if has_body { RequestBody::new(self.input.clone()) } else { RequestBody::default() };
         if let Some(record) = &mut self.record {
             record.begin(&head);
         }
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides how to handle the rest of the request body. Returns whether the response body is still reading it, and
-    /// whether the connection must be closed after the response.
+    /// Decides how to handle the rest of the request body. Returns whether the response body is still reading the rest,
+    /// and whether the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
         let body_continues = has_body && self.body_still_read(response);
         let max_discarded = self.worker.options.max_discarded_body_bytes;
         let is_consumed = !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
         // After a timeout, no more requests are received.
-        let closes = !is_consumed || self.worker.is_draining() || self.timer.deadlines.expired().is_some();
+        let closes =
+            !is_consumed || self.worker.is_draining.get() || self.timer.deadlines.expired.get().is_some();
         if !is_consumed && response.status() == 101 {
-            // The rest of the body would be interpreted as data of the other protocol.
+            // The handler for the other protocol would receive the rest of the body as data.
             *response = unread_body_response();
         }
         (body_continues, closes)
@@ -238,12 +203,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` to a client
     /// that is waiting for it, because it is not allowed after the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
-        let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
-        if !may_be_read || !self.input.borrow().is_in_body() {
+        let may_be_read =
+            matches!(response.body().0, BodyKind::Stream { .. }) && Rc::weak_count(&self.input) > 0;
+        if !may_be_read || !self.input.borrow().is_in_body {
             return false;
         }
-        if self.input.borrow_mut().take_continue_pending() {
-            self.output.push(CONTINUE);
+        let mut input = self.input.borrow_mut();
+        if std::mem::take(&mut input.continue_requested) | std::mem::take(&mut input.expects_continue) {
+            self.output.buffer.extend_from_slice(CONTINUE);
         }
         true
     }
@@ -256,10 +223,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         mut handler_future: Pin<&mut impl Future<Output = Response>>,
     ) -> io::Result<Response> {
         // The handler has just been polled, so the first iteration skips the poll unless it flushes data first.
-        let mut is_polled = self.output.is_empty() && !self.input.borrow().continue_requested();
+        let mut is_polled = self.output.buffer.is_empty() && !self.input.borrow().continue_requested;
         loop {
-            if self.input.borrow_mut().take_continue_requested() {
-                self.output.push(CONTINUE);
+            if std::mem::take(&mut self.input.borrow_mut().continue_requested) {
+                self.output.buffer.extend_from_slice(CONTINUE);
             }
             self.output.flush().await?;
             let step = poll_fn(|context| {
@@ -268,10 +235,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 {
                     return Poll::Ready(Some(response));
                 }
-                if self.input.borrow().continue_requested() {
+                if self.input.borrow().continue_requested {
                     return Poll::Ready(None);
                 }
-                self.output.poll_progress(context);
+                self.output.sender.poll_progress(context);
                 Poll::Pending
             });
             if let Some(response) = self.timer.cancellation.run_until_cancelled(step).await? {
@@ -283,10 +250,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Handles a response that could not be completed. If the handler caused the error, the earlier responses and the
     /// incomplete one are still sent; the client may still be sending.
     #[cold]
-    #[allow(
-        clippy::await_holding_refcell_ref,
-        reason = "the handler has completed, and a retained request body uses try_borrow"
-    )]
     async fn abort_response(&mut self, error: io::Error) -> io::Error {
         if is_handler_error(&error) {
             match self.output.shutdown().await {
@@ -302,7 +265,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Records a request that gets no response because its handler was cancelled.
     #[cold]
     fn record_aborted(&mut self, error: io::Error) -> io::Error {
-        let status = match self.timer.cancellation.get() {
+        let status = match self.timer.cancellation.reason.get() {
             Some(CancelReason::Deadline | CancelReason::ServerShutdown) => STATUS_ABORTED,
             Some(CancelReason::ClientReset) | None => STATUS_CLIENT_CLOSED,
         };
@@ -312,21 +275,15 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         error
     }
 
-    #[allow(
-        clippy::await_holding_refcell_ref,
-        reason = "the handler has completed, and a retained request body uses try_borrow"
-    )]
     async fn discard(&mut self, max_bytes: u64) -> io::Result<bool> {
-        if !self.input.borrow().is_in_body() {
+        if !self.input.borrow().is_in_body {
             return Ok(true);
         }
         // The response must not wait for the data to be discarded.
         self.output.flush().await?;
-        let is_complete = self.input.borrow_mut().discard_body(max_bytes).await;
-        Ok(is_complete)
+        Ok(self.input.borrow_mut().discard_body(max_bytes).await)
     }
 
-    /// Runs the handler of the upgraded connection.
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
         self.timer.deadlines.disable();
@@ -336,17 +293,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         };
         let (receiver, buffered) = input.into_inner().into_receiver();
         if let Some(handler) = upgrade.handler {
-            let upgraded = Upgraded::new(receiver, self.output.into_sender(), buffered);
-            self.timer.cancellation.run_until_shutdown(handler(upgraded)).await?;
+            let upgraded = Upgraded::new(receiver, self.output.sender, buffered);
+            self.timer.cancellation.is_upgraded.set(true);
+            self.timer.cancellation.run_until_cancelled(handler(upgraded)).await?;
         }
         Ok(())
     }
 
-    /// Sends the last response and shuts down the connection while the client may still be sending.
-    #[allow(
-        clippy::await_holding_refcell_ref,
-        reason = "the handler has completed, and a retained request body uses try_borrow"
-    )]
+    /// Shuts down the connection while the client may still be sending.
     async fn shutdown_and_linger(mut self) -> io::Result<()> {
         self.output.shutdown().await?;
         self.input.borrow_mut().linger().await;
@@ -360,7 +314,6 @@ fn unread_body_response() -> Response {
         .with_status(413)
 }
 
-/// Returns the comma-separated protocols that the client requests.
 #[cold]
 fn protocols_of(head: &Head) -> Box<[u8]> {
     head.fields_named("upgrade").collect::<Vec<_>>().join(&b',').into_boxed_slice()

@@ -1,4 +1,4 @@
-//! The deadlines of one connection: a state machine without I/O and without a clock.
+//! The deadlines of one connection: a state machine without I/O or a clock.
 //!
 //! Its inputs are events with the current tick; its outputs are deadlines and [`Action`]s. `timer.rs` reads the clock
 //! and performs the actions.
@@ -21,8 +21,8 @@
 //! | [`begin_request`](Deadlines::begin_request), [`disable`](Deadlines::disable) | any | `Handling` | no deadline |
 //! | [`pause_body`](Deadlines::pause_body) | `Body` | `Handling` | no deadline; the time in `Body` is added up |
 //!
-//! Two timers run independently of the phase: the request timer from `begin_request` to
-//! [`end_request`](Deadlines::end_request), and the send timer from [`start_send`](Deadlines::start_send) to
+//! Two timers are independent of the phase: the request timer runs from `begin_request` to
+//! [`end_request`](Deadlines::end_request), the send timer from [`start_send`](Deadlines::start_send) to
 //! [`note_send_progress`](Deadlines::note_send_progress).
 //!
 //! # Expiry
@@ -59,7 +59,6 @@ pub(super) enum Phase {
     Linger,
 }
 
-/// A deadline that can expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timeout {
     /// The end of the response.
@@ -80,7 +79,6 @@ pub(super) enum Action {
     Reset,
 }
 
-/// The length of a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickLength(Duration);
 
@@ -90,7 +88,6 @@ impl TickLength {
         Self(resolution.max(Duration::from_millis(1)))
     }
 
-    /// Returns the number of whole ticks in this duration.
     pub fn ticks_in(self, time: Duration) -> u64 {
         u64::try_from(time.as_nanos() / self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -101,29 +98,30 @@ impl TickLength {
     }
 }
 
-/// The state of the deadlines of one connection. All times are in ticks.
+/// All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    phase: Cell<Phase>,
+    pub phase: Cell<Phase>,
     /// Start of the phase.
     since: Cell<u64>,
     /// Start of the idle phase, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. Time
-    /// during which the handler is not reading is not counted, because the client may be unable to send.
+    /// Number of received bytes of the current body.
     body_bytes: Cell<u64>,
+    /// Time spent waiting for the body before the current phase. Time during which the handler is not reading is not
+    /// counted, because the client may be unable to send.
     body_ticks: Cell<u64>,
-    /// Start of the current request, if there is a request timeout.
+    /// `None` also if there is no request timeout.
     request_since: Cell<Option<u64>>,
-    /// Start of the wait for space in the send buffer. Body data may be received at the same time.
+    /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
-    expired: Cell<Option<Timeout>>,
-    body_ends_at_close: Cell<bool>,
-    is_evicted: Cell<bool>,
+    pub expired: Cell<Option<Timeout>>,
+    /// `true` while a body is being sent that an orderly close would mark as complete.
+    pub body_ends_at_close: Cell<bool>,
+    pub is_evicted: Cell<bool>,
 }
 
 impl Deadlines {
-    /// Creates the state of a connection that has just been accepted.
     pub fn new(now: u64) -> Self {
         Self {
             phase: Cell::new(Phase::FirstHead),
@@ -150,7 +148,7 @@ impl Deadlines {
         }
     }
 
-    /// Handles the start of a head, or of input that turned out to be an empty line.
+    /// Handles the start of a head, and of input that turned out to be an empty line.
     #[cold]
     fn enter_or_leave_head(&self, previous: Phase, phase: Phase, since: u64) {
         match (previous, phase) {
@@ -163,7 +161,7 @@ impl Deadlines {
         }
     }
 
-    /// Starts a request. Also starts the request timer if there is a request timeout.
+    /// Also starts the request timer, if there is a request timeout.
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
@@ -172,20 +170,18 @@ impl Deadlines {
         }
     }
 
-    /// Ends a request after its response.
     #[inline]
     pub fn end_request(&self) {
         self.request_since.set(None);
     }
 
-    /// Starts the body of a request.
     pub fn begin_body(&self) {
         self.body_bytes.set(0);
         self.body_ticks.set(0);
     }
 
     pub fn add_body_bytes(&self, bytes: usize) {
-        self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+        self.body_bytes.update(|total| total + bytes as u64);
     }
 
     /// Pauses the body timer, because data has arrived or no task is waiting for it.
@@ -197,7 +193,6 @@ impl Deadlines {
         }
     }
 
-    /// Starts the send timer unless it is already running.
     #[inline]
     pub fn start_send(&self, now: u64) {
         if self.send_since.get().is_none() {
@@ -205,37 +200,15 @@ impl Deadlines {
         }
     }
 
-    /// Stops the send timer after progress. The next wait starts it again.
+    /// The next wait restarts the send timer.
     #[inline]
     pub fn note_send_progress(&self) {
         self.send_since.set(None);
     }
 
-    /// Ends the phase deadlines for an upgraded connection.
+    /// Called when the connection is upgraded.
     pub fn disable(&self) {
         self.phase.set(Phase::Handling);
-    }
-
-    /// Sets whether a body delimited only by closing the connection is being sent.
-    pub fn set_body_ends_at_close(&self, is_pending: bool) {
-        self.body_ends_at_close.set(is_pending);
-    }
-
-    /// Returns `true` if an orderly close would mark an incomplete body as complete.
-    pub fn body_ends_at_close(&self) -> bool {
-        self.body_ends_at_close.get()
-    }
-
-    pub fn expired(&self) -> Option<Timeout> {
-        self.expired.get()
-    }
-
-    pub fn is_evicted(&self) -> bool {
-        self.is_evicted.get()
-    }
-
-    pub fn phase(&self) -> Phase {
-        self.phase.get()
     }
 
     /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
@@ -244,28 +217,28 @@ impl Deadlines {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
         let send = self.send_since.get().map(|since| (Timeout::Send, after(since, options.send_timeout)));
-        let (phase, since) = (self.phase.get(), self.since.get());
-        let phase_deadline = match phase {
+        let (phase, mut earlier_ticks) = (self.phase.get(), 0);
+        let timeout = match phase {
             Phase::Handling => None,
-            Phase::Idle => Some(after(since, options.keep_alive_timeout)),
+            Phase::Idle => Some(options.keep_alive_timeout),
             // The first head has the same timeout as the others.
-            Phase::FirstHead | Phase::Head => Some(after(since, options.header_timeout)),
+            Phase::FirstHead | Phase::Head => Some(options.header_timeout),
             Phase::Body => {
+                earlier_ticks = self.body_ticks.get();
                 let milliseconds =
                     self.body_bytes.get().saturating_mul(1000) / options.min_body_bytes_per_second.max(1);
-                let timeout = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
-                Some(after(since, timeout).saturating_sub(self.body_ticks.get()))
+                Some(options.body_timeout.saturating_add(Duration::from_millis(milliseconds)))
             }
-            Phase::Linger => Some(after(since, options.linger_timeout)),
+            Phase::Linger => Some(options.linger_timeout),
         };
+        let phase_deadline = |timeout| after(self.since.get(), timeout).saturating_sub(earlier_ticks);
         [
             request.map(|(since, timeout)| (Timeout::Request, after(since, timeout))),
             send,
-            phase_deadline.map(|deadline| (Timeout::Phase(phase), deadline)),
+            timeout.map(|timeout| (Timeout::Phase(phase), phase_deadline(timeout))),
         ]
     }
 
-    /// Expires the connection if a deadline has passed.
     pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<Action> {
         if self.expired.get() == Some(Timeout::Request) {
             return None;
@@ -319,7 +292,7 @@ impl Deadlines {
         }
     }
 
-    /// Closes the connection to make room for another one.
+    /// Returns how the connection must be closed to make room for another one.
     pub fn evict(&self, now: u64) -> Action {
         self.is_evicted.set(true);
         match (self.send_since.get(), self.phase.get()) {
@@ -329,7 +302,6 @@ impl Deadlines {
         }
     }
 
-    /// Returns `true` if the connection has been idle for at least `min_idle`.
     pub fn is_idle_for(&self, min_idle: Duration, now: u64, tick: TickLength) -> bool {
         matches!(self.phase.get(), Phase::FirstHead | Phase::Idle)
             && now.saturating_sub(self.since.get()) >= tick.ticks_for(min_idle)
@@ -362,6 +334,8 @@ mod tests {
     /// Ticks of one second, so that a timeout of n seconds ends after n + 1 ticks.
     const TICK: TickLength = TickLength(Duration::from_secs(1));
 
+    const REQUEST: (u64, Event) = (105, BeginRequest);
+
     fn options() -> ServerOptions {
         ServerOptions {
             header_timeout: Duration::from_secs(10),
@@ -388,7 +362,7 @@ mod tests {
                 PauseBody => state.pause_body(now),
                 StartSend => state.start_send(now),
                 SendProgress => state.note_send_progress(),
-                BodyEndsAtClose => state.set_body_ends_at_close(true),
+                BodyEndsAtClose => state.body_ends_at_close.set(true),
                 Disable => state.disable(),
                 Evict => actions.push(state.evict(now)),
                 Check => actions.extend(state.check(now, &options(), TICK)),
@@ -405,34 +379,26 @@ mod tests {
             (&[(105, Enter(FirstHead))], FirstHead, Some(111)),
             (&[(105, Enter(Head))], Head, Some(111)),
             (&[(105, Enter(Head)), (107, Enter(FirstHead))], FirstHead, Some(111)),
-            (&[(105, BeginRequest)], Handling, None),
-            (&[(105, BeginRequest), (110, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head))], Head, Some(161)),
-            (
-                &[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head)), (155, Enter(Idle))],
-                Idle,
-                Some(171),
-            ),
+            (&[REQUEST], Handling, None),
+            (&[REQUEST, (110, Enter(Idle))], Idle, Some(171)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Idle))], Idle, Some(171)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Head))], Head, Some(161)),
+            (&[REQUEST, (110, Enter(Idle)), (150, Enter(Head)), (155, Enter(Idle))], Idle, Some(171)),
             // The start of a head arrives together with the end of the previous request.
-            (&[(105, BeginRequest), (110, Enter(Head))], Head, Some(121)),
-            (&[(105, BeginRequest), (110, Enter(Head)), (115, Enter(Idle))], Idle, Some(171)),
-            (&[(105, BeginBody), (105, BeginRequest), (110, Enter(Body))], Body, Some(131)),
+            (&[REQUEST, (110, Enter(Head))], Head, Some(121)),
+            (&[REQUEST, (110, Enter(Head)), (115, Enter(Idle))], Idle, Some(171)),
+            (&[(105, BeginBody), REQUEST, (110, Enter(Body))], Body, Some(131)),
             (&[(105, BeginBody), (110, Enter(Body)), (115, PauseBody)], Handling, None),
             (&[(105, Enter(Head)), (115, PauseBody)], Head, Some(111)),
-            (&[(105, BeginRequest), (110, Enter(Linger))], Linger, Some(113)),
+            (&[REQUEST, (110, Enter(Linger))], Linger, Some(113)),
             (&[(105, Enter(Head)), (110, Enter(Linger))], Linger, Some(113)),
             (&[(105, Enter(Head)), (110, Disable)], Handling, None),
         ];
         for (events, phase, deadline) in cases {
             let (state, actions) = after(events);
             let [.., of_phase] = state.deadlines(&options(), TICK);
-            assert_eq!(
-                (state.phase(), of_phase.map(|(_, deadline)| deadline)),
-                (phase, deadline),
-                "{events:?}"
-            );
-            assert!(of_phase.is_none_or(|(timeout, _)| timeout == Timeout::Phase(phase)), "{events:?}");
+            let expected = deadline.map(|deadline| (Timeout::Phase(phase), deadline));
+            assert_eq!((state.phase.get(), of_phase), (phase, expected), "{events:?}");
             assert!(actions.is_empty());
         }
     }
@@ -458,12 +424,12 @@ mod tests {
     fn timers_of_request_and_sending_are_independent_of_phase() {
         for (events, request, send) in [
             (&[(105, Enter(Head))][..], None, None),
-            (&[(105, BeginRequest)], Some(1106), None),
-            (&[(105, BeginRequest), (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
-            (&[(105, BeginRequest), (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
+            (&[REQUEST], Some(1106), None),
+            (&[REQUEST, (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
+            (&[REQUEST, (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
             (&[(120, StartSend), (125, SendProgress)], None, None),
             (&[(120, StartSend), (125, SendProgress), (130, StartSend)], None, Some(161)),
-            (&[(105, BeginRequest), (120, StartSend), (130, EndRequest)], None, Some(151)),
+            (&[REQUEST, (120, StartSend), (130, EndRequest)], None, Some(151)),
         ] {
             let (state, _) = after(events);
             let [of_request, of_sending, _] = state.deadlines(&options(), TICK);
@@ -488,7 +454,7 @@ mod tests {
             (&[(112, Check), (124, Check)], &[ShutdownRead, Shutdown], Some(phase(FirstHead))),
             (&[(112, Check), (113, Enter(Head)), (124, Check)], &[ShutdownRead; 2], Some(phase(Head))),
             (&[(105, Enter(Head)), (112, Check)], &[ShutdownRead], Some(phase(Head))),
-            (&[(105, BeginRequest), (110, Enter(Idle)), (172, Check)], &[ShutdownRead], Some(phase(Idle))),
+            (&[REQUEST, (110, Enter(Idle)), (172, Check)], &[ShutdownRead], Some(phase(Idle))),
             (&[(105, BeginBody), (110, Enter(Body)), (132, Check)], &[ShutdownRead], Some(phase(Body))),
             (
                 &[(105, Enter(Body)), (120, PauseBody), (130, Enter(Body)), (200, Check), (221, Check)],
@@ -496,24 +462,16 @@ mod tests {
                 Some(phase(Body)),
             ),
             (&[(110, Enter(Linger)), (114, Check)], &[Shutdown], Some(phase(Linger))),
-            (&[(105, BeginRequest), (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
-            (
-                &[(105, BeginRequest), (110, StartSend), (142, Check), (143, Check)],
-                &[Reset; 2],
-                Some(Timeout::Send),
-            ),
-            (&[(105, BeginRequest), (1107, Check)], &[Shutdown], Some(Timeout::Request)),
+            (&[REQUEST, (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
+            (&[REQUEST, (110, StartSend), (142, Check), (143, Check)], &[Reset; 2], Some(Timeout::Send)),
+            (&[REQUEST, (1107, Check)], &[Shutdown], Some(Timeout::Request)),
             // The request timer takes precedence over the others, and no action follows its expiry.
-            (
-                &[(105, BeginRequest), (110, StartSend), (1107, Check), (2000, Check)],
-                &[Reset],
-                Some(Timeout::Request),
-            ),
-            (&[(105, BeginRequest), (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
+            (&[REQUEST, (110, StartSend), (1107, Check), (2000, Check)], &[Reset], Some(Timeout::Request)),
+            (&[REQUEST, (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
         ];
         for (events, expected, expired) in cases {
             let (state, actions) = after(events);
-            assert_eq!((&actions[..], state.expired()), (expected, expired), "{events:?}");
+            assert_eq!((&actions[..], state.expired.get()), (expected, expired), "{events:?}");
         }
     }
 
@@ -523,22 +481,21 @@ mod tests {
         type Case = (&'static [(u64, Event)], Option<u64>, Option<u64>, Action);
         let cases: [Case; 10] = [
             (&[], Some(100), Some(100), ShutdownRead),
-            (&[(105, BeginRequest), (110, Enter(Idle))], Some(110), Some(110), ShutdownRead),
+            (&[REQUEST, (110, Enter(Idle))], Some(110), Some(110), ShutdownRead),
             (&[(105, Enter(Head))], None, Some(100), Shutdown),
             (&[(105, Enter(Body))], None, Some(105), Shutdown),
             (&[(105, Enter(Linger))], None, Some(105), Shutdown),
-            (&[(105, BeginRequest)], None, None, Shutdown),
-            (&[(105, BeginRequest), (110, StartSend)], None, Some(110), Reset),
+            (&[REQUEST], None, None, Shutdown),
+            (&[REQUEST, (110, StartSend)], None, Some(110), Reset),
             (&[(112, Check)], None, None, Shutdown),
             (&[(110, StartSend), (112, Check)], None, Some(110), Reset),
             (&[(105, Evict)], None, None, Shutdown),
         ];
         for (events, idle, stalled, action) in cases {
             let (state, _) = after(events);
-            assert_eq!(state.evictable_since(false), idle, "{events:?}");
-            assert_eq!(state.evictable_since(true), stalled, "{events:?}");
-            assert_eq!(state.evict(120), action, "{events:?}");
-            assert!(state.is_evicted());
+            let since = [false, true].map(|include_stalled| state.evictable_since(include_stalled));
+            assert_eq!((since, state.evict(120)), ([idle, stalled], action), "{events:?}");
+            assert!(state.is_evicted.get());
         }
     }
 
@@ -560,11 +517,11 @@ mod tests {
     #[test]
     fn ticks_cover_durations() {
         let tick = TickLength::new(Duration::ZERO);
-        assert_eq!(
-            (tick.ticks_in(Duration::from_millis(5)), tick.ticks_for(Duration::from_millis(5))),
-            (5, 6)
-        );
-        assert_eq!(tick.ticks_for(Duration::from_micros(5001)), 7);
-        assert_eq!(tick.ticks_for(Duration::MAX), u64::MAX);
+        assert_eq!(tick.ticks_in(Duration::from_millis(5)), 5);
+        for (duration, ticks) in
+            [(Duration::from_millis(5), 6), (Duration::from_micros(5001), 7), (Duration::MAX, u64::MAX)]
+        {
+            assert_eq!(tick.ticks_for(duration), ticks);
+        }
     }
 }

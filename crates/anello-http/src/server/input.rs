@@ -9,33 +9,31 @@ use bytes::Bytes;
 
 use super::deadline::{Phase, Timeout};
 use super::timer::ConnectionTimer;
-use crate::h1::{Decoder, Event, Head, Limits, Method, Rejection, Trailers};
-use crate::message::{BodySource, RequestBodyError, spare_head};
+use super::worker::Worker;
+use crate::h1::{Decoder, Event, Head, Rejection, Trailers};
+use crate::message::{BodySource, RequestBodyError as InputError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
 use crate::transport::Receiver;
 
-/// The receive side of a connection.
 pub(crate) struct Input<R: Receiver> {
     receiver: R,
-    decoder: Decoder,
+    pub decoder: Decoder,
     /// The last received chunk, and the number of its bytes that have been decoded.
     chunk: Option<R::Chunk>,
     decoded_bytes: usize,
     at_eof: bool,
-    /// `true` once a request has been received.
     has_served_request: bool,
     /// Number of request bodies so far, including finished ones.
     body_number: u64,
     /// `true` if the body of the current request has not been received completely.
-    is_in_body: bool,
+    pub is_in_body: bool,
     /// `true` while the client is waiting for `100 Continue` before sending the body.
-    expects_continue: bool,
+    pub expects_continue: bool,
     /// `true` if `100 Continue` must be sent.
-    continue_requested: bool,
+    pub continue_requested: bool,
     trailers: Option<Trailers>,
     body_waker: BodyWaker,
     timer: Rc<ConnectionTimer>,
-    /// Metrics that count the received bytes.
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
@@ -45,36 +43,13 @@ pub(crate) struct Input<R: Receiver> {
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 
-/// The next decoded event.
-enum InputEvent {
-    /// Never returned while a body is being read.
-    Head,
-    Data(Bytes),
-    End(Option<Trailers>),
-    /// EOF from the client.
-    Eof,
-}
-
-/// The reason why there is no next request.
-pub(crate) enum InputError {
-    /// The request is invalid: the connection is closed after the rejection is sent.
-    Rejected(Rejection),
-    /// The connection failed.
-    Io(io::Error),
-}
-
 const REQUEST_TIMEOUT: Rejection = Rejection::new(408, "request not received in time");
 
 impl<R: Receiver> Input<R> {
-    pub fn new(
-        receiver: R,
-        limits: Limits,
-        timer: Rc<ConnectionTimer>,
-        metrics: Option<Rc<WorkerMetrics>>,
-    ) -> Self {
+    pub fn new(receiver: R, timer: Rc<ConnectionTimer>, worker: &Worker) -> Self {
         Self {
             receiver,
-            decoder: Decoder::new(limits),
+            decoder: Decoder::new(worker.options.limits),
             chunk: None,
             decoded_bytes: 0,
             at_eof: false,
@@ -86,11 +61,11 @@ impl<R: Receiver> Input<R> {
             trailers: None,
             body_waker: BodyWaker::default(),
             timer,
-            metrics,
+            metrics: worker.observer.metrics.clone(),
         }
     }
 
-    /// Decodes the next head from the received data. Returns `None` if more data is needed.
+    /// Decodes the next head. Returns `None` if more data is needed.
     #[inline]
     pub fn try_next_head(&mut self) -> Result<Option<Head>, Rejection> {
         debug_assert!(!self.is_in_body);
@@ -141,7 +116,7 @@ impl<R: Receiver> Input<R> {
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
                 // A head completed at the last moment has been answered; this is the EOF after its response.
-                if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Head))
+                if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
                     && !self.decoder.is_idle()
                 {
                     return Err(InputError::Rejected(REQUEST_TIMEOUT));
@@ -151,7 +126,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Receives the next chunk. Returns `false` at EOF.
+    /// Returns `false` at EOF.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.at_eof {
             return Poll::Ready(Ok(false));
@@ -187,75 +162,20 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<InputEvent, InputError>> {
-        loop {
-            let chunk = self.chunk.as_deref().unwrap_or_default();
-            let mut remaining = &chunk[self.decoded_bytes.min(chunk.len())..];
-            let event = self.decoder.decode(&mut remaining).map_err(InputError::Rejected)?;
-            let input_event = match event {
-                Some(Event::Head(_)) => Some(InputEvent::Head),
-                Some(Event::Data(data)) => Some(InputEvent::Data(Bytes::copy_from_slice(data))),
-                Some(Event::End(trailers)) => Some(InputEvent::End(trailers)),
-                None => None,
-            };
-            self.decoded_bytes = chunk.len() - remaining.len();
-            if let Some(input_event) = input_event {
-                return Poll::Ready(Ok(input_event));
-            }
-            self.chunk = None;
-            self.decoded_bytes = 0;
-            if !ready!(self.poll_more(context)).map_err(InputError::Io)? {
-                return Poll::Ready(Ok(InputEvent::Eof));
-            }
-        }
-    }
-
-    /// Returns the method of a rejected head, if known.
-    pub fn rejected_method(&self) -> Method {
-        self.decoder.rejected_method()
-    }
-
-    pub fn first_line(&self) -> Option<&[u8]> {
-        self.decoder.first_line()
-    }
-
-    /// Returns `true` if there are received bytes that have not been decoded.
     pub fn has_buffered_input(&self) -> bool {
         self.chunk.as_ref().is_some_and(|chunk| self.decoded_bytes < chunk.len())
-    }
-
-    /// Returns `true` if the body of the current request is incomplete.
-    pub fn is_in_body(&self) -> bool {
-        self.is_in_body
-    }
-
-    /// Returns `true` if `100 Continue` must be sent.
-    pub fn continue_requested(&self) -> bool {
-        self.continue_requested
-    }
-
-    /// Returns [`continue_requested`](Self::continue_requested) and resets it.
-    pub fn take_continue_requested(&mut self) -> bool {
-        std::mem::take(&mut self.continue_requested)
-    }
-
-    /// Returns `true` if the client is waiting for `100 Continue`, even if no task is reading the body yet, and resets
-    /// this state.
-    pub fn take_continue_pending(&mut self) -> bool {
-        let was_requested = self.take_continue_requested();
-        std::mem::take(&mut self.expects_continue) || was_requested
     }
 
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or
     /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
         self.body_number += 1;
-        // The task that reads the body then finds a different body number. If the source is being polled at this
-        // moment, `try_borrow_mut` fails, which has the same effect.
+        // The task that is reading the body finds a different body number. If it polls while `self` is borrowed,
+        // `try_borrow_mut` fails, which has the same effect.
         self.body_waker.wake();
         // The handler may have stopped while it was waiting for data.
         self.timer.deadlines.pause_body(self.timer.now());
-        if self.is_in_body && (self.expects_continue || self.take_continue_requested()) {
+        if self.is_in_body && (self.expects_continue || std::mem::take(&mut self.continue_requested)) {
             // `100 Continue` was not sent, so the client may or may not send the body.
             return false;
         }
@@ -322,35 +242,48 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
         if !self.is_in_body {
             return Poll::Ready(Ok(None));
         }
-        let result = match ready!(self.poll_event(context)) {
-            Ok(InputEvent::Data(data)) => {
-                self.expects_continue = false;
-                self.timer.deadlines.add_body_bytes(data.len());
-                self.timer.deadlines.pause_body(self.timer.now());
-                return Poll::Ready(Ok(Some(data)));
-            }
-            Ok(InputEvent::End(trailers)) => {
-                self.trailers = trailers;
-                Ok(None)
-            }
-            Ok(InputEvent::Eof) if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Body)) => {
-                Err(RequestBodyError::Rejected(REQUEST_TIMEOUT))
-            }
-            // The decoder returns no head within a body.
-            Ok(InputEvent::Eof | InputEvent::Head) => {
-                Err(RequestBodyError::Io(io::ErrorKind::UnexpectedEof.into()))
-            }
-            Err(InputError::Rejected(rejection)) => Err(RequestBodyError::Rejected(rejection)),
-            Err(InputError::Io(error)) => Err(RequestBodyError::Io(error)),
-        };
+        let result = ready!(self.poll_body_data(context));
         self.timer.deadlines.pause_body(self.timer.now());
-        self.is_in_body = result.is_err();
         self.expects_continue = false;
+        self.is_in_body = !matches!(result, Ok(None));
         Poll::Ready(result)
+    }
+
+    /// Receives until the decoder returns body data or the end of the body.
+    fn poll_body_data(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
+        loop {
+            let chunk = self.chunk.as_deref().unwrap_or_default();
+            let mut remaining = &chunk[self.decoded_bytes.min(chunk.len())..];
+            let event = self.decoder.decode(&mut remaining).map_err(InputError::Rejected)?;
+            self.decoded_bytes = chunk.len() - remaining.len();
+            match event {
+                Some(Event::Data(data)) => {
+                    self.timer.deadlines.add_body_bytes(data.len());
+                    return Poll::Ready(Ok(Some(Bytes::copy_from_slice(data))));
+                }
+                Some(Event::End(trailers)) => {
+                    self.trailers = trailers;
+                    return Poll::Ready(Ok(None));
+                }
+                // The decoder returns no head within a body.
+                Some(Event::Head(_)) => {
+                    return Poll::Ready(Err(InputError::Io(io::ErrorKind::InvalidData.into())));
+                }
+                None => {}
+            }
+            self.chunk = None;
+            self.decoded_bytes = 0;
+            if !ready!(self.poll_more(context)).map_err(InputError::Io)? {
+                if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Body)) {
+                    return Poll::Ready(Err(InputError::Rejected(REQUEST_TIMEOUT)));
+                }
+                return Poll::Ready(Err(InputError::Io(io::ErrorKind::UnexpectedEof.into())));
+            }
+        }
     }
 }
 
@@ -359,13 +292,13 @@ impl<R: Receiver> BodySource for Input<R> {
         self.body_number
     }
 
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
         let poll_result = self.poll_body(context);
         if poll_result.is_ready() {
             self.body_waker.0 = None;
             return poll_result;
         }
-        self.body_waker.register(context.waker());
+        self.body_waker.0.get_or_insert_with(|| context.waker().clone()).clone_from(context.waker());
         if std::mem::take(&mut self.expects_continue) {
             self.continue_requested = true;
             // `100 Continue` is sent by the connection's task, which may not be the current task.
@@ -384,12 +317,6 @@ impl<R: Receiver> BodySource for Input<R> {
 }
 
 impl BodyWaker {
-    fn register(&mut self, waker: &Waker) {
-        if !self.0.as_ref().is_some_and(|previous| previous.will_wake(waker)) {
-            self.0 = Some(waker.clone());
-        }
-    }
-
     fn wake(&mut self) {
         if let Some(waker) = self.0.take() {
             waker.wake();

@@ -12,24 +12,20 @@
 //! The memory that a client can occupy is bounded: a receive buffer, a head, buffered responses, a send queue, and the
 //! data that TLS encrypts at a time.
 
-mod accept;
 mod admission;
-mod cancellation;
 mod connection;
 mod deadline;
 mod input;
 mod observer;
 mod options;
 mod output;
-mod panics;
 mod serve;
 mod timer;
 mod tls;
 mod worker;
 
-pub use accept::Accept;
 pub use options::{Eviction, ServerOptions};
-pub use serve::{Server, ServerBuilder};
+pub use serve::{Accept, Server, ServerBuilder};
 pub use tls::TlsConfig;
 
 pub use crate::message::Upgraded;

@@ -13,9 +13,9 @@ use crate::h1::Limits;
 pub struct ServerOptions {
     /// Limits for the requests of one connection.
     pub limits: Limits,
-    /// Maximum time from the first byte of a head to its end (default: 10 s). For the first head of a connection, the
-    /// time starts when the connection is accepted. A client that exceeds it receives 408, or is disconnected without a
-    /// response if it has sent nothing.
+    /// Maximum time from the first byte of a head to its end (default: 10 s). For the first head, the time starts when
+    /// the connection is accepted. A client that exceeds it receives 408, or is disconnected without a response if it
+    /// has sent nothing.
     pub header_timeout: Duration,
     /// Maximum idle time of a connection between requests (default: 60 s).
     pub keep_alive_timeout: Duration,
@@ -25,29 +25,23 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// Minimum average rate of a body, in bytes per second (default: 500).
     pub min_body_bytes_per_second: u64,
-    /// Maximum time during which the kernel accepts no data for a client (default: 30 s).
+    /// Maximum time during which the kernel accepts no data for a client (default: 30 s). When it expires, the connection
+    /// is reset, so that the kernel frees the data that the client has not read. Clients in this state are also reset
+    /// when [`request_timeout`](Self::request_timeout) expires or the server shuts down.
     ///
-    /// The kernel must accept the next 64 KiB of a response, or further file data. It is not enough for the client to
-    /// read a single byte: the kernel accepts more data only when about a third of the socket's send buffer is free.
-    /// This buffer grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive
-    /// buffer (`net.ipv4.tcp_rmem`: 6 MiB).
-    ///
-    /// A client that reads nothing is therefore detected only once both buffers are full. A client that reads slowly is
-    /// disconnected if it frees too little space within the timeout. To be safe, it must read one to two megabytes in
-    /// this time. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
-    ///
-    /// When the timeout expires, the connection is reset, so that the kernel frees the data that the client has not
-    /// read. Clients in this state are also reset when [`request_timeout`](Self::request_timeout) expires or the server
-    /// shuts down.
+    /// The kernel must accept the next 64 KiB of a response, or further file data. It accepts more data only when about
+    /// a third of the socket's send buffer is free. This buffer grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB
+    /// by default), and so does the client's receive buffer (`net.ipv4.tcp_rmem`: 6 MiB). A client that reads nothing is
+    /// therefore detected only once both buffers are full, and a client that reads slowly must read one to two megabytes
+    /// within the timeout to be safe. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
     pub send_timeout: Duration,
-    /// Maximum time from the request head to the end of the response (default: unlimited).
+    /// Maximum time from the request head to the end of the response (default: unlimited). When it expires, the
+    /// connection is closed without a further response. A pending handler, or the body that it streams, is dropped at
+    /// its current await point ([`Server::serve`](crate::Server::serve)). A handler that never yields cannot be stopped.
+    /// A request without a response is counted and logged with status 503.
     ///
-    /// When the timeout expires, the connection is closed without a further response. A pending handler, or the body
-    /// that it streams, is dropped at its current await point ([`Server::serve`](crate::Server::serve)). A handler that
-    /// never yields cannot be stopped. A request without a response is counted and logged with status 503.
-    ///
-    /// If a body is delimited only by closing the connection (HTTP/1.0), the connection is reset, as it is whenever a
-    /// connection is aborted. Otherwise the truncated body would appear complete.
+    /// As in every abort, a connection is reset if its body is delimited only by closing it (HTTP/1.0). Otherwise the
+    /// truncated body would appear complete.
     pub request_timeout: Option<Duration>,
     /// Maximum number of open connections of one worker, or of all servers that [share a
     /// count](crate::ServerBuilder::shared_connection_count) (default: 10,000). Further clients receive 503.
@@ -55,8 +49,7 @@ pub struct ServerOptions {
     /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
     /// Maximum number of clients rejected because of [`max_connections`](Self::max_connections) whose connections stay
-    /// open until they have read the response (default: 64). When it is exceeded, the oldest of these connections are
-    /// closed.
+    /// open until they have read the response (default: 64). Beyond it, the oldest of these connections are closed.
     pub refusals: usize,
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
     /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.
@@ -74,10 +67,8 @@ pub struct ServerOptions {
     pub timer_resolution: Duration,
 }
 
-/// The connections that a server may close to make room for new ones. The connection that has waited longest is closed
-/// first.
-///
-/// A connection is never closed while its handler is running and the client is waiting for the response.
+/// The connections that a server may close to make room for new ones, longest waiting time first. A connection is never
+/// closed while its handler is running and the client is waiting for the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// No connections. Clients beyond [`ServerOptions::max_connections`] are rejected.

@@ -1,18 +1,19 @@
 //! The output of a connection: heads and small bodies are collected in a buffer, larger bodies are sent without
 //! copying.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use anello::fs::File;
 use bytes::Bytes;
 
-use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
 use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
@@ -22,19 +23,15 @@ use crate::message::{
 };
 use crate::transport::Sender;
 
-/// The output buffer is flushed once it reaches this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
 /// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
 /// restarts with each chunk, so that a slow client can be distinguished from one that does not read.
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
-
-/// Maximum capacity that a connection's empty buffer retains.
+/// Maximum capacity of an empty buffer that a connection retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
-
-/// Maximum number of larger spare buffers, which the connections on a thread share.
+/// Maximum number of larger buffers shared by the connections on a thread.
 const MAX_SPARE_BUFFERS: usize = 16;
-/// Maximum capacity of a spare buffer.
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
 
 thread_local! {
@@ -42,8 +39,8 @@ thread_local! {
 }
 
 pub(crate) struct Output<W> {
-    sender: W,
-    buffer: Vec<u8>,
+    pub sender: W,
+    pub buffer: Vec<u8>,
     timer: Rc<ConnectionTimer>,
     /// `true` if body data that bypassed the buffer may not have reached the kernel yet.
     has_unflushed: bool,
@@ -51,14 +48,9 @@ pub(crate) struct Output<W> {
     pub body_bytes: u64,
 }
 
-/// What happens to the connection after a response.
-#[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Another response can follow.
     KeepAlive,
-    /// The connection must be closed.
     Close,
-    /// The connection switches to another protocol.
     Tunnel(Option<Box<Upgrade>>),
 }
 
@@ -72,12 +64,10 @@ pub(crate) fn is_handler_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
-/// Returns the status to send in place of the status that a handler returned.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
 }
 
-/// Returns the response that replaces an invalid one.
 #[cold]
 pub(crate) fn invalid_response_fallback() -> Response {
     Response::text("500 Internal Server Error: handler returned an invalid response\n")
@@ -90,21 +80,12 @@ impl<W: Sender> Output<W> {
         Self { sender, buffer: Vec::new(), timer, has_unflushed: false, body_bytes: 0 }
     }
 
-    /// Returns `true` if the buffer should be flushed before the next response.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Appends the response to a rejected request that has this method.
+    /// `method` is the method of the rejected request.
     pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
         rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
@@ -113,23 +94,18 @@ impl<W: Sender> Output<W> {
         self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
     }
 
-    pub fn into_sender(self) -> W {
-        self.sender
-    }
-
-    /// Sends the buffered data.
     #[inline]
     pub async fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        with_send_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
+        with_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
         self.release_buffer();
         Ok(())
     }
 
-    /// Clears the buffer after its data has been sent. A large buffer is shared with the other connections on the
-    /// thread, so that idle connections retain none.
+    /// Clears the buffer after its data has been sent. Large buffers are shared by the connections of the thread, so that
+    /// idle connections retain none.
     #[inline]
     fn release_buffer(&mut self) {
         self.buffer.clear();
@@ -149,20 +125,16 @@ impl<W: Sender> Output<W> {
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
         if self.has_unflushed {
-            with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
+            with_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
             self.has_unflushed = false;
         }
         Ok(())
     }
 
-    /// Sends the buffered data and passes all of it to the socket, which continues sending on its own.
+    /// Sends the buffered data and passes all of it to the socket, which then continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
-    }
-
-    pub fn poll_progress(&mut self, context: &mut Context<'_>) {
-        self.sender.poll_progress(context);
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -172,7 +144,7 @@ impl<W: Sender> Output<W> {
         while !rest.is_empty() {
             let sender = &mut self.sender;
             let write = poll_fn(|context| sender.poll_write_more(rest, context));
-            rest = &rest[with_send_timer(&self.timer, write).await?..];
+            rest = &rest[with_timer(&self.timer, write).await?..];
         }
         self.release_buffer();
         Ok(())
@@ -183,58 +155,43 @@ impl<W: Sender> Output<W> {
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
-        self.timer.deadlines.set_body_ends_at_close(false);
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
+        self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
-    /// Sends everything, then shuts down the write half.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
-        self.timer.deadlines.set_body_ends_at_close(false);
+        with_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
+        self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
     /// Appends a response, and sends the data that is not buffered.
     #[inline]
-    pub async fn respond(
-        &mut self,
-        context: RequestContext,
-        response: Response,
-        closes: bool,
-    ) -> io::Result<Outcome> {
+    pub async fn respond(&mut self, context: RequestContext, response: Response) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
             && response.body().length().is_none_or(|bytes| bytes > MAX_RETAINED_BYTES as u64)
             && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
         {
             self.buffer = spare;
         }
-        if !closes
-            && let Some(encoded) = response.as_encoded()
+        if let Some(encoded) = response.as_encoded()
             && let Some(body_bytes) = encoded.write(&mut self.buffer, context, &self.timer.date())
         {
             self.body_bytes = body_bytes as u64;
             return Ok(Outcome::KeepAlive);
         }
-        self.respond_slow(context, response, closes).await
+        self.respond_slow(context, response).await
     }
 
-    /// Appends a response that was not encoded in advance.
-    async fn respond_slow(
-        &mut self,
-        context: RequestContext,
-        response: Response,
-        closes: bool,
-    ) -> io::Result<Outcome> {
-        let response = if response.status() == valid_status(response.status()) {
-            response
-        } else {
-            let status = response.status();
+    async fn respond_slow(&mut self, context: RequestContext, mut response: Response) -> io::Result<Outcome> {
+        let status = response.status();
+        if status != valid_status(status) {
             tracing::error!(status, "a handler returned an invalid status; sending 500");
-            invalid_response_fallback()
-        };
-        let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
+            response = invalid_response_fallback();
+        }
+        let Response { status, shared, fields, body, closes, upgrade } = response;
         // Reset before anything can fail, because the value still describes the previous response.
         self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
@@ -243,14 +200,13 @@ impl<W: Sender> Output<W> {
             head.block(&shared);
         }
         head.block(&fields);
-        if closes || response_closes {
+        if closes {
             head.close();
         }
         if let Some(upgrade) = &upgrade {
             head.upgrade(&upgrade.protocol).map_err(io::Error::other)?;
         }
-        let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
-        let mut encoder = head.finish(length);
+        let mut encoder = head.finish(body.length().map_or(BodyLength::Unknown, BodyLength::Known));
         let outcome = match encoder.framing() {
             ResponseFraming::Tunnel => Outcome::Tunnel(upgrade),
             _ if encoder.keeps_alive() => Outcome::KeepAlive,
@@ -295,10 +251,12 @@ impl<W: Sender> Output<W> {
                 }
             }
             BodyKind::Stream { chunks, end } => {
-                self.timer.deadlines.set_body_ends_at_close(encoder.framing() == ResponseFraming::UntilClose);
+                let ends_at_close = encoder.framing() == ResponseFraming::UntilClose;
+                self.timer.deadlines.body_ends_at_close.set(ends_at_close);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
-                    return make_trailers(*trailers).map_err(handler_error);
+                    let result = catch_unwind(AssertUnwindSafe(*trailers));
+                    return result.map_err(|panic| handler_error(body_panic_error(&*panic)));
                 }
             }
         }
@@ -316,7 +274,7 @@ impl<W: Sender> Output<W> {
             while !bytes.is_empty() {
                 let write_chunk = bytes.split_to(bytes.len().min(WRITE_CHUNK_BYTES));
                 let length = write_chunk.len() as u64;
-                with_send_timer(&self.timer, self.sender.send(write_chunk)).await?;
+                with_timer(&self.timer, self.sender.send(write_chunk)).await?;
                 self.body_bytes += length;
             }
             encoder.end_chunk(&mut self.buffer);
@@ -344,7 +302,7 @@ impl<W: Sender> Output<W> {
             *body_bytes += bytes;
             timer.deadlines.note_send_progress();
         };
-        let sent = with_send_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
+        let sent = with_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
             // The head announced a longer body.
             let message = format!("file truncated while being sent: {sent} of {length} bytes");
@@ -401,16 +359,13 @@ fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
 }
 
-/// Awaits a send operation. The send timeout applies while it is pending.
+/// The send timeout applies while the operation is pending.
 #[inline]
-async fn with_send_timer<T>(
-    timer: &ConnectionTimer,
-    sending: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    let mut sending = pin!(sending);
+async fn with_timer<T>(timer: &ConnectionTimer, send: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut send = pin!(send);
     let mut has_waited = false;
     let result = poll_fn(|context| {
-        let poll_result = sending.as_mut().poll(context);
+        let poll_result = send.as_mut().poll(context);
         if poll_result.is_pending() {
             has_waited = true;
             timer.deadlines.start_send(timer.now());
@@ -422,4 +377,44 @@ async fn with_send_timer<T>(
         timer.deadlines.note_send_progress();
     }
     result
+}
+
+// A panic in a handler or a response body closes the connection and affects no other client.
+
+/// Awaits a handler. Returns a 500 response if it panics.
+#[inline]
+pub(crate) async fn catch_handler_panic(mut handler: Pin<&mut impl Future<Output = Response>>) -> Response {
+    let completion = poll_fn(|context| {
+        // As after a panic in a task, the handler's own state may be inconsistent.
+        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
+            Ok(poll_result) => poll_result.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    });
+    completion.await.unwrap_or_else(|panic| panic_response(&*panic))
+}
+
+/// Polls for the next chunk of a body. A panic is returned as an error, after which the body must not be polled again.
+fn next_chunk(chunks: &mut ChunkStream, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    let poll_result = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
+    poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
+}
+
+#[cold]
+fn body_panic_error(panic: &(dyn Any + Send)) -> io::Error {
+    let message = panic_message(panic);
+    tracing::error!(message, "a response body panicked; aborting the response");
+    io::Error::other(format!("response body panicked: {message}"))
+}
+
+#[cold]
+fn panic_response(panic: &(dyn Any + Send)) -> Response {
+    let message = panic_message(panic);
+    tracing::error!(message, "a handler panicked; sending 500");
+    Response::text("500 Internal Server Error: handler panicked\n").with_status(500).with_connection_close()
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

@@ -1,4 +1,4 @@
-//! The server of one thread, and its builder.
+//! The server of one thread, its builder, and sources of connections.
 
 use std::io;
 use std::rc::Rc;
@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::Stream;
+use anello::net::{GroupListener, GroupMember, Stream, StreamFamily, StreamListener, StreamSocket};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
-use super::accept::Accept;
 use super::admission::{Admission, ConnectionPermit};
 use super::connection::Connection;
 use super::observer::Observer;
@@ -23,8 +22,7 @@ use crate::observe::metrics::WorkerMetrics;
 
 /// Maximum time for aborted connections to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Interval at which a drain checks whether the last connections have closed.
+/// Interval at which a drain checks whether all connections have closed.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The HTTP/1.1 server of one thread. Clones refer to the same server.
@@ -108,8 +106,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the metrics that count connections and requests. To share metrics with other components of this thread,
-    /// such as [`Files`](crate::files::Files), pass an `Rc`.
+    /// Sets the metrics that count connections and requests. To share them with other components of this thread, such as
+    /// [`Files`](crate::files::Files), pass an `Rc`.
     #[must_use]
     pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
         self.observer.metrics = Some(metrics.into());
@@ -181,16 +179,15 @@ impl Server {
         })
     }
 
-    /// Serves a connection in a separate task.
     fn spawn_connection<H>(&self, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
     where
         H: AsyncFn(Request) -> Response + 'static,
     {
         let server = self.clone();
-        self.worker.task_spawned();
+        self.worker.unstarted_tasks.update(|count| count + 1);
         spawn(async move {
             let _permit = permit;
-            server.worker.task_started();
+            server.worker.unstarted_tasks.update(|count| count - 1);
             if let Err(error) = server.serve_connection(stream, &*handler).await {
                 tracing::debug!(%error, "connection failed");
             }
@@ -207,7 +204,7 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
-        let (timer, _timer_entry) = self.worker.register_timer(stream.shutdown_handle());
+        let (timer, _timer_entry) = self.worker.register(stream.shutdown_handle());
         let (worker, observer) = (&self.worker, &self.worker.observer);
         let mut connection_guard = observer.connection_accepted();
         let result = match &worker.tls {
@@ -220,7 +217,7 @@ impl Server {
                 Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
         };
-        connection_guard.set_close_reason(&timer, worker.is_draining(), &result);
+        connection_guard.set_reason(&timer, worker.is_draining.get(), &result);
         result.map(drop)
     }
 
@@ -230,8 +227,8 @@ impl Server {
     }
 
     /// Shuts down gracefully: closes idle connections, answers requests in flight, and closes their connections after
-    /// the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their number.
-    /// It waits up to a second for aborted connections to close.
+    /// the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`], like
+    /// [`abort_and_wait`](Self::abort_and_wait), and returns their number.
     ///
     /// The caller must stop accepting connections first. If the future is dropped, the remaining requests are answered
     /// without a deadline.
@@ -243,10 +240,8 @@ impl Server {
         self.abort_and_wait().await
     }
 
-    /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second for them to
-    /// close. Returns their number. The wait takes that long only if a handler does not react to the cancellation.
-    ///
-    /// If the future is dropped, the remaining connections close on their own.
+    /// Aborts all connections and waits for them to close: up to a second, if a handler does not react to the
+    /// cancellation. Returns their number. If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
         // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
@@ -270,5 +265,44 @@ impl Server {
     /// Aborts all connections immediately and drops their pending handlers.
     pub fn abort_connections(&self) {
         self.worker.abort_all();
+    }
+}
+
+/// A source of incoming connections.
+pub trait Accept: 'static {
+    /// The type of an accepted connection.
+    type Connection: Stream;
+
+    /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
+    /// cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
+
+    /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a
+    /// file descriptor, so a server that is close to its limits forbids accepting ahead. The default implementation
+    /// does nothing.
+    fn set_accept_ahead(&self, _accepts_ahead: bool) {}
+}
+
+impl<F: StreamFamily> Accept for StreamListener<F> {
+    type Connection = StreamSocket<F>;
+
+    async fn accept(&self) -> io::Result<Option<StreamSocket<F>>> {
+        Self::accept(self).await.map(Some)
+    }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
+    }
+}
+
+impl<L: GroupListener> Accept for GroupMember<L> {
+    type Connection = L::Stream;
+
+    async fn accept(&self) -> io::Result<Option<L::Stream>> {
+        Self::accept(self).await
+    }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
     }
 }

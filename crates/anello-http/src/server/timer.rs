@@ -1,23 +1,25 @@
 //! A worker's clock and timers: the link between the clock, the [`Deadlines`] of connections, and their sockets.
 //!
-//! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer of its own and no
-//! clock access. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
+//! Deadlines count the ticks of a clock that is updated periodically, so a request needs neither its own timer nor access
+//! to a clock. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
 //!
 //! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
 //! [`Cancellation`].
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anello::net::ShutdownHandle;
 use anello::time;
 use slab::Slab;
 
-use super::cancellation::{CancelReason, Cancellation};
 use super::deadline::{Action, Deadlines, Phase, TickLength};
 use super::options::ServerOptions;
 use crate::h1::HttpDate;
@@ -27,8 +29,7 @@ use crate::h1::HttpDate;
 pub(crate) struct Clock {
     tick: TickLength,
     now: Cell<u64>,
-    date: Cell<HttpDate>,
-    /// Number of timers created so far.
+    pub date: Cell<HttpDate>,
     timers_created: Cell<u64>,
 }
 
@@ -47,11 +48,6 @@ impl Clock {
         self.now.set(self.tick.ticks_in(time::monotonic_now()));
         self.date.set(date_now());
     }
-
-    #[inline]
-    pub fn date(&self) -> HttpDate {
-        self.date.get()
-    }
 }
 
 fn date_now() -> HttpDate {
@@ -62,7 +58,6 @@ fn date_now() -> HttpDate {
 #[derive(Debug)]
 pub(crate) struct ConnectionTimer {
     pub deadlines: Deadlines,
-    /// Cancels the connection as a whole.
     pub cancellation: Cancellation,
     pub shutdown_handle: ShutdownHandle,
     clock: Rc<Clock>,
@@ -85,7 +80,7 @@ impl ConnectionTimer {
 
     #[inline]
     pub fn date(&self) -> HttpDate {
-        self.clock.date()
+        self.clock.date.get()
     }
 
     #[inline]
@@ -98,11 +93,10 @@ impl ConnectionTimer {
         self.shutdown_handle.peer_addr().ok()
     }
 
-    /// Expires the connection if a deadline has passed.
-    fn check_deadlines(&self, options: &ServerOptions) {
+    pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some(action) => self.perform(action, CancelReason::Deadline),
-            None if self.deadlines.phase() == Phase::Handling => self.cancel_if_reset(),
+            None if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_reset(),
             None => {}
         }
     }
@@ -116,30 +110,25 @@ impl ConnectionTimer {
         self.cancellation.set(reason);
     }
 
-    /// Closes the connection and cancels a pending handler.
-    fn abort(&self, reason: CancelReason) {
+    /// Also cancels a pending handler.
+    pub fn abort(&self, reason: CancelReason) {
         self.perform(self.deadlines.abort(), reason);
     }
 
     /// Cancels the connection if the client has reset it while a handler is pending, because no task polls the socket
     /// then. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
-        let is_reset = || {
-            let address = self.shutdown_handle.peer_addr();
-            address.is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
-        };
-        if self.cancellation.has_pending_handler() && is_reset() {
+        let is_handler_pending =
+            self.cancellation.waker.borrow().is_some() && !self.cancellation.is_upgraded.get();
+        if is_handler_pending
+            && let Err(error) = self.shutdown_handle.peer_addr()
+            && error.kind() == io::ErrorKind::NotConnected
+        {
             self.abort(CancelReason::ClientReset);
         }
     }
 
-    /// Closes the connection to make room for another one.
-    fn evict(&self) {
-        self.perform(self.deadlines.evict(self.now()), CancelReason::ServerShutdown);
-    }
-
-    /// Closes the connection if it has been idle for at least `idle`.
-    fn close_if_idle(&self, idle: Duration) {
+    pub fn close_if_idle(&self, idle: Duration) {
         if self.deadlines.is_idle_for(idle, self.now(), self.clock.tick) {
             self.shutdown_handle.shutdown_read();
         }
@@ -152,7 +141,7 @@ pub(crate) struct ResetOnDrop(pub Rc<ConnectionTimer>);
 
 impl Drop for ResetOnDrop {
     fn drop(&mut self) {
-        if self.0.deadlines.body_ends_at_close() {
+        if self.0.deadlines.body_ends_at_close.get() {
             self.0.shutdown_handle.reset();
         }
     }
@@ -164,7 +153,6 @@ pub(crate) struct TimerRegistry {
 }
 
 /// The registration of a timer, removed on drop.
-#[derive(Debug)]
 pub(crate) struct TimerEntry {
     registry: Rc<TimerRegistry>,
     key: usize,
@@ -179,21 +167,13 @@ impl TimerRegistry {
         self.slab.borrow().len()
     }
 
-    pub fn check_deadlines(&self, options: &ServerOptions) {
-        self.for_each(|timer| timer.check_deadlines(options));
-    }
-
-    pub fn close_idle(&self, idle: Duration) {
-        self.for_each(|timer| timer.close_if_idle(idle));
-    }
-
     /// Evicts up to `count` connections, longest waiting time first, and returns their number. For equal waiting times,
     /// idle connections come first, followed by connections accepted earlier.
     #[cold]
     pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
         let candidate = |timer: &Rc<ConnectionTimer>| {
             let since = timer.deadlines.evictable_since(include_stalled)?;
-            Some(((since, timer.deadlines.phase() != Phase::Idle, timer.accept_order), Rc::clone(timer)))
+            Some(((since, timer.deadlines.phase.get() != Phase::Idle, timer.accept_order), Rc::clone(timer)))
         };
         let mut candidates: Vec<_> =
             self.slab.borrow().iter().filter_map(|(_, timer)| candidate(timer)).collect();
@@ -201,20 +181,18 @@ impl TimerRegistry {
             candidates.select_nth_unstable_by_key(count - 1, |(order, _)| *order);
             candidates.truncate(count);
         }
-        // Not borrowed during the wake-ups: a waker can run arbitrary code, such as dropping a connection.
-        candidates.iter().for_each(|(_, timer)| timer.evict());
+        // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
+        for (_, timer) in &candidates {
+            timer.perform(timer.deadlines.evict(timer.now()), CancelReason::ServerShutdown);
+        }
         candidates.len()
     }
 
-    pub fn abort_all(&self) {
-        self.for_each(|timer| timer.abort(CancelReason::ServerShutdown));
-    }
-
-    fn for_each(&self, action: impl Fn(&ConnectionTimer)) {
+    pub fn for_each(&self, action: impl Fn(&ConnectionTimer)) {
         let capacity = self.slab.borrow().capacity();
         for key in 0..capacity {
             let timer = self.slab.borrow().get(key).map(Rc::clone);
-            // Not borrowed during the call: a waker can run arbitrary code, such as dropping a connection.
+            // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
             if let Some(timer) = timer {
                 action(&timer);
             }
@@ -226,4 +204,83 @@ impl Drop for TimerEntry {
     fn drop(&mut self) {
         self.registry.slab.borrow_mut().try_remove(self.key);
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CancelReason {
+    #[error("handler or response body cancelled: request_timeout exceeded")]
+    Deadline,
+    #[error("handler or response body cancelled: server shutting down")]
+    ServerShutdown,
+    #[error("handler or response body cancelled: connection reset by client")]
+    ClientReset,
+}
+
+/// Cancels a connection whose task is not waiting for its socket, but for a handler, the next chunk of a streamed
+/// response, or the handler of an upgraded connection. In these states, closing the socket wakes no task.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation {
+    pub reason: Cell<Option<CancelReason>>,
+    /// Set while the task is waiting for a handler or a response body. Most requests complete without waiting.
+    waker: RefCell<Option<Waker>>,
+    /// The handler of an upgraded connection detects a client reset itself.
+    pub is_upgraded: Cell<bool>,
+}
+
+impl Cancellation {
+    /// The first reason is kept.
+    pub fn set(&self, reason: CancelReason) {
+        if self.reason.get().is_none() {
+            self.reason.set(Some(reason));
+        }
+        // `self.waker` is not borrowed during the wake-up, because a waker can run arbitrary code.
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Wakes the waiting task so that it checks for other work.
+    pub fn wake(&self) {
+        let waker = self.waker.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Awaits a handler or a response body until the connection is cancelled. The future is not polled again after
+    /// that.
+    pub async fn run_until_cancelled<T>(&self, future: impl Future<Output = T>) -> io::Result<T> {
+        let mut future = pin!(future);
+        let _clear_waker = ClearWakerOnDrop(self);
+        let result = poll_fn(|context| {
+            if let Some(reason) = self.reason.get() {
+                return Poll::Ready(Err(cancelled_error(reason)));
+            }
+            // Registered before the poll, because the handler itself can shut down the server.
+            let waker = context.waker();
+            if !self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+                drop(self.waker.replace(Some(waker.clone())));
+            }
+            future.as_mut().poll(context).map(Ok)
+        });
+        result.await
+    }
+}
+
+struct ClearWakerOnDrop<'a>(&'a Cancellation);
+
+impl Drop for ClearWakerOnDrop<'_> {
+    fn drop(&mut self) {
+        drop(self.0.waker.take());
+    }
+}
+
+#[cold]
+fn cancelled_error(reason: CancelReason) -> io::Error {
+    match reason {
+        // Logged as a warning, because the handler takes too long or waits for an event that does not occur.
+        CancelReason::Deadline => tracing::warn!("{reason}"),
+        CancelReason::ServerShutdown | CancelReason::ClientReset => tracing::debug!("{reason}"),
+    }
+    io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }

@@ -8,7 +8,6 @@
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::path::Path;
@@ -41,7 +40,7 @@ thread_local! {
 ///
 /// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
 /// them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TlsConfig(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl TlsConfig {
@@ -93,33 +92,23 @@ impl TlsConfig {
     }
 }
 
-impl fmt::Debug for TlsConfig {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TlsConfig").finish_non_exhaustive()
-    }
-}
-
 struct Session<S: Stream> {
     tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
-    /// Waker for the sending task while it waits for buffer space or a flush.
+    /// Set while the sending task is waiting for buffer space or a flush.
     send_waker: Option<Waker>,
 }
 
-/// Creates the two halves of a TLS connection.
 pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
     let tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
     let (reader, writer) = stream.into_split();
     let session = Session { tls: TlsSession::new(tls), writer, send_waker: None };
     let session = Rc::new(RefCell::new(session));
-    Ok((
-        TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None },
-        TlsSender { session, unflushed_bytes: 0 },
-    ))
+    let receiver = TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None };
+    Ok((receiver, TlsSender { session, unflushed_bytes: 0 }))
 }
 
 impl<S: Stream> Session<S> {
-    /// Passes pending TLS records to the socket.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let writer = &mut self.writer;
         // Cancel-safe: the future keeps no state between polls.
@@ -146,13 +135,11 @@ impl<S: Stream> Session<S> {
         flush_result
     }
 
-    /// Like [`poll_flush`](Self::poll_flush), but for the send side.
     fn poll_flush_for_sender(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flush_result = self.poll_flush(context);
         self.update_send_waker(flush_result, context)
     }
 
-    /// Records whether the send side is waiting.
     fn update_send_waker<T>(&mut self, poll_result: Poll<T>, context: &Context<'_>) -> Poll<T> {
         match &self.send_waker {
             _ if poll_result.is_ready() => self.send_waker = None,
@@ -248,14 +235,13 @@ impl<S: Stream> PollSender for TlsSender<S> {
         }
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;
-        let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
-        let count = bytes.len().min(available);
+        let count = bytes.len().min(ENCRYPT_CHUNK_BYTES - self.unflushed_bytes);
         session.tls.encrypt(&bytes[..count])?;
         self.unflushed_bytes += count;
-        match session.poll_flush_for_sender(context) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            _ => Poll::Ready(Ok(count)),
+        if let Poll::Ready(Err(error)) = session.poll_flush_for_sender(context) {
+            return Poll::Ready(Err(error));
         }
+        Poll::Ready(Ok(count))
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -11,7 +11,7 @@ use anello::time::sleep;
 
 use super::observer::Observer;
 use super::options::{Eviction, ServerOptions};
-use super::timer::{Clock, ConnectionTimer, TimerEntry, TimerRegistry};
+use super::timer::{CancelReason, Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 use super::tls::TlsConfig;
 
 #[derive(Debug)]
@@ -23,9 +23,10 @@ pub(crate) struct Worker {
     /// Connection count shared with other servers, if any.
     pub shared_count: Option<Arc<AtomicUsize>>,
     timers: Rc<TimerRegistry>,
-    /// Connections whose task has not started yet. They count toward the limit.
-    unstarted_tasks: Cell<usize>,
-    is_draining: Cell<bool>,
+    /// Connections whose task has been spawned but has not registered its timer yet. They count toward the limit.
+    pub unstarted_tasks: Cell<usize>,
+    /// `true` if each response must be the last one of its connection.
+    pub is_draining: Cell<bool>,
     /// `true` while the clock task is running, that is, while there are connections.
     is_ticking: Cell<bool>,
 }
@@ -43,7 +44,7 @@ impl Worker {
             observer,
             tls,
             shared_count,
-            timers: Rc::new(TimerRegistry::default()),
+            timers: Rc::default(),
             unstarted_tasks: Cell::new(0),
             is_draining: Cell::new(false),
             is_ticking: Cell::new(false),
@@ -51,10 +52,7 @@ impl Worker {
     }
 
     /// Registers a connection. The timeouts apply until the returned entry is dropped.
-    pub fn register_timer(
-        self: &Rc<Self>,
-        shutdown_handle: ShutdownHandle,
-    ) -> (Rc<ConnectionTimer>, TimerEntry) {
+    pub fn register(self: &Rc<Self>, shutdown_handle: ShutdownHandle) -> (Rc<ConnectionTimer>, TimerEntry) {
         if !self.is_ticking.replace(true) {
             // The clock was not updated while there were no connections.
             self.clock.read();
@@ -64,31 +62,18 @@ impl Worker {
         (Rc::clone(&timer), self.timers.add(timer))
     }
 
-    /// Counts a connection whose task has been spawned.
-    pub fn task_spawned(&self) {
-        self.unstarted_tasks.set(self.unstarted_tasks.get() + 1);
-    }
-
-    /// Called when the task starts, before it registers its connection.
-    pub fn task_started(&self) {
-        self.unstarted_tasks.set(self.unstarted_tasks.get() - 1);
-    }
-
-    /// Returns `true` if there are connections whose task has not started.
-    pub fn has_unstarted_tasks(&self) -> bool {
-        self.unstarted_tasks.get() > 0
-    }
-
-    /// Updates the clock and checks the timeouts while there are connections.
     async fn tick(self: Rc<Self>) {
         while self.timers.count() > 0 {
             sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
-            self.timers.check_deadlines(&self.options);
-            self.evict_for_other_workers();
-            if self.is_draining() {
-                self.timers.close_idle(self.options.drain_min_idle);
+            self.timers.for_each(|timer| timer.check_deadlines(&self.options));
+            // Another worker may have new clients but no connection to evict.
+            if self.shared_count.is_some() && self.should_evict() {
+                self.evict_batch();
+            }
+            if self.is_draining.get() {
+                self.close_idle();
             }
         }
         self.observer.flush();
@@ -104,6 +89,11 @@ impl Worker {
         self.shared_count.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
     }
 
+    #[inline]
+    pub fn should_evict(&self) -> bool {
+        self.options.eviction.threshold().is_some_and(|threshold| self.total_connections() >= threshold)
+    }
+
     /// Evicts the connections that have waited longest for their clients and returns their number. With many
     /// connections, evicts several at once, so that one scan over all connections makes room for several new ones.
     pub fn evict_batch(&self) -> usize {
@@ -111,27 +101,16 @@ impl Worker {
         self.timers.evict(self.connections().div_ceil(64), include_stalled)
     }
 
-    /// Evicts connections on behalf of another worker, which may have new clients but no connection to evict.
-    fn evict_for_other_workers(&self) {
-        if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.shared_count)
-            && open.load(Ordering::Relaxed) >= threshold
-        {
-            self.evict_batch();
-        }
-    }
-
-    /// Returns `true` if each response must be the last one of its connection.
-    #[inline]
-    pub fn is_draining(&self) -> bool {
-        self.is_draining.get()
-    }
-
     pub fn begin_draining(&self) {
         self.is_draining.set(true);
-        self.timers.close_idle(self.options.drain_min_idle);
+        self.close_idle();
+    }
+
+    fn close_idle(&self) {
+        self.timers.for_each(|timer| timer.close_if_idle(self.options.drain_min_idle));
     }
 
     pub fn abort_all(&self) {
-        self.timers.abort_all();
+        self.timers.for_each(|timer| timer.abort(CancelReason::ServerShutdown));
     }
 }

@@ -1,7 +1,7 @@
 //! Bootstrap interval for the ratio between the medians of two runs.
 //!
-//! Each run is resampled separately: first the passes, then the values within each pass. Two levels are needed
-//! because every pass starts new processes, and some properties of a process affect its speed for its whole lifetime.
+//! Each run is resampled separately: first the passes, then the values within each pass, because every pass starts new
+//! processes, and some properties of a process affect its speed for its whole lifetime.
 
 use crate::judge::statistics::{RESAMPLES, median, quantile};
 use crate::plan::schedule::Random;
@@ -34,29 +34,4 @@ fn resampled_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Rando
         }
     }
     median(draw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratio_of_constant_values_has_zero_width_interval() {
-        let (one, other) = (vec![vec![2.0; 3], vec![]], vec![vec![3.0], vec![3.0; 4]]);
-        let ratio = ratio_of_medians(&one, &other, &mut Random::new(1)).unwrap();
-        assert_eq!((ratio.low, ratio.estimate, ratio.high), (1.5, 1.5, 1.5));
-        assert_eq!((ratio.pairs, ratio.passes), (3, 1), "those of the run with fewer");
-        assert_eq!(ratio_of_medians(&one, &[vec![]], &mut Random::new(1)), None);
-        assert_eq!(ratio_of_medians(&[], &other, &mut Random::new(1)), None);
-    }
-
-    #[test]
-    fn resampled_median_is_within_value_range() {
-        let passes = vec![vec![1.0, 2.0], vec![4.0]];
-        let mut random = Random::new(3);
-        for _ in 0..200 {
-            let median = resampled_median(&passes, &mut Vec::new(), &mut random);
-            assert!((1.0..=4.0).contains(&median), "{median}");
-        }
-    }
 }

@@ -7,18 +7,12 @@ use crate::plan::cell::Cell;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
 
-/// Name of the JSON format for comparisons.
-pub const SCHEMA: &str = "anello-lab-compare";
-
-/// Version of that format.
-pub const SCHEMA_VERSION: u32 = 3;
-
 /// Changes from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Always [`SCHEMA`].
+    /// Always "anello-lab-compare".
     pub schema: String,
-    /// [`SCHEMA_VERSION`] of the program that wrote the comparison.
+    /// Version of the format.
     pub schema_version: u32,
     /// The first run.
     pub before: RunName,

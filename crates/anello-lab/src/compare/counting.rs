@@ -1,9 +1,9 @@
 //! Selection of the contenders whose regressions count.
 //!
-//! A comparison in CI must show whether the program under test got worse. If a peer got worse, the peer or the
-//! machine changed, and the build must not fail because of it. By default, only the anello contenders count, and
-//! regressions in other contenders are reported without being counted. In runs without an anello contender (disk
-//! workers, or custom contenders), all contenders count.
+//! A comparison in CI must show whether the program under test became worse, not whether a peer or the machine changed.
+//! By default, only the anello contenders count. Regressions in other contenders are only reported.
+
+use std::collections::HashSet;
 
 use crate::plan::contender::Role;
 use crate::result::{ContenderRecord, LabResult};
@@ -20,9 +20,6 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// Default selection.
-    pub const DEFAULT: &[Counted] = &[Counted::Anello];
-
     /// Returns the names of the selected contenders in two runs, starting with the contenders in the first run.
     #[must_use]
     pub fn among(counted: &[Counted], before: &LabResult, after: &LabResult) -> Vec<String> {
@@ -34,24 +31,20 @@ impl Counted {
                 Counted::Named(name) => *name == contender.name,
             })
         };
-        let mut names: Vec<String> = Vec::new();
-        for contender in contenders(before, after).filter(|contender| counts(contender)) {
-            if !names.contains(&contender.name) {
-                names.push(contender.name.clone());
-            }
-        }
-        names
+        let names = contenders(before, after).filter(|contender| counts(contender)).map(|it| it.name.clone());
+        let mut seen = HashSet::new();
+        names.filter(|name| seen.insert(name.clone())).collect()
     }
 
     /// Returns the selected names that occur in neither run.
     #[must_use]
     pub fn unknown<'a>(counted: &'a [Counted], before: &LabResult, after: &LabResult) -> Vec<&'a str> {
         let is_known = |name: &str| contenders(before, after).any(|contender| contender.name == name);
-        let names = counted.iter().filter_map(|counted| match counted {
-            Counted::Named(name) => Some(name.as_str()),
-            Counted::Anello | Counted::All => None,
+        let unknown = counted.iter().filter_map(|counted| match counted {
+            Counted::Named(name) if !is_known(name) => Some(name.as_str()),
+            _ => None,
         });
-        names.filter(|name| !is_known(name)).collect()
+        unknown.collect()
     }
 }
 

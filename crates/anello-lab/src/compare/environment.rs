@@ -10,8 +10,8 @@ use crate::report::format::milliseconds;
 use crate::result::executable::Executable;
 use crate::result::{ContenderRecord, LabResult};
 
-/// Facts that change constantly and are not compared.
-const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
+/// Label of the fact that changes constantly and is not compared.
+const LOAD_AVERAGE: &str = "Load average";
 
 /// Labels of the facts about CPU vulnerabilities. Old results contain only some of them.
 const MITIGATIONS: &str = "CPU mitigations";
@@ -37,8 +37,7 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         }
     };
     let (facts_before, facts_after) = (before.environment.facts(), after.environment.facts());
-    let is_compared =
-        |label: &str| !VOLATILE_FACTS.contains(&label) && !is_unknown_fault(label, before, after);
+    let is_compared = |label: &str| label != LOAD_AVERAGE && !is_unknown_fault(label, before, after);
     for (label, value) in facts_before.iter().filter(|(label, _)| is_compared(label)) {
         let other = facts_after.iter().find(|(other, _)| other == label);
         add(label, value.clone(), other.map_or(String::new(), |(_, value)| value.clone()));
@@ -48,44 +47,41 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
             add(label, String::new(), value.clone());
         }
     }
-    let (one, other) = (&before.plan, &after.plan);
-    add("anello", one.version.clone(), other.version.clone());
-    add("reference", one.reference.clone(), other.reference.clone());
-    add("scenario", one.scenario.name.clone(), other.scenario.name.clone());
-    add("slice", milliseconds(one.slice_ns), milliseconds(other.slice_ns));
-    let rounds = |passes: usize, rounds: usize| format!("{passes} passes of {rounds} rounds");
-    add("warm-up", milliseconds(one.warm_up_ns), milliseconds(other.warm_up_ns));
-    add("rounds", rounds(one.passes, one.rounds), rounds(other.passes, other.rounds));
-    let cores = |servers: &[usize], load: &[usize]| format!("servers {servers:?}, load generator {load:?}");
-    add(
-        "cores used",
-        cores(&one.server_cores, &one.load_cores),
-        cores(&other.server_cores, &other.load_cores),
-    );
-    let driver = |driver: &Option<String>| driver.clone().unwrap_or_default();
-    add("driver of the load generator", driver(&one.load_driver), driver(&other.load_driver));
-    let share = |share: f64| format!("{:.0} %", share * 100.0);
-    add("servers' share of saturated cores", share(one.server_share), share(other.server_share));
-    let checked = |checked: bool| if checked { "yes" } else { "no" }.to_owned();
-    add("contenders checked first", checked(one.checked), checked(other.checked));
+    type Property = fn(&LabResult) -> String;
+    let properties: [(&str, Property); 9] = [
+        ("anello", |run| run.plan.version.clone()),
+        ("reference", |run| run.plan.reference.clone()),
+        ("scenario", |run| run.plan.scenario.name.clone()),
+        ("slice", |run| milliseconds(run.plan.slice_ns)),
+        ("warm-up", |run| milliseconds(run.plan.warm_up_ns)),
+        ("rounds", |run| format!("{} passes of {} rounds", run.plan.passes, run.plan.rounds)),
+        ("cores used", |run| {
+            format!("servers {:?}, load generator {:?}", run.plan.server_cores, run.plan.load_cores)
+        }),
+        ("driver of the load generator", |run| run.plan.load_driver.clone().unwrap_or_default()),
+        ("servers' share of saturated cores", |run| format!("{:.0} %", run.plan.server_share * 100.0)),
+    ];
+    for (label, value_of) in properties {
+        add(label, value_of(before), value_of(after));
+    }
+    let checked = |run: &LabResult| if run.plan.checked { "yes" } else { "no" }.to_owned();
+    add("contenders checked first", checked(before), checked(after));
     differences.extend(contender_differences(before, after));
     differences
 }
 
-/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record. Such a fact is not
-/// a difference between the machines. Differences in the mitigations are always reported.
+/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record, so that it is not a
+/// difference between the machines. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// Returns the differences between the contenders that occur in both runs: version, commits, library, build, program,
-/// driver and command. Contenders with the same difference, for example because they run the same program, share one
-/// entry.
+/// Returns the differences between the contenders of both runs. Contenders with the same difference share one entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
-    type Trait = fn(&LabResult, &ContenderRecord) -> String;
-    let traits: [(&str, Trait); 8] = [
+    type Property = fn(&LabResult, &ContenderRecord) -> String;
+    let properties: [(&str, Property); 8] = [
         ("version", |_, record| record.version.clone().unwrap_or_default()),
         ("commit", |_, record| record.commit.as_deref().map_or_else(String::new, commit::short)),
         ("server's commit", |_, record| {
@@ -98,7 +94,7 @@ fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Differenc
         ("command", command),
     ];
     let mut differences = Vec::new();
-    for (label, value_of) in traits {
+    for (label, value_of) in properties {
         let mut groups: Vec<(Vec<&str>, String, String)> = Vec::new();
         for one in before.contenders.iter().filter(|one| one.twin_of.is_none()) {
             let Some(other) = after.contenders.iter().find(|other| other.name == one.name) else { continue };
@@ -117,7 +113,6 @@ fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Differenc
     differences
 }
 
-/// Formats a list of files, each with its shortened hash.
 fn programs(executables: &[Executable]) -> String {
     let files: Vec<String> =
         executables.iter().map(|executable| format!("{} {}", executable.short(), executable.file)).collect();
@@ -127,13 +122,15 @@ fn programs(executables: &[Executable]) -> String {
 /// Returns the reasons why the runs cannot be compared. A change in the program under test is no obstacle.
 pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     let (one, other) = (&before.environment, &after.environment);
+    // Old results do not contain the driver and are assumed to match.
+    let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
     let same = [
         ("different kernel", one.kernel == other.kernel),
         ("different architecture", one.architecture == other.architecture),
         ("different CPU", one.cpu_model == other.cpu_model && one.virtual_machine == other.virtual_machine),
         ("different mitigations", one.mitigations == other.mitigations),
         ("different congestion control", one.congestion_control == other.congestion_control),
-        ("different driver of the load generator", !other_load_driver(before, after)),
+        ("different driver of the load generator", drivers.is_none_or(|(before, after)| before == after)),
         ("different CPU share for the servers", before.plan.server_share == after.plan.server_share),
         ("different reference", before.plan.reference == after.plan.reference),
     ];
@@ -141,8 +138,8 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     other.chain(changed_reference(before, after)).collect()
 }
 
-/// Returns a reason if the reference belongs to the program under test and its build changed. In that case, an
-/// improvement in the reference would look like a regression in all other contenders.
+/// Returns a reason if the reference is part of anello and its build changed: an improvement would look like a
+/// regression in all other contenders.
 fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let reference = |result: &LabResult| {
         let mut all = result.contenders.iter();
@@ -157,15 +154,7 @@ fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     })
 }
 
-/// Returns `true` if the load generators used different drivers. Old results do not contain the driver and are
-/// assumed to match.
-fn other_load_driver(before: &LabResult, after: &LabResult) -> bool {
-    let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
-    drivers.is_some_and(|(before, after)| before != after)
-}
-
-/// Returns the command of a contender. The name of the disk workers' file contains the lab's process ID and differs in
-/// every run, so the name is replaced by a placeholder.
+/// Returns the command of a contender without the name of the disk workers' file, which contains the lab's process ID.
 fn command(result: &LabResult, record: &ContenderRecord) -> String {
     let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
     match file {

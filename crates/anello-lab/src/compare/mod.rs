@@ -22,14 +22,14 @@ mod counting;
 mod environment;
 mod render;
 
-pub use change::{Change, ChangeVerdict, Comparison, RunName, SCHEMA, SCHEMA_VERSION};
+pub use bootstrap::ratio_of_medians;
+pub use change::{Change, ChangeVerdict, Comparison, RunName};
 pub use counting::Counted;
 pub use environment::Difference;
 pub use render::render_comparison;
 
 use std::collections::HashMap;
 
-use crate::compare::bootstrap::ratio_of_medians;
 use crate::judge::pairs::CleanSlices;
 use crate::judge::statistics::quantile;
 use crate::judge::verdict::{has_enough_samples, verdict_on};
@@ -39,13 +39,8 @@ use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{LabResult, Outcome, Row, Verdict};
 
-/// Compares two runs and counts the regressions in the anello contenders that exceed `threshold`, a fraction.
-#[must_use]
-pub fn compare(before: &LabResult, after: &LabResult, threshold: f64) -> Comparison {
-    compare_counting(before, after, threshold, Counted::DEFAULT)
-}
-
-/// Like [`compare`], but counts the regressions in the contenders selected by `counted`.
+/// Compares two runs and counts the regressions that exceed `threshold`, a fraction, in the contenders selected by
+/// `counted`.
 #[must_use]
 pub fn compare_counting(
     before: &LabResult,
@@ -63,8 +58,8 @@ pub fn compare_counting(
         .filter(|change| change.regression)
         .partition(|change| counted.contains(&change.contender));
     Comparison {
-        schema: SCHEMA.to_owned(),
-        schema_version: SCHEMA_VERSION,
+        schema: "anello-lab-compare".to_owned(),
+        schema_version: 3,
         before: name_of(before),
         after: name_of(after),
         threshold,
@@ -85,7 +80,6 @@ fn name_of(result: &LabResult) -> RunName {
     }
 }
 
-/// One of the two compared runs.
 struct Side<'a> {
     result: &'a LabResult,
     slices: CleanSlices<'a>,
@@ -108,7 +102,6 @@ impl<'a> Side<'a> {
         self.result.plan.cells.iter().position(|other| other == cell)
     }
 
-    /// Returns the indices of a cell and a contender. `None` if either is missing from the run.
     fn position(&self, cell: &Cell, contender: &str) -> Option<Position> {
         let contender = self.result.contenders.iter().position(|record| record.name == contender)?;
         Some((self.cell(cell)?, contender))
@@ -124,10 +117,9 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Indices of a cell and a contender in a run.
+/// Indices of a cell and a contender.
 type Position = (usize, usize);
 
-/// The two compared runs.
 struct Runs<'a> {
     before: Side<'a>,
     after: Side<'a>,
@@ -140,20 +132,10 @@ impl Runs<'_> {
         let noise = self.noise();
         let (before, after) = (self.before.result, self.after.result);
         let new_cells = after.plan.cells.iter().filter(|cell| !before.plan.cells.contains(cell));
-        let mut names: Vec<&str> = Vec::new();
-        for record in before.contenders.iter().chain(&after.contenders) {
-            if record.twin_of.is_none() && !names.contains(&record.name.as_str()) {
-                names.push(&record.name);
-            }
-        }
+        let names = Counted::among(&[Counted::All], before, after);
+        let cells = before.plan.cells.iter().chain(new_cells);
         let mut changes = Vec::new();
-        for (cell, name) in before
-            .plan
-            .cells
-            .iter()
-            .chain(new_cells)
-            .flat_map(|cell| names.iter().map(move |name| (cell, *name)))
-        {
+        for (cell, name) in cells.flat_map(|cell| names.iter().map(move |name| (cell, name))) {
             let absent = |side: &Side<'_>, run: &str| match side.cell(cell) {
                 Some(_) => missing(name, *cell, &format!("not a contender of the {run} run")),
                 None => missing(name, *cell, &format!("the {run} run does not contain the cell")),
@@ -250,14 +232,13 @@ impl Runs<'_> {
         if !self.obstacles.is_empty() {
             return None;
         }
-        let values =
-            |side: &Side<'_>, (cell, contender): Position| side.slices.values(cell, contender, measure);
-        let (before_values, after_values) = (values(&self.before, before), values(&self.after, after));
+        let before_values = self.before.slices.values(before.0, before.1, measure);
+        let after_values = self.after.slices.values(after.0, after.1, measure);
         ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
-    /// Returns the noise floor by cell (of the first run) and measure. The noise floor is the maximum deviation
-    /// from 1 of the interval for the twin's change, or the median of this value over all cells if that is larger.
+    /// Returns the noise floor by cell (of the first run) and measure: the maximum deviation from 1 of the interval for
+    /// the twin's change, or the median of this value over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
         let Some((twin_before, twin_after)) = self.before.twin.zip(self.after.twin) else { return noise };
@@ -265,9 +246,8 @@ impl Runs<'_> {
             let cells = self.before.result.plan.cells.iter().enumerate();
             let deviation = |(index, cell): (usize, &Cell)| {
                 let (before, after) = ((index, twin_before), (self.after.cell(cell)?, twin_after));
-                let (before_ratios, after_ratios) =
-                    (self.before.ratios(before, measure), self.after.ratios(after, measure));
-                let change = ratio_of_medians(&before_ratios, &after_ratios, &mut stream(before, measure));
+                let ratios = (self.before.ratios(before, measure), self.after.ratios(after, measure));
+                let change = ratio_of_medians(&ratios.0, &ratios.1, &mut stream(before, measure));
                 Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
             };
             let deviations: Vec<(usize, Option<f64>)> =
@@ -284,7 +264,6 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the random stream for the comparison at this position in the first run.
 fn stream((cell, contender): Position, measure: Measure) -> Random {
     Random::stream(cell as u64 * 4096 + contender as u64, 1 << 40 | measure as u64)
 }

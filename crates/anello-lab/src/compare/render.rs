@@ -1,5 +1,7 @@
 //! Plain-text output of a comparison: differences between the runs, verdict, changes.
 
+use std::collections::HashSet;
+
 use crate::compare::change::{Change, ChangeVerdict, Comparison, RunName};
 use crate::report::format::{cut, interval, percent, times};
 use crate::report::table::{Table, TableRow, Value, push_line, wrap};
@@ -30,7 +32,6 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     text + &facts(comparison).to_list()
 }
 
-/// Returns the differences between the machines, plans and contenders of the two runs.
 fn differences(comparison: &Comparison) -> Table {
     let rows = comparison.differences.iter().map(|difference| {
         let (before, after) = distinguishing_parts(&difference.before, &difference.after);
@@ -39,8 +40,7 @@ fn differences(comparison: &Comparison) -> Table {
     Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
-/// Cuts two values to the available width. If they would look the same after that, removes their common leading
-/// words.
+/// Cuts two values to the available width. If they look the same after that, removes their common leading words.
 fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {
@@ -53,7 +53,6 @@ fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     (rest(&before), rest(&after))
 }
 
-/// Returns the verdict as a sentence.
 fn conclusion(comparison: &Comparison) -> String {
     if !comparison.obstacles.is_empty() {
         return format!(
@@ -61,17 +60,18 @@ fn conclusion(comparison: &Comparison) -> String {
             comparison.obstacles.join(", ")
         );
     }
-    let own = || comparison.changes.iter().filter(|change| is_counted(comparison, change));
-    let is_judged = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
-    let judged = own().filter(is_judged).count();
-    let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
-    let of_names = if comparison.changes.iter().all(|change| is_counted(comparison, change)) {
+    let own: Vec<&Change> =
+        comparison.changes.iter().filter(|change| is_counted(comparison, change)).collect();
+    let is_judged = |change: &&&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
+    let judged = own.iter().filter(is_judged).count();
+    let noisy = own.iter().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
+    let of_names = if own.len() == comparison.changes.len() {
         String::new()
     } else {
-        let reference = reference(comparison);
-        let names: Vec<&str> = comparison.counted.iter().map(String::as_str).collect();
-        let others: Vec<&str> = names.iter().copied().filter(|name| Some(*name) != reference).collect();
-        format!(" of {}", if others.is_empty() { names } else { others }.join(", "))
+        let names = comparison.counted.iter().map(String::as_str);
+        let (references, others): (Vec<_>, Vec<_>) =
+            names.partition(|name| Some(*name) == reference(comparison));
+        format!(" of {}", if others.is_empty() { references } else { others }.join(", "))
     };
     let threshold = percent(comparison.threshold);
     match comparison.regressions {
@@ -85,25 +85,28 @@ fn conclusion(comparison: &Comparison) -> String {
     }
 }
 
-/// Returns the number of changes by verdict, the noise floor, and the regressions that do not count.
 fn facts(comparison: &Comparison) -> Table {
-    let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
+    let with = |verdict| comparison.changes.iter().filter(move |change| change.verdict == verdict);
+    let count = |verdict| with(verdict).count();
     let mut rows = Vec::new();
     let mut add = |name: &str, value: String| rows.push(TableRow::new(name, vec![Value::long(value)]));
     for (title, verdict) in
         [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
-        for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
+        for change in with(verdict) {
             let why = change.why.as_deref().unwrap_or("");
             add(&format!("{} at {}", change.contender, change.cell), format!("{title}: {why}"));
         }
     }
     if let Some(reference) =
-        reference(comparison).filter(|name| comparison.counted.iter().any(|of| of == name))
+        reference(comparison).filter(|name| comparison.counted.iter().any(|it| it == name))
     {
         add(reference, "is the reference: its own changes cannot be detected unless it fails".to_owned());
     }
-    let others = uncounted_regressions(comparison);
+    let is_uncounted = |change: &&Change| change.regression && !is_counted(comparison, change);
+    let others = comparison.changes.iter().filter(is_uncounted).map(|change| change.contender.as_str());
+    let mut seen = HashSet::new();
+    let others: Vec<&str> = others.filter(|name| seen.insert(*name)).collect();
     if !others.is_empty() {
         let regressions = match comparison.regressions_of_others {
             1 => "one regression".to_owned(),
@@ -118,22 +121,17 @@ fn facts(comparison: &Comparison) -> Table {
     add("Too noisy", count(ChangeVerdict::TooNoisy).to_string());
     for measure in Measure::IN_PAIRS {
         let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
-        let floors = of_measure().filter_map(|change| change.noise);
-        let range = floors
-            .map(|floor| (floor, floor))
-            .reduce(|(low, high), (floor, _)| (low.min(floor), high.max(floor)));
-        if let (Some((low, high)), Some(change)) = (range, of_measure().next()) {
+        let floors = || of_measure().filter_map(|change| change.noise);
+        if let (Some(low), Some(high), Some(change)) =
+            (floors().reduce(f64::min), floors().reduce(f64::max), of_measure().next())
+        {
             let name = format!("Noise floor of {}", measure.name(change.cell.workload));
-            add(
-                &name,
-                format!("{} to {} (change of the reference against itself)", percent(low), percent(high)),
-            );
+            let range = format!("{} to {}", percent(low), percent(high));
+            add(&name, format!("{range} (change of the reference against itself)"));
         }
     }
     let mut reasons: Vec<(&str, usize)> = Vec::new();
-    let incomparable =
-        comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
-    for why in incomparable.filter_map(|change| change.why.as_deref()) {
+    for why in with(ChangeVerdict::NotComparable).filter_map(|change| change.why.as_deref()) {
         match reasons.iter_mut().find(|(earlier, _)| *earlier == why) {
             Some((_, count)) => *count += 1,
             None => reasons.push((why, 1)),
@@ -145,7 +143,6 @@ fn facts(comparison: &Comparison) -> Table {
     Table::new("Facts", &[], rows)
 }
 
-/// Returns the name of the reference.
 fn reference(comparison: &Comparison) -> Option<&str> {
     let mut changes = comparison.changes.iter();
     let reference = changes.find(|change| change.verdict == ChangeVerdict::Reference)?;
@@ -156,20 +153,6 @@ fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
 }
 
-/// Returns the contenders with regressions that do not count.
-fn uncounted_regressions(comparison: &Comparison) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for change in
-        comparison.changes.iter().filter(|change| change.regression && !is_counted(comparison, change))
-    {
-        if !names.contains(&change.contender.as_str()) {
-            names.push(&change.contender);
-        }
-    }
-    names
-}
-
-/// Returns the changes for the better or worse.
 fn changes(comparison: &Comparison) -> Table {
     let is_shown = |change: &&Change| matches!(change.verdict, ChangeVerdict::Better | ChangeVerdict::Worse);
     let rows = comparison.changes.iter().filter(is_shown).map(|change| {
@@ -185,15 +168,15 @@ fn changes(comparison: &Comparison) -> Table {
         // The column is too narrow for the word "server".
         let measure =
             change.measure.map(|measure| measure.name(change.cell.workload).trim_start_matches("server "));
-        let cell = Value::new(cut(&change.cell.to_string(), 27));
-        let values = [
-            cell,
+        let values = vec![
+            Value::new(cut(&change.cell.to_string(), 27)),
             Value::new(measure.unwrap_or("")),
             value(change.before),
             value(change.after),
             Value::new(ratio),
+            Value::new(verdict),
         ];
-        TableRow::new(&change.contender, values.into_iter().chain([Value::new(verdict)]).collect())
+        TableRow::new(&change.contender, values)
     });
     let head = ["contender", "cell", "measure", "A", "B", "B / A", ""];
     Table::new("Significant changes of the ratio to the reference", &head, rows.collect())

@@ -1,13 +1,9 @@
 //! Cells of the benchmark matrix: workload, concurrency, rate and server cores.
-//!
-//! A [`Workload`] defines the requests. A [`Cell`] is one measured combination of parameters. A [`Group`] contains
-//! the cells of one chart.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::cipher::Cipher;
 use crate::plan::site::Target;
 
 /// Kind of request that a contender processes.
@@ -31,8 +27,7 @@ pub enum Workload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cipher: Option<Cipher>,
     },
-    /// Keeps connections open and idle after exchanging one message. Measures the memory of the process, not its
-    /// speed.
+    /// Keeps connections open and idle after exchanging one message, to measure the memory of the process.
     Idle,
     /// Reads or writes blocks of a file. The contender is a worker, not a server.
     Disk {
@@ -46,13 +41,12 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Returns the noun for the counted unit of work: "request", or "operation" for disks.
+    /// Returns the noun for the counted unit of work.
     pub fn unit(self) -> &'static str {
         if self.is_disk() { "operation" } else { "request" }
     }
 
-    /// Returns the noun for the contender: "server", or "worker" for disks.
-    pub fn server_noun(self) -> &'static str {
+    pub(crate) fn server_noun(self) -> &'static str {
         if self.is_disk() { "worker" } else { "server" }
     }
 
@@ -63,43 +57,57 @@ impl Workload {
 
     /// Returns this workload with TLS if it is an HTTP workload, and any other workload unchanged.
     pub fn under(self, cipher: Cipher) -> Workload {
-        match self {
-            Workload::Http { target, pipelining, reconnect, .. } => {
-                Workload::Http { target, pipelining, reconnect, cipher: Some(cipher) }
-            }
-            other => other,
-        }
+        let Workload::Http { target, pipelining, reconnect, .. } = self else { return self };
+        Workload::Http { target, pipelining, reconnect, cipher: Some(cipher) }
     }
 
-    /// Returns the TLS cipher. `None` without TLS.
+    /// Returns the TLS cipher, if any.
     pub fn cipher(self) -> Option<Cipher> {
-        match self {
-            Workload::Http { cipher, .. } => cipher,
-            _ => None,
-        }
+        if let Workload::Http { cipher, .. } = self { cipher } else { None }
     }
 
-    /// Returns the requested resource over HTTP. `None` for other workloads.
+    /// Returns the requested HTTP resource.
     pub fn target(self) -> Option<Target> {
-        match self {
-            Workload::Http { target, .. } => Some(target),
-            _ => None,
-        }
+        if let Workload::Http { target, .. } = self { Some(target) } else { None }
     }
 
-    /// Returns whether responses exceed the socket buffer, so that the reader's speed limits the transfer.
-    pub fn has_large_answers(self) -> bool {
+    /// See [`Target::is_large`].
+    pub(crate) fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
 
-    /// Returns whether clients send requests in a loop on each connection.
-    pub fn has_loops(self) -> bool {
+    pub(crate) fn has_loops(self) -> bool {
         matches!(self, Workload::Echo { .. } | Workload::Http { .. })
     }
 
-    /// Returns whether this is disk I/O.
-    pub fn is_disk(self) -> bool {
+    pub(crate) fn is_disk(self) -> bool {
         matches!(self, Workload::Disk { .. })
+    }
+}
+
+/// Cipher for TLS 1.3 connections.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
+pub enum Cipher {
+    /// AES with 128-bit keys.
+    #[default]
+    #[serde(rename = "aes-128-gcm")]
+    #[strum(to_string = "AES-128-GCM")]
+    Aes128Gcm,
+    /// AES with 256-bit keys, OpenSSL's default.
+    #[serde(rename = "aes-256-gcm")]
+    #[strum(to_string = "AES-256-GCM")]
+    Aes256Gcm,
+}
+
+impl Cipher {
+    /// Returns the cipher suite's name in rustls.
+    pub const fn suite(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "TLS13_AES_128_GCM_SHA256",
+            Cipher::Aes256Gcm => "TLS13_AES_256_GCM_SHA384",
+        }
     }
 }
 
@@ -157,14 +165,13 @@ impl Cell {
         Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
     }
 
-    /// Returns whether this is a closed loop: without an offered rate, each connection waits for its response.
-    pub fn is_closed_loop(&self) -> bool {
+    /// Without an offered rate, each connection waits for its response before it sends the next request.
+    pub(crate) fn is_closed_loop(&self) -> bool {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
 
-    /// Returns whether this closed loop has enough requests in flight to keep the server and the load generator busy:
-    /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because the
-    /// requests on one connection are sent and processed together.
+    /// Returns whether this closed loop keeps the server and the load generator busy. Pipelined requests do not count,
+    /// because the requests on one connection are sent and processed together.
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
@@ -173,10 +180,9 @@ impl Cell {
     /// Returns the servers' CPU share in this cell if it is `share` in saturated closed loops. The result is smaller if
     /// the servers have more cores than the load generator, and 1 if the two share a core.
     ///
-    /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's core
-    /// does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load generator
-    /// is not. With several megabytes, the load generator copies and compares every byte and is much slower than the
-    /// server, regardless of the share. In addition, the throttle would interrupt responses and distort every latency.
+    /// It is also 1 for large responses, where the bottleneck is clear anyway: with about 100 KiB per response, the
+    /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much
+    /// slower. In addition, the throttle would interrupt responses and distort every latency.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
@@ -193,13 +199,9 @@ impl Cell {
         }
     }
 
-    /// Returns the x position in the chart: the offered rate if there is one, otherwise the number of connections
-    /// (disk: the queue depth).
+    /// Returns the x position in the chart: the offered rate, or the number of connections (disk: the queue depth).
     pub fn position(&self) -> f64 {
-        match self.offered_per_second {
-            Some(rate) => rate as f64,
-            None => self.connections as f64,
-        }
+        self.offered_per_second.unwrap_or(self.connections as u64) as f64
     }
 }
 
@@ -287,15 +289,9 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats a number with thousands separators: 1234567 as 1,234,567.
 fn grouped_digits(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", grouped_digits(number / 1000), number % 1000),
     }
-    grouped
 }

@@ -1,9 +1,7 @@
 //! Git commits: reading them from directories and version strings, and shortening them.
 //!
-//! A commit is stored with as many digits as are available, followed by [`CHANGED`] if tracked files differ from it.
-//! Commits from `git` and from versions have 12 digits; commits of crates have 40 (`peers/origin.rs`). [`short`]
-//! returns the first 12 digits of either, for display and comparison. The hash of a program (`executable.rs`) shows
-//! whether two programs are identical; the commit identifies their sources.
+//! A commit is stored with all available digits (12 from `git` and versions, 40 from crates), followed by [`CHANGED`]
+//! if tracked files differ from it. It identifies the sources; the hash of a program shows whether two are identical.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,10 +9,9 @@ use std::process::{Command, Stdio};
 /// Suffix that marks a commit with modified files.
 pub const CHANGED: &str = "+changes";
 
-/// Equivalent of [`CHANGED`] in results from older versions.
+/// Suffix in results from older versions.
 const OLD_DIRTY_SUFFIX: &str = "-dirty";
 
-/// Number of digits in the short form of a commit.
 const COMMIT_DIGITS: usize = 12;
 
 /// Returns the commit of these directories in one repository, with [`CHANGED`] if tracked files in them differ from it.
@@ -62,7 +59,7 @@ pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
     (stripped.unwrap_or(commit), stripped.is_some())
 }
 
-/// Returns the short form of a commit, with [`CHANGED`] if it has the current or the old suffix for modified files.
+/// Returns the first 12 digits of a commit, with [`CHANGED`] if a suffix marks modified files.
 pub fn short(commit: &str) -> String {
     let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();

@@ -1,10 +1,11 @@
 //! Configuration of a run: contenders, cells and durations.
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::cell::Cell;
+use crate::plan::cell::{Cell, Workload};
 use crate::plan::contender::Contender;
 use crate::plan::instructions::Instructions;
 use crate::plan::limits::{
@@ -13,18 +14,14 @@ use crate::plan::limits::{
 };
 use crate::plan::method::Method;
 
-/// Default time to wait for a server with broken connections to exit before it is considered still running.
-///
-/// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see EOF
-/// while the last threads are still exiting. Each thread needs little kernel time, but must be scheduled to exit. With
-/// 300 threads, and a few milliseconds of other work before each of them, the exit takes about a second. Two seconds
-/// have been observed on a starved machine. The value equals the load generator's reply timeout. If a server closes
-/// connections but keeps running, each failure takes this long.
-pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
+/// process before the process can be reaped: with 300 threads, the exit takes about a second, and two on a starved
+/// machine. If a server closes connections but keeps running, each failure takes this long.
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Default CPU share of servers in saturated closed loops. Chosen from measurements with small messages on 50 and 300
-/// connections: requests were always queued, while the load generator's core was 80 to 85 % busy.
-pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
+/// Default CPU share of servers in saturated closed loops. With small messages on 50 and 300 connections, requests were
+/// always queued, and the load generator's core was 80 to 85 % busy.
+pub(crate) const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// The scenario of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,22 +95,19 @@ pub struct CoreLayout {
     pub load: Vec<usize>,
     /// Additional core for contenders that use `{further_core}`, if the machine has one.
     pub further: Option<usize>,
-    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The throttle uses the rest
-    /// in short intervals, so that the load generator is not the bottleneck and the result shows the cost of a busy
-    /// server.
+    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). A throttle uses the rest,
+    /// so that the load generator is not the bottleneck.
     pub server_share: f64,
 }
 
 /// How contenders are started, and the time limits for start and exit.
 #[derive(Debug, Clone)]
 pub struct Startup {
-    /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then
-    /// executes the contender (`execve(2)`). If empty, contenders are started directly.
+    /// Command prefix for starting contenders, hidden in reports. It prepares the process and executes the contender.
     pub launcher: Vec<String>,
     /// Time limit for the ready line of a contender.
     pub start_timeout: Duration,
-    /// Time to wait for a server with broken connections to exit before it is considered still running. See
-    /// [`EXIT_TIMEOUT`].
+    /// Time to wait for a server with broken connections to exit before it is considered still running.
     pub exit_timeout: Duration,
 }
 
@@ -155,18 +149,15 @@ impl CoreLayout {
 }
 
 impl LabConfig {
-    /// Returns the cores that a contender uses in a cell.
-    pub fn cores_of(&self, cell: &Cell) -> &[usize] {
+    pub(crate) fn cores_of(&self, cell: &Cell) -> &[usize] {
         &self.cores.server[..cell.server_cores.min(self.cores.server.len())]
     }
 
     /// Returns all cores that the run uses, in ascending order.
-    pub fn all_cores(&self) -> Vec<usize> {
-        let further_core = self.cores.further.as_slice();
-        let mut cores = [self.cores.server.as_slice(), &self.cores.load, further_core].concat();
-        cores.sort_unstable();
-        cores.dedup();
-        cores
+    pub(crate) fn all_cores(&self) -> Vec<usize> {
+        let CoreLayout { server, load, further, .. } = &self.cores;
+        let cores: BTreeSet<usize> = server.iter().chain(load).chain(further).copied().collect();
+        cores.into_iter().collect()
     }
 
     /// Selects the measurement method. [`Method::Saturated`] keeps the scenario's share unless that is a whole core.
@@ -182,20 +173,59 @@ impl LabConfig {
         })
     }
 
-    /// Returns the CPU share of servers in a cell.
-    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+    /// Measures other connection counts (disk: queue depths), other message sizes, or both. An empty list leaves the
+    /// values of the cells unchanged.
+    pub fn override_cells(&mut self, connections: &[usize], message_bytes: &[usize]) {
+        let mut overridden: Vec<Cell> = Vec::new();
+        for &cell in &self.cells {
+            let workloads = match cell.workload {
+                Workload::Echo { .. } if !message_bytes.is_empty() => {
+                    message_bytes.iter().map(|&message_bytes| Workload::Echo { message_bytes }).collect()
+                }
+                workload => vec![workload],
+            };
+            let counts = if connections.is_empty() { &[cell.connections] } else { connections };
+            for workload in workloads {
+                overridden.extend(counts.iter().map(|&connections| Cell { workload, connections, ..cell }));
+            }
+        }
+        overridden.sort();
+        overridden.dedup();
+        self.cells = overridden;
+    }
+
+    /// Sets the number of passes such that their slices and warm-ups take about `time`.
+    pub fn fit_passes(&mut self, time: Duration) {
+        self.timing.passes = 1;
+        let passes = time.as_secs_f64() / self.load_time().as_secs_f64().max(1e-3);
+        self.timing.passes = (passes.round() as usize).clamp(1, 100_000);
+    }
+
+    /// Adds contenders, configured for the protocol of the cells.
+    ///
+    /// # Errors
+    /// Returns the name of a contender whose command has no certificate or key although a cell uses TLS.
+    pub fn add_contenders(&mut self, contenders: &[Contender]) -> Result<(), String> {
+        let is_http = self.cells.iter().any(|cell| cell.workload.target().is_some());
+        let is_secure = self.cells.iter().any(|cell| cell.workload.cipher().is_some());
+        if let Some(plain) = contenders.iter().find(|contender| is_secure && !contender.serves_tls()) {
+            return Err(plain.name.clone());
+        }
+        let contenders = contenders.iter().cloned();
+        self.contenders.extend(
+            contenders.map(|contender| if is_http { contender.serving_by_command() } else { contender }),
+        );
+        Ok(())
+    }
+
+    pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
         cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
     }
 
     /// Returns the largest number of connections that a contender has open in any cell.
     pub fn max_connections(&self) -> usize {
-        let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
-        loop_cells.map(|cell| cell.connections).max().unwrap_or(0)
-    }
-
-    /// Returns the index of the reference among the contenders.
-    pub fn reference_index(&self) -> Option<usize> {
-        self.contenders.iter().position(|contender| contender.name == self.reference)
+        let cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
+        cells.map(|cell| cell.connections).max().unwrap_or(0)
     }
 
     /// Validates this configuration.
@@ -203,14 +233,13 @@ impl LabConfig {
     /// # Errors
     /// Returns the first problem found, with its remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.reference_index().is_none() {
+        if !self.contenders.iter().any(|contender| contender.name == self.reference) {
             let names = self.contenders.iter().map(|contender| contender.name.clone()).collect();
             return Err(ConfigError::UnknownReference(self.reference.clone(), names));
         }
-        for (index, contender) in self.contenders.iter().enumerate() {
-            if self.contenders[..index].iter().any(|earlier| earlier.name == contender.name) {
-                return Err(ConfigError::DuplicateContender(contender.name.clone()));
-            }
+        let mut names = HashSet::new();
+        if let Some(duplicate) = self.contenders.iter().find(|contender| !names.insert(&contender.name)) {
+            return Err(ConfigError::DuplicateContender(duplicate.name.clone()));
         }
         let names = names_without_twins(&self.contenders);
         for contender in &self.contenders {
@@ -218,15 +247,13 @@ impl LabConfig {
         }
         let Timing { slice, warm_up, passes, rounds, .. } = self.timing;
         check_extent(passes, rounds, self.cells.len(), self.contenders.len())?;
+        let CoreLayout { server, load, server_share, .. } = &self.cores;
         let problems = [
             (slice.is_zero(), ConfigError::EmptySlice),
             (slice.max(warm_up) > MAX_SLICE_DURATION, ConfigError::LongSlice),
-            (
-                !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.cores.server_share),
-                ConfigError::ServerShare(self.cores.server_share),
-            ),
+            (!(MIN_SERVER_CPU_SHARE..=1.0).contains(server_share), ConfigError::ServerShare(*server_share)),
             (!(0.0..=1e9).contains(&self.timing.stolen_fraction_limit), ConfigError::StolenLimit),
-            (self.cores.server.is_empty() || self.cores.load.is_empty(), ConfigError::NoCores),
+            (server.is_empty() || load.is_empty(), ConfigError::NoCores),
             (self.cells.is_empty(), ConfigError::NoCells),
         ];
         if let Some((_, error)) = problems.into_iter().find(|(is_present, _)| *is_present) {

@@ -10,20 +10,18 @@ use serde::{Deserialize, Serialize};
 /// Placeholder in the arguments of a contender for the directory to serve. Replaced when the contender is started.
 pub const ROOT: &str = "{root}";
 
-/// Placeholder in the arguments of a TLS server for the path of its certificate (PEM).
-pub const CERTIFICATE: &str = "{certificate}";
-/// Placeholder in the arguments of a TLS server for the path of its private key (PEM).
-pub const KEY: &str = "{key}";
+/// Placeholders in the arguments of a TLS server for the paths of its certificate and private key (PEM).
+pub(crate) const CERTIFICATE: &str = "{certificate}";
+pub(crate) const KEY: &str = "{key}";
 
 /// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// Maximum number of connections for a server based on `select(2)`: its highest descriptor is 1023, and some
-/// descriptors have other uses.
+/// The highest descriptor of `select(2)` is 1023, and some descriptors have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The program under test.
@@ -32,6 +30,7 @@ pub enum Role {
     #[serde(alias = "bare")]
     Baseline,
     /// A server of another project.
+    #[default]
     Peer,
 }
 
@@ -40,11 +39,9 @@ pub enum Role {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
-    /// Runs tasks, coroutines or goroutines that wait for sockets. Also includes runtimes like Netty, which run
-    /// handlers on their own executor and return futures for operations.
+    /// Runs tasks, coroutines or goroutines that wait for sockets, or, like Netty, handlers that use futures.
     Runtime,
-    /// Invokes callbacks for events. Includes Asio: its peer uses callbacks, although Asio also supports futures
-    /// and coroutines.
+    /// Invokes callbacks for events. Asio also supports futures and coroutines, but its peer uses callbacks.
     Library,
     /// A minimal event loop around socket readiness.
     Loop,
@@ -65,18 +62,18 @@ pub enum Serves {
 }
 
 /// A server under comparison.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contender {
     /// Name, unique in a run: "anello io_uring", "bare epoll".
     pub name: String,
-    /// Role in the run: anello, baseline or peer.
+    /// Role in the run.
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
     /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of server cores, such as `0,1`;
     /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the paths of the TLS files.
     pub arguments: Vec<String>,
-    /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
+    /// I/O interface, such as "io_uring", if it is known before the ready line.
     pub driver: Option<String>,
     /// Version of the server, or of the library that it demonstrates.
     pub version: Option<String>,
@@ -92,21 +89,17 @@ pub struct Contender {
     pub features: Vec<String>,
     /// Maximum number of connections that the server supports. It is skipped in cells with more connections.
     pub connections_limit: Option<usize>,
-    /// Duration of the warm-up after each start, which is not measured. For language runtimes with a JIT compiler.
+    /// Duration of the unmeasured warm-up after each start, for language runtimes with a JIT compiler.
     pub warm_up: Duration,
-    /// Name of the contender of which this one is a second instance. The pair measures the noise floor.
+    /// Name of the contender of which this one is a second instance, to measure the noise floor.
     pub twin_of: Option<String>,
     /// Kind of peer. `None` for other roles, or if the manifest does not state it.
     pub kind: Option<Kind>,
     /// Resources that an HTTP server can serve. Empty for other servers, or if unknown.
-    #[serde(default)]
     pub serves: Vec<Serves>,
     /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
-    #[serde(default)]
     pub takes_tls: bool,
-    /// Name of the contender that differs from this one only in the property under test. The report compares the
-    /// two separately.
-    #[serde(default)]
+    /// Name of the contender that differs from this one only in the property under test.
     pub base: Option<String>,
 }
 
@@ -115,28 +108,13 @@ impl Contender {
     pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
         Contender {
             name: name.to_owned(),
-            role: Role::Peer,
             program: program.to_owned(),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-            driver: None,
-            version: None,
-            commit: None,
-            library_checksum: None,
-            server_commit: None,
-            built_with: None,
-            features: Vec::new(),
-            connections_limit: None,
-            warm_up: Duration::ZERO,
-            twin_of: None,
-            kind: None,
-            serves: Vec::new(),
-            takes_tls: false,
-            base: None,
+            ..Contender::default()
         }
     }
 
-    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
-    /// otherwise only the fixed response.
+    /// Returns this HTTP server with `serves` derived from its command: files if it contains [`ROOT`].
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }
@@ -200,9 +178,8 @@ impl Contender {
         vec![server("io_uring", "uring"), server("epoll", "epoll")]
     }
 
-    /// Returns a disk worker for each I/O engine. They share `file` and run one at a time. `executable` is the
-    /// `anello` command.
-    pub fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
+    /// Returns a disk worker for each I/O engine. The workers share `file` and run one at a time.
+    pub(crate) fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
         let (file, bytes) = (file.to_string_lossy(), DISK_FILE_BYTES.to_string());
         let engines = [
             ("pread", "pread"),
@@ -218,7 +195,6 @@ impl Contender {
         engines.into_iter().map(worker).collect()
     }
 
-    /// Returns a contender that is a subcommand of the `anello` command.
     fn built_in(executable: &Path, name: &str, role: Role, driver: &str, words: &[&str]) -> Contender {
         Contender {
             role,
@@ -229,7 +205,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the command has a placeholder for cores, which means that the server can use several.
+    /// Returns whether the server can use several cores: its command has a placeholder for them.
     pub fn takes_cores(&self) -> bool {
         self.uses("{cores}")
     }
@@ -239,30 +215,26 @@ impl Contender {
         self.arguments.iter().any(|argument| argument.contains(placeholder))
     }
 
-    /// Returns this contender with a placeholder replaced in its arguments.
+    /// Replaces a placeholder in the arguments.
     pub(crate) fn replacing(mut self, placeholder: &str, value: &str) -> Contender {
         self.arguments.iter_mut().for_each(|argument| *argument = argument.replace(placeholder, value));
         self
     }
 
-    /// Returns the command line with absolute paths reduced to their file names. A report then does not reveal the
+    /// Returns the command line with absolute paths reduced to their file names, so that a report does not reveal the
     /// directory layout of the machine.
     pub fn command_line(&self) -> String {
         let program = self
             .program
             .file_name()
             .map_or_else(|| self.program.to_string_lossy(), |name| name.to_string_lossy());
-        let arguments = self.arguments.iter().map(|word| without_directory(word));
+        let arguments = self.arguments.iter().map(|word| match Path::new(word) {
+            path if path.is_absolute() => path.file_name().and_then(OsStr::to_str).unwrap_or(word),
+            _ => word,
+        });
         let words = std::iter::once(program.as_ref()).chain(arguments);
         words.map(shell_quote).collect::<Vec<_>>().join(" ")
     }
-}
-
-/// Returns the file name of an absolute path; any other argument unchanged.
-fn without_directory(word: &str) -> &str {
-    let path = Path::new(word);
-    let name = path.file_name().and_then(OsStr::to_str);
-    name.filter(|_| path.is_absolute()).unwrap_or(word)
 }
 
 /// Returns a word of a command line, quoted if a shell requires it.

@@ -17,8 +17,7 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Returns how many connections the lab can have open after raising its limit: the hard limit on open files minus a
-/// reserve.
+/// Returns how many connections the lab can have open after it has raised its limit on open files.
 pub fn connections_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
@@ -42,25 +41,4 @@ fn core_list(text: &str) -> Option<Vec<usize>> {
         cores.extend(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?);
     }
     Some(cores)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn core_siblings_default_to_core_itself() {
-        let root = tempfile::tempdir().unwrap();
-        let list = |core: usize| format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        write(&list(0), "0,2\n");
-        write(&list(1), "1-2,8\n");
-        write(&list(2), "what?\n");
-        let siblings = core_siblings(root.path(), &[0, 1, 2, 3]);
-        assert_eq!(siblings, [vec![0, 2], vec![1, 2, 8], vec![2], vec![3]]);
-    }
 }

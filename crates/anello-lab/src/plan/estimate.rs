@@ -7,28 +7,22 @@ use crate::plan::cell::{Cell, Workload};
 use crate::plan::config::LabConfig;
 use crate::plan::limits::supports;
 
-/// Time to start a contender. This and the following constants were measured in earlier runs.
+// Durations that were measured in earlier runs, per contender, cell, connection or slice.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
-/// Time to check a contender.
 const CHECK_TIME: Duration = Duration::from_millis(1300);
 /// Time to set up a contender for a cell, including its idle CPU sample but not its connections.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
-/// Time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_micros(55);
-/// Time for a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
 /// Time to read the counters before and after a slice.
 const SLICE_OVERHEAD_TIME: Duration = Duration::from_millis(2);
 
-/// Time to complete each echo request that is in flight at the end of a slice.
+/// Time to complete each echo or HTTP request that is in flight at the end of a slice.
 const IN_FLIGHT_MESSAGE_TIME: Duration = Duration::from_micros(10);
-/// Time to complete each HTTP request that is in flight at the end of a slice.
 const IN_FLIGHT_RESPONSE_TIME: Duration = Duration::from_micros(25);
 
-/// Approximate throughput of a core that receives and verifies responses, in bytes per second, for the estimate.
+/// Approximate throughput of a core that receives and verifies responses.
 const BYTES_PER_SECOND: f64 = 2.5e9;
-
-/// The same throughput with TLS.
 const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 impl LabConfig {
@@ -42,20 +36,17 @@ impl LabConfig {
         self.participants_in(cell) * self.timing.rounds
     }
 
-    /// Returns the number of contenders that can be measured in a cell.
     fn participants_in(&self, cell: &Cell) -> usize {
         self.contenders.iter().filter(|contender| supports(contender, cell)).count()
     }
 
-    /// Returns the sum of `time_of_cell` over all cells, participants and passes.
     fn sum_over_participants(&self, time_of_cell: impl Fn(&Cell) -> Duration) -> Duration {
         let participants =
             |cell: &Cell| saturating_u32(self.participants_in(cell).saturating_mul(self.timing.passes));
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups. Includes the contenders' own warm-ups, but not startup and
-    /// connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own, but not startup and connecting.
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.timing.rounds + 1);
@@ -88,7 +79,6 @@ impl LabConfig {
     }
 }
 
-/// Returns how long it takes to connect to a contender in a cell, excluding the warm-up.
 fn time_to_connect(cell: &Cell) -> Duration {
     let each = match cell.workload {
         Workload::Disk { .. } => Duration::ZERO,
@@ -111,8 +101,7 @@ fn in_flight_request_time(cell: &Cell) -> Duration {
     each.saturating_mul(saturating_u32(cell.connections.saturating_mul(pipelining)))
 }
 
-/// Returns how long a slice is extended to transfer the responses in flight at its end. Only significant for large
-/// responses.
+/// Returns how long a slice is extended to transfer the responses in flight at its end.
 fn in_flight_bytes_time(cell: &Cell) -> Duration {
     let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);

@@ -16,42 +16,35 @@ use crate::plan::cell::{Cell, Workload};
 pub struct Instructions {
     /// Kernel release of the emulated machine.
     pub kernel: String,
-    /// Counts by server, number of connections and message length.
-    pub cells: Vec<InstructionCount>,
+    pub(crate) cells: Vec<InstructionCount>,
 }
 
-/// Instruction count of a server in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct InstructionCount {
-    /// Name of the server in the file.
-    pub server: String,
+pub(crate) struct InstructionCount {
+    server: String,
     /// Number of connections, each with one request in flight.
-    pub connections: usize,
-    /// Message length in bytes.
-    pub bytes: usize,
-    /// Number of requests in the measurement. `None` if it failed.
+    connections: usize,
+    bytes: usize,
     #[serde(default)]
-    pub requests: Option<u64>,
-    /// Server instructions per request. `None` if the measurement failed.
+    requests: Option<u64>,
+    /// `None` if the measurement failed with `error`.
     #[serde(default)]
-    pub instructions_per_request: Option<f64>,
-    /// Error of a failed measurement.
+    instructions_per_request: Option<f64>,
     #[serde(default)]
-    pub error: Option<String>,
+    error: Option<String>,
 }
 
 /// Reason why an instruction count file cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum InstructionsError {
-    /// The text has a different format.
     #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
     Format(String),
-    /// A count is not a positive number.
     #[error(
-        "instructions per request of {} with {} connections and {} bytes are not a positive number (repeat the measurement)",
-        .0.server, .0.connections, .0.bytes
+        "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive number \
+         (repeat the measurement)"
     )]
-    Count(InstructionCount),
+    Count { server: String, connections: usize, bytes: usize },
 }
 
 impl Instructions {
@@ -65,8 +58,10 @@ impl Instructions {
         let is_invalid = |count: &&InstructionCount| {
             count.instructions_per_request.is_some_and(|value| !(value.is_finite() && value > 0.0))
         };
-        match counts.cells.iter().find(is_invalid) {
-            Some(count) => Err(InstructionsError::Count(count.clone())),
+        match counts.cells.iter().find(is_invalid).cloned() {
+            Some(InstructionCount { server, connections, bytes, .. }) => {
+                Err(InstructionsError::Count { server, connections, bytes })
+            }
             None => Ok(counts),
         }
     }
@@ -91,7 +86,6 @@ impl Instructions {
     }
 }
 
-/// Normalizes a name for comparison.
 fn normalized(name: &str) -> String {
     let plain: String =
         name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();

@@ -23,63 +23,37 @@ pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
 /// Problem in a configuration, with its remedy.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ConfigError {
-    /// The reference is not one of these contenders.
     #[error("the reference \"{0}\" is not among the contenders (choose one of {list})", list = .1.join(", "))]
     UnknownReference(String, Vec<String>),
-    /// Two contenders have this name.
     #[error("duplicate contender \"{0}\" (rename one)")]
     DuplicateContender(String),
-    /// The base of a contender is itself or not one of the other contenders.
     #[error(
         "the base of \"{name}\" is \"{base}\", which is {} (use the contender that differs only in the property under \
          test, one of {}, or remove the key)",
         if base == name { "itself" } else { "not among the contenders" },
         others.join(", ")
     )]
-    Base {
-        /// Name of the contender.
-        name: String,
-        /// Name of its base.
-        base: String,
-        /// Names of the contenders that can be its base.
-        others: Vec<String>,
-    },
-    /// The number of passes or rounds is 0 or too large.
+    Base { name: String, base: String, others: Vec<String> },
     #[error("{key} must be at least 1 and at most {max}, not {number}")]
-    Count {
-        /// Key of the scenario: "passes", "rounds".
-        key: &'static str,
-        /// Configured number.
-        number: usize,
-        /// Maximum number.
-        max: usize,
-    },
-    /// The run has too many slices.
+    Count { key: &'static str, number: usize, max: usize },
     #[error("more than {MAX_SLICES} slices (reduce passes, rounds or cells)")]
     TooManySlices,
-    /// The slice length is 0.
     #[error("slice must be longer than 0")]
     EmptySlice,
-    /// The slice or the warm-up is too long.
     #[error("slice and warm_up must be at most {}s", MAX_SLICE_DURATION.as_secs())]
     LongSlice,
-    /// The CPU share of servers is out of range.
     #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
     ServerShare(f64),
-    /// The stolen time limit is not a fraction.
     #[error("stolen time limit must be a fraction, 0 or more")]
     StolenLimit,
-    /// The servers or the load generator have no core.
     #[error("servers and load generator need at least one core each")]
     NoCores,
-    /// There are no cells.
     #[error("nothing to measure (add at least one cell)")]
     NoCells,
-    /// A cell is invalid.
     #[error("{0}: {1}")]
     Cell(Cell, CellError),
-    /// Two cells are equal.
     #[error("duplicate cell \"{0}\" (remove one)")]
     DuplicateCell(Cell),
 }
@@ -111,7 +85,6 @@ pub enum CellError {
     NoRate,
 }
 
-/// Checks that a run of this size has at least one pass and round, and stays within the upper bounds.
 pub(crate) fn check_extent(
     passes: usize,
     rounds: usize,
@@ -176,7 +149,7 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellErr
 }
 
 /// Returns why a contender is skipped in a cell because of its limits. `None` if it is not skipped.
-pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
+pub(crate) fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
             Some(format!("it supports at most {limit} connections"))
@@ -187,12 +160,11 @@ pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Opt
 }
 
 /// Returns why a contender that serves `serves` cannot process the requests of a cell. `None` if it can.
-pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
+pub(crate) fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
     (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))
 }
 
-/// Returns whether a contender can be measured in a cell.
 pub(crate) fn supports(contender: &Contender, cell: &Cell) -> bool {
     unsupported_reason(&contender.serves, cell).is_none()
         && limit_reason(contender.connections_limit, contender.takes_cores(), cell).is_none()

@@ -17,8 +17,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Returns the method in which servers have this share of their cores.
-    pub fn of_share(server_share: f64) -> Method {
+    pub(crate) fn of_share(server_share: f64) -> Method {
         if server_share < 1.0 { Method::Saturated } else { Method::WholeCore }
     }
 }

@@ -1,7 +1,6 @@
 //! Run planning: contenders, cells and durations, based on presets, scenario files and the machine.
 
 pub mod cell;
-pub mod cipher;
 pub mod commit;
 pub mod config;
 pub mod contender;
@@ -10,7 +9,6 @@ mod estimate;
 pub mod instructions;
 pub mod limits;
 pub mod method;
-mod overrides;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -1,10 +1,10 @@
 //! Random but reproducible orders.
 //!
-//! In a fixed order every contender would always follow the same neighbour, and be affected by the state in which
-//! that neighbour leaves caches and frequency governors. [`Random`] implements SplitMix64 instead of using a library:
-//! its sequence never changes, so the seed of an old report still produces the same run.
+//! In a fixed order, every contender would be affected by the state in which the same neighbour leaves caches and
+//! frequency governors. [`Random`] implements SplitMix64 instead of using a library, so that the seed of an old report
+//! still produces the same run.
 
-/// Seeded pseudorandom number generator. Not suitable for cryptography.
+/// Pseudorandom number generator.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
@@ -29,8 +29,7 @@ impl Random {
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))
     }
 
-    /// Returns the next 64 random bits.
-    pub fn next_bits(&mut self) -> u64 {
+    fn next_bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

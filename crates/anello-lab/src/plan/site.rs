@@ -1,15 +1,4 @@
 //! Resources that HTTP servers serve: the files of a small site with known contents, and one fixed response.
-//!
-//! ```text
-//!  hello.txt      13 bytes    Hello, World!
-//!  page.html       6 KiB      a page of text
-//!  300k.bin      300 KiB      ┐ pseudorandom bytes without repetitions,
-//!  10m.bin        10 MiB      ┘ so that lost, duplicated or shifted bytes are detected
-//!  /fixed         13 bytes    Hello, World!, from memory in servers with a handler for it; other servers serve it as
-//!                             a file of this name
-//! ```
-//!
-//! A `Site` is a directory with these files. Each run creates its own directory and removes it at the end.
 
 use std::sync::OnceLock;
 
@@ -17,10 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::contender::Serves;
 
-/// Minimum size of a response that exceeds the socket buffer, so that the reader's speed limits the transfer.
+/// Minimum size of a large response, see [`Target::is_large`].
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Contents of the smallest file and the fixed response.
 const HELLO: &[u8] = b"Hello, World!";
 
 /// Resource that a request asks for.
@@ -47,11 +35,11 @@ pub enum Target {
     #[serde(rename = "page.html")]
     #[strum(to_string = "page.html")]
     Page,
-    /// A file of 300 KiB.
+    /// A file of 300 KiB of pseudorandom bytes.
     #[serde(rename = "300k.bin")]
     #[strum(to_string = "300k.bin")]
     Large,
-    /// A file of 10 MiB.
+    /// A file of 10 MiB of pseudorandom bytes.
     #[serde(rename = "10m.bin")]
     #[strum(to_string = "10m.bin")]
     Huge,
@@ -144,7 +132,7 @@ impl SupportedTargets {
     }
 }
 
-/// Returns a page of exactly this many bytes, with numbered lines.
+/// Returns a page of exactly this size, with numbered lines.
 fn page(bytes: usize) -> Vec<u8> {
     const END: &str = "</body>\n</html>\n";
     let mut page = String::from(
@@ -163,7 +151,8 @@ fn page(bytes: usize) -> Vec<u8> {
     page.into_bytes()
 }
 
-/// Returns pseudorandom bytes that depend only on their number (xorshift64, whose state must not be 0).
+/// Returns pseudorandom bytes without repetitions, so that lost, duplicated or shifted bytes are detected. They depend
+/// only on their number (xorshift64, whose state must not be 0).
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     let mut noise = Vec::with_capacity(bytes + 8);
@@ -175,44 +164,4 @@ fn noise(bytes: usize) -> Vec<u8> {
     }
     noise.truncate(bytes);
     noise
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bodies_have_declared_sizes() {
-        for target in Target::ALL {
-            assert_eq!(target.body().len(), target.bytes(), "{target}");
-            assert_eq!(target.is_large(), target.bytes() > 300_000, "{target}");
-        }
-        assert_eq!(Target::ALL.map(|target| target.bytes()), [13, 6144, 307_200, 10_485_760, 13]);
-        let sizes = ["13 bytes", "6 KiB", "300 KiB", "10 MiB", "13 bytes"];
-        assert_eq!(Target::ALL.map(Target::size_in_words), sizes);
-        let text = String::from_utf8(Target::Page.body().to_vec()).unwrap();
-        assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>\n"), "{text}");
-        assert_eq!(Target::Large.body()[..64], noise(307_200)[..64], "bodies are reproducible");
-        assert_ne!(Target::Large.body()[..64], Target::Huge.body()[..64]);
-    }
-
-    #[test]
-    fn file_servers_support_all_targets_and_handlers_only_fixed() {
-        let sorted = [Target::Hello, Target::Fixed, Target::Page, Target::Large, Target::Huge];
-        for all in [&[][..], &[Serves::Files], &[Serves::Files, Serves::Fixed]] {
-            assert_eq!(SupportedTargets::of(all).targets(), sorted, "{all:?}");
-        }
-        assert_eq!(SupportedTargets::of(&[Serves::Fixed]).targets(), [Target::Fixed]);
-        assert_eq!(SupportedTargets::of(&[Serves::Files]), SupportedTargets { files: true, fixed: false });
-    }
-
-    #[test]
-    fn targets_are_serialized_by_name() {
-        for target in Target::ALL {
-            let json = serde_json::to_string(&target).unwrap();
-            assert_eq!(json, format!("\"{target}\""));
-            assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);
-        }
-        assert_eq!(Target::Fixed.path(), "/fixed");
-    }
 }

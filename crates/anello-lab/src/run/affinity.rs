@@ -8,13 +8,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Confines every thread of a process to these cores. Threads that are started later inherit the affinity. A thread
-/// that has pinned itself to some of these cores keeps its affinity, so a server with one thread per core stays pinned.
-/// An io_uring kernel thread that is pinned to a single core also keeps its affinity, even if that core is not
-/// in `cores`.
-///
-/// # Errors
-/// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.
+/// Confines every thread of a process, and the threads that it starts later, to these cores. A thread that has pinned
+/// itself to some of these cores stays pinned, as does an io_uring kernel thread that is pinned to any single core.
 pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;
@@ -34,8 +29,7 @@ pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a thread with affinity `current` is already confined to `cores`, or is a deliberately pinned
-/// kernel thread.
+/// Returns whether a thread with affinity `current` is confined to `cores`, or is a deliberately pinned kernel thread.
 fn is_pinned_deliberately(task: &Path, current: &CpuSet, cores: &[usize]) -> bool {
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| current.is_set(core)).collect();
     let is_kernel_thread =
@@ -43,8 +37,7 @@ fn is_pinned_deliberately(task: &Path, current: &CpuSet, cores: &[usize]) -> boo
     allowed.iter().all(|core| cores.contains(core)) || (allowed.len() == 1 && is_kernel_thread())
 }
 
-/// Runs `work` with this thread pinned to `cores`, then restores the affinity. Child processes started by `work`
-/// inherit it.
+/// Runs `work`, and the child processes that it starts, on `cores`.
 pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
     // The error for an unavailable core is reported later, when the child is pinned.

@@ -1,7 +1,6 @@
 //! Checkpoints: intermediate results on disk. An interrupted run loses only the current cell.
 //!
-//! A checkpoint is written to the path of the final result and replaces the file atomically. Readers therefore always
-//! see a complete result, even after a crash, a full disk or a power failure.
+//! A checkpoint atomically replaces the file at the path of the final result, so readers always see a complete result.
 
 use std::fs;
 use std::io;
@@ -17,11 +16,11 @@ use crate::run::replace::replace;
 /// Returns an error with the path if an operation fails.
 pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
     let path = directory.join(format!("{}.json", result.file_stem()));
-    let write_error =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
-    fs::create_dir_all(directory).map_err(write_error)?;
     // Compact format, because a checkpoint is written after every cell.
-    replace(&path, &serde_json::to_vec(result)?).map_err(write_error)?;
+    let json = serde_json::to_vec(result)?;
+    let written = fs::create_dir_all(directory).and_then(|()| replace(&path, &json));
+    written
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))?;
     Ok(path)
 }
 

@@ -1,19 +1,22 @@
 //! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
 //! On loopback, a small request costs the load generator as much as the server because both do the same work in the
-//! kernel. If each has its own core, the faster side waits for the slower one. That side then finds fewer requests or
-//! replies per wake-up and spends the saved time on more wake-ups. As a result, all servers that cost no more than the
-//! load generator seem to cost the same. If the throttle uses a fifth of the server's core, requests are always queued,
-//! and the result shows the cost of a busy server.
+//! kernel. If each has its own core, the faster side waits for the slower one, finds fewer requests or replies per
+//! wake-up, and spends the saved time on more wake-ups: all servers that cost no more than the load generator seem to
+//! cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result shows
+//! the cost of a busy server.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::run::affinity::cpu_set;
 
 /// Throttle period. The throttle uses its share of the CPU once per period.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -23,7 +26,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub(crate) struct CpuThrottle {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    cores: Vec<usize>,
+    pub(crate) cores: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -36,11 +39,8 @@ struct Shared {
 }
 
 impl CpuThrottle {
-    /// Creates an inactive throttle for these cores.
-    ///
-    /// # Errors
-    /// Returns an error if a thread cannot be started or pinned. An unpinned thread could slow down the load generator.
-    pub(crate) fn new(cores: &[usize]) -> std::io::Result<CpuThrottle> {
+    /// Creates an inactive throttle. Fails if a thread cannot be pinned, because it could slow down the load generator.
+    pub(crate) fn new(cores: &[usize]) -> io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
         let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };
         let (pinned, results) = mpsc::channel();
@@ -48,7 +48,8 @@ impl CpuThrottle {
             let (shared, pinned) = (Arc::clone(&cpu_throttle.shared), pinned.clone());
             let thread = thread::Builder::new().name(format!("throttle-{core}"));
             cpu_throttle.threads.push(thread.spawn(move || {
-                let result = pin(core);
+                let result = sched_setaffinity(None, &cpu_set(&[core]))
+                    .map_err(|error| io::Error::other(format!("cannot pin to core {core}: {error}")));
                 let ready = result.is_ok();
                 // The receiver has been dropped if another thread could not be pinned.
                 if pinned.send(result).is_ok() && ready {
@@ -57,13 +58,8 @@ impl CpuThrottle {
             })?);
         }
         // The threads keep their senders, so count the results: one per thread.
-        results.iter().take(cores.len()).collect::<std::io::Result<()>>()?;
+        results.iter().take(cores.len()).collect::<io::Result<()>>()?;
         Ok(cpu_throttle)
-    }
-
-    /// Returns whether the throttle is running on exactly these cores.
-    pub(crate) fn is_on_cores(&self, cores: &[usize]) -> bool {
-        self.cores == cores
     }
 
     /// Leaves this share of the cores (0 to 1) to the servers until [`release`](Self::release).
@@ -73,7 +69,6 @@ impl CpuThrottle {
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
-    /// Deactivates the throttle after the current period.
     pub(crate) fn release(&self) {
         self.shared.busy_ns.store(0, Ordering::Relaxed);
     }
@@ -82,10 +77,7 @@ impl CpuThrottle {
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.shared.cpu_ns.load(Ordering::Relaxed)
     }
-}
 
-impl CpuThrottle {
-    /// Stops the threads and returns the total CPU time that they used.
     pub(crate) fn stop(mut self) -> u64 {
         self.join();
         self.cpu_ns()
@@ -106,18 +98,6 @@ impl Drop for CpuThrottle {
     }
 }
 
-/// Pins this thread to a core.
-fn pin(core: usize) -> std::io::Result<()> {
-    let mut core_set = CpuSet::new();
-    if core >= CpuSet::MAX_CPU {
-        return Err(std::io::Error::other(format!("invalid core {core}")));
-    }
-    core_set.set(core);
-    sched_setaffinity(None, &core_set)
-        .map_err(|error| std::io::Error::other(format!("cannot pin to core {core}: {error}")))
-}
-
-/// Runs a throttle thread until it is stopped.
 fn run_throttle_thread(shared: &Shared) {
     let mut reported_ns = 0;
     let mut next = Instant::now();
@@ -132,18 +112,14 @@ fn run_throttle_thread(shared: &Shared) {
         while start.elapsed() < Duration::from_nanos(busy_ns) {
             std::hint::spin_loop();
         }
-        let cpu_ns = thread_cpu_ns();
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
         shared.cpu_ns.fetch_add(cpu_ns - reported_ns, Ordering::Relaxed);
         reported_ns = cpu_ns;
         // Do not compensate for periods missed while the machine was suspended.
         next = (next + PERIOD).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -154,7 +130,7 @@ mod tests {
     #[test]
     fn uses_cpu_only_while_active() {
         let cpu_throttle = CpuThrottle::new(&allowed_cores()[..1]).unwrap();
-        assert!(cpu_throttle.is_on_cores(&allowed_cores()[..1]) && !cpu_throttle.is_on_cores(&[]));
+        assert_eq!(cpu_throttle.cores, allowed_cores()[..1]);
         assert_eq!(cpu_throttle.cpu_ns(), 0);
         cpu_throttle.throttle(0.8);
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -172,10 +148,5 @@ mod tests {
             cpu_throttle.cpu_ns() == before_ns
         };
         wait(&is_idle, "released throttle still uses CPU");
-    }
-
-    #[test]
-    fn creation_fails_if_a_core_is_invalid() {
-        assert!(CpuThrottle::new(&[allowed_cores()[0], CpuSet::MAX_CPU]).is_err());
     }
 }

@@ -16,71 +16,59 @@ pub use crate::result::latency::latency_histogram;
 
 /// A load generator.
 pub trait Load {
-    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that
-    /// later carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and
-    /// then stay idle; for disk cells, the control connection of the worker.
+    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that later
+    /// carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and then stay
+    /// idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
-    /// Returns a description if a connection cannot be opened in reasonable time. In that case, all connections are
-    /// closed.
+    /// Returns a description, and closes all connections, if one cannot be opened in reasonable time.
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
 
     /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
-    /// Must return in bounded time, regardless of the server's behaviour. After `stop` becomes true, it must return
-    /// promptly, with an error unless the check is complete.
+    /// Must return in bounded time, and promptly after `stop` becomes true, with an error unless the check is complete.
     ///
     /// # Errors
     /// Returns a description of the incorrect behaviour.
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
 }
 
-/// Functional check of a contender before it is measured. The speed of an incorrect server is meaningless.
+/// Functional check of a contender before it is measured, with the resources of an HTTP server or `None` for an echo
+/// server. The speed of an incorrect server is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly.
-    CompleteBytes,
-    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. In the
-    /// meantime, other clients are served.
-    StalledReader,
-    /// This many connections are open at the same time, each with one message.
-    ManyConnections(usize),
-    /// An HTTP server with these resources sends each of them completely and correctly on a keep-alive connection,
-    /// for GET and for HEAD.
-    CompleteAnswers(SupportedTargets),
-    /// A client requests the largest of these resources without reading for some time, and then receives all bytes
-    /// correctly. In the meantime, other clients are served.
-    StalledDownload(SupportedTargets),
-    /// An HTTP server with these resources has this many open connections, each with one request.
-    ManyRequests(SupportedTargets, usize),
+    /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
+    /// completely and correctly on a keep-alive connection, for GET and for HEAD.
+    CompleteBytes(Option<SupportedTargets>),
+    /// A client sends several MiB, or requests the largest resource, without reading for some time, and then receives
+    /// all bytes correctly. In the meantime, other clients are served.
+    StalledReader(Option<SupportedTargets>),
+    /// This many connections are open at the same time, each with one message or request.
+    ManyConnections(Option<SupportedTargets>, usize),
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Check::CompleteBytes | Check::CompleteAnswers(_) => formatter.write_str("complete bytes"),
-            Check::StalledReader | Check::StalledDownload(_) => formatter.write_str("stalled reader"),
-            Check::ManyConnections(count) | Check::ManyRequests(_, count) => {
-                write!(formatter, "{count} connections")
-            }
+            Check::CompleteBytes(_) => formatter.write_str("complete bytes"),
+            Check::StalledReader(_) => formatter.write_str("stalled reader"),
+            Check::ManyConnections(_, count) => write!(formatter, "{count} connections"),
         }
     }
 }
 
 /// Open connections of one contender in one cell. Dropping the session closes the connections.
 pub trait LoadSession {
-    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. No request is in
-    /// flight on return. Each connection has one request in flight unless the cell uses pipelining.
-    ///
-    /// Must return in bounded time. A stalled server is an error.
+    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. Must return in bounded
+    /// time: a stalled server is an error.
     ///
     /// # Errors
-    /// Returns a description if the slice cannot be completed. Errors that do not invalidate the slice are
-    /// counted in [`SliceLoad::errors`] instead.
+    /// Returns a description if the slice cannot be completed. Errors that do not invalidate the slice are counted in
+    /// [`SliceLoad::errors`] instead.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
 
-    /// Waits for work deferred by a measured slice, so that it does not disturb the next contender's slice.
-    /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave no deferred work.
+    /// Waits for work deferred by a measured slice, such as the writeback of dirty pages, so that it does not disturb
+    /// the next contender's slice.
     ///
     /// # Errors
     /// Returns a description of the failure.

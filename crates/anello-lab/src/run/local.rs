@@ -1,18 +1,19 @@
 //! The machine on which this process is running.
 //!
-//! - Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick is enough to exclude a slice.
-//! - CPU time comes from the process clock (`clock_getcpuclockid(3)`), which is accurate at any time and includes
-//!   exited threads.
+//! Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick is enough to exclude a slice. CPU time comes
+//! from the process clock (`clock_getcpuclockid(3)`), which is accurate at any time and includes exited threads.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tempfile::TempDir;
 
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
@@ -20,9 +21,10 @@ use crate::plan::cores::SPARE_DESCRIPTORS;
 use crate::result::Environment;
 use crate::run::affinity::cpu_set;
 use crate::run::cpu_throttle::CpuThrottle;
+use crate::run::environment::field;
 use crate::run::machine::{Machine, Running, Usage};
 use crate::run::process::ServerProcess;
-use crate::run::site::{Site, with_site};
+use crate::run::temporary::with_site;
 use crate::run::tls::{Identity, with_certificate};
 
 /// The machine on which this process is running. Dropping the handle terminates every contender started through it and
@@ -38,38 +40,25 @@ pub struct LocalMachine {
     cpu_throttle: Option<CpuThrottle>,
     /// CPU time used by earlier throttles, which ran on other cores.
     stopped_throttles_cpu_ns: u64,
-    /// Site that HTTP servers serve. `None` until the first one starts.
-    site: Option<Site>,
-    /// Certificate and key that HTTP servers use for TLS.
+    /// Files that HTTP servers serve. `None` until the first server starts.
+    site: Option<TempDir>,
     identity: Option<Identity>,
 }
 
 impl LocalMachine {
-    /// Creates a handle to the machine. Does not change anything until [`Machine::prepare`] is called.
-    pub fn new() -> LocalMachine {
-        let throttled_file = cpu_statistics(Path::new("/"));
+    /// Creates a handle to the machine with the TLS identity of the contenders, if they need one. Does not change
+    /// anything until [`Machine::prepare`] is called.
+    pub fn new(identity: Option<Identity>) -> LocalMachine {
         LocalMachine {
             processes: HashMap::new(),
             started: Instant::now(),
             original_cores: None,
-            throttled_file,
+            throttled_file: cpu_statistics(Path::new("/")),
             cpu_throttle: None,
             stopped_throttles_cpu_ns: 0,
             site: None,
-            identity: None,
+            identity,
         }
-    }
-
-    /// Returns this machine with `identity` as the TLS identity of its contenders.
-    pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
-        self.identity = identity;
-        self
-    }
-}
-
-impl Default for LocalMachine {
-    fn default() -> Self {
-        LocalMachine::new()
     }
 }
 
@@ -85,7 +74,10 @@ impl Machine for LocalMachine {
                 config.cores.load
             ));
         }
-        raise_descriptor_limit();
+        // Raise the soft limit on open files to the hard limit, for the lab and, by inheritance, for its contenders. If
+        // that fails, `max_open_connections` reports the lower number.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
         let (connections, limit) = (config.max_connections(), self.max_open_connections());
         if connections * config.contenders.len() > limit {
             notes.push(format!(
@@ -111,11 +103,9 @@ impl Machine for LocalMachine {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String> {
-        let stat =
-            fs::read_to_string("/proc/stat").map_err(|error| format!("cannot read /proc/stat: {error}"))?;
-        let ticks: u64 = cores.iter().map(|&core| stolen_ticks(&stat, core).unwrap_or(0)).sum();
-        Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        Some(ticks_ns(cores.iter().map(|&core| core_ticks(&stat, core, STEAL).unwrap_or(0)).sum()))
     }
 
     fn throttled_ns(&mut self) -> u64 {
@@ -145,17 +135,16 @@ impl Machine for LocalMachine {
     }
 
     fn load_cpu_ns(&mut self) -> u64 {
-        let throttle_cpu_ns =
+        let throttle_ns =
             self.stopped_throttles_cpu_ns + self.cpu_throttle.as_ref().map_or(0, CpuThrottle::cpu_ns);
-        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(throttle_cpu_ns))
+        process_cpu_ns(std::process::id()).map_or(0, |cpu_ns| cpu_ns.saturating_sub(throttle_ns))
     }
 
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let own = fs::read_to_string("/proc/self/stat").ok()?;
-        let busy: u64 = cores.iter().map(|&core| busy_ticks(&stat, core)).sum::<Option<u64>>()?;
-        let ticks = busy.saturating_sub(family_ticks(&own)?);
-        Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+        let busy: u64 = cores.iter().map(|&core| core_ticks(&stat, core, BUSY)).sum::<Option<u64>>()?;
+        Some(ticks_ns(busy.saturating_sub(family_ticks(&own)?)))
     }
 
     fn start(
@@ -185,7 +174,7 @@ impl Machine for LocalMachine {
 
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
         let cpu_throttle = match self.cpu_throttle.take() {
-            Some(cpu_throttle) if cpu_throttle.is_on_cores(cores) => cpu_throttle,
+            Some(cpu_throttle) if cpu_throttle.cores == cores => cpu_throttle,
             other => {
                 self.stopped_throttles_cpu_ns += other.map_or(0, CpuThrottle::stop);
                 CpuThrottle::new(cores).map_err(|error| error.to_string())?
@@ -202,15 +191,9 @@ impl Machine for LocalMachine {
         }
     }
 
-    fn pause(&mut self, pid: u32) {
+    fn set_paused(&mut self, pid: u32, is_paused: bool) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.signal(Signal::STOP);
-        }
-    }
-
-    fn resume(&mut self, pid: u32) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.signal(Signal::CONT);
+            process.signal(if is_paused { Signal::STOP } else { Signal::CONT });
         }
     }
 
@@ -238,29 +221,20 @@ impl Drop for LocalMachine {
     }
 }
 
-/// Raises the soft limit on open files to the hard limit, for the lab and, by inheritance, for its contenders. Servers
-/// are then limited by the number of connections that they support, not by the shell's default limit.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // If the limit cannot be raised, `max_open_connections` reports the lower number.
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
+fn ticks_ns(ticks: u64) -> u64 {
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Returns the steal column of a core in `/proc/stat`.
-fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
-    core_columns(stat, core)?.get(7).copied()
-}
+/// Columns of a core in `/proc/stat`: user, nice, system (without interrupts, which belong to no process), and steal.
+const BUSY: Range<usize> = 0..3;
+const STEAL: Range<usize> = 7..8;
 
-/// Returns the time that programs have used on a core. Interrupts are excluded because they belong to no process.
-fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
-    Some(core_columns(stat, core)?.get(..3)?.iter().sum())
-}
-
-/// Returns the columns of a core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
-fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
+/// Returns the sum of these columns of a core in `/proc/stat`.
+fn core_ticks(stat: &str, core: usize, columns: Range<usize>) -> Option<u64> {
     let name = format!("cpu{core}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
-    line.split_whitespace().skip(1).map(|column| column.parse().ok()).collect()
+    let columns = line.split_whitespace().skip(1 + columns.start).take(columns.len());
+    columns.map(|column| column.parse::<u64>().ok()).sum()
 }
 
 /// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.
@@ -293,8 +267,7 @@ fn cpu_statistics(root: &Path) -> Option<PathBuf> {
     files.into_iter().find(|path| fs::read_to_string(path).is_ok_and(|text| throttled_ns(&text).is_some()))
 }
 
-/// Parses how long a control group was throttled, in nanoseconds: `throttled_usec` (version 2) or `throttled_time`
-/// (version 1, already in nanoseconds).
+/// Parses `throttled_usec` (version 2) or `throttled_time` (version 1, in nanoseconds) of a control group.
 fn throttled_ns(cpu_stat: &str) -> Option<u64> {
     cpu_stat.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_usec", value) => Some(value.trim().parse::<u64>().ok()? * 1000),
@@ -303,10 +276,8 @@ fn throttled_ns(cpu_stat: &str) -> Option<u64> {
     })
 }
 
-/// Parses a `name: number` line of a status file.
 fn status_number(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.split_whitespace().next()?.parse().ok()
+    field(status, name)?.split(' ').next()?.parse().ok()
 }
 
 /// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
@@ -321,16 +292,15 @@ fn process_cpu_ns(pid: u32) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::cores::allowed_cores;
 
     #[test]
     fn parses_proc_stat_columns_by_core() {
         let stat =
             "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
-        assert_eq!(stolen_ticks(stat, 0), Some(30));
-        assert_eq!(stolen_ticks(stat, 10), Some(58));
-        assert_eq!(stolen_ticks(stat, 1), None);
-        assert_eq!(busy_ticks(stat, 0), Some(6));
+        assert_eq!(core_ticks(stat, 0, STEAL), Some(30));
+        assert_eq!(core_ticks(stat, 10, STEAL), Some(58));
+        assert_eq!(core_ticks(stat, 1, STEAL), None);
+        assert_eq!(core_ticks(stat, 0, BUSY), Some(6));
         assert_eq!(family_ticks("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 0"), Some(127));
     }
 
@@ -351,52 +321,5 @@ mod tests {
         assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/cpu.stat")));
         write("sys/fs/cgroup/a/cpu.stat", "throttled_usec 5\n");
         assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/a/cpu.stat")));
-    }
-
-    #[test]
-    fn local_machine_reads_its_own_usage() {
-        let mut machine = LocalMachine::new();
-        let before = machine.usage(std::process::id()).unwrap();
-        assert!(before.voluntary_switches.is_some() && before.resident_bytes.is_some(), "{before:?}");
-        let mut sink = 0u64;
-        while machine.usage(std::process::id()).unwrap().cpu_ns <= before.cpu_ns {
-            sink = std::hint::black_box(sink + 1);
-        }
-        assert!(machine.stolen_ns(&allowed_cores()).is_ok());
-        assert!(machine.other_cpu_ns(&allowed_cores()).is_some());
-        assert!(machine.usage(u32::MAX).unwrap_err().contains("cannot read"));
-        assert!(machine.exit_description(u32::MAX, Duration::ZERO).is_some());
-        machine.stop(&[u32::MAX]);
-    }
-
-    #[test]
-    fn dropping_machine_terminates_pinned_contender() {
-        let config = LabConfig::smoke("/bin/sh".into());
-        let script = "sleep 60 & echo addr=127.0.0.1:9; wait";
-        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script]);
-        let mut machine = LocalMachine::new();
-        let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
-        let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-        assert_eq!(allowed.trim(), config.cores.server[0].to_string());
-        assert_eq!(machine.exit_description(running.pid, Duration::ZERO), None);
-        drop(machine);
-        assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
-    }
-
-    #[test]
-    fn contenders_share_site_until_machine_is_dropped() {
-        let config = LabConfig::smoke("/bin/sh".into());
-        let script = "test -s $0/page.html && echo addr=127.0.0.1:9 root=$0; exec sleep 60";
-        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "{root}"]);
-        let mut machine = LocalMachine::new();
-        let mut root = || {
-            let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
-            running.ready_line.split_once("root=").unwrap().1.to_owned()
-        };
-        let first = root();
-        assert_eq!(root(), first, "the site differs between contenders");
-        drop(machine);
-        assert!(!Path::new(&first).exists(), "{first}");
     }
 }

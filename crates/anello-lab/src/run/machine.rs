@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
-pub use crate::plan::cores::{allowed_cores, connections_limit};
+pub use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
 use crate::result::Environment;
 
 /// System interface of the lab.
@@ -23,11 +23,9 @@ pub trait Machine {
     /// Returns the time in seconds since 1970, for the report.
     fn unix_time_s(&mut self) -> u64;
 
-    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds.
-    ///
-    /// # Errors
-    /// Returns a description if the time cannot be read.
-    fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
+    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds. `None` if
+    /// it is unknown.
+    fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
     /// in nanoseconds. 0 if there is no limit.
@@ -42,9 +40,9 @@ pub trait Machine {
     /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
     fn load_cpu_ns(&mut self) -> u64;
 
-    /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
-    /// lab and the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
-    /// meaningful, and only if no contender is running during either call.
+    /// Returns the CPU time that programs other than the lab and the contenders that it has reaped have used on these
+    /// cores since boot, in nanoseconds. `None` if it is unknown. Only differences between two calls without running
+    /// contenders are meaningful.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.
@@ -74,11 +72,8 @@ pub trait Machine {
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
 
-    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown IDs are ignored.
-    fn pause(&mut self, pid: u32);
-
-    /// Continues a stopped process (SIGCONT). Has no effect on a running process.
-    fn resume(&mut self, pid: u32);
+    /// Pauses a process (SIGSTOP), or resumes it (SIGCONT) if it is paused. Unknown IDs are ignored.
+    fn set_paused(&mut self, pid: u32, is_paused: bool);
 
     /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.
     fn stop(&mut self, pids: &[u32]);

@@ -1,8 +1,7 @@
 //! Child processes that run contenders.
 //!
-//! A [`ServerProcess`] owns the child: dropping it always terminates and reaps the process. Every child has
-//! its own process group. Ctrl-C in the terminal therefore reaches only the lab, so contenders do not appear to
-//! crash. Processes started by a child are paused and terminated with it. If the lab itself is killed, no
+//! Every child has its own process group. Ctrl-C in the terminal therefore reaches only the lab, so contenders do not
+//! appear to crash, and processes started by a child are paused and terminated with it. If the lab itself is killed, no
 //! destructor runs. For this case, the `anello` command starts its contenders through a launcher.
 
 use std::ffi::OsStr;
@@ -24,14 +23,12 @@ use crate::run::machine::Running;
 /// Delay between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 
-/// Time limit for reading the remaining standard error of an exited child. Reading takes much less, but a
-/// grandchild may keep the pipe open indefinitely.
+/// Time limit for reading the rest of an exited child's standard error. A grandchild may keep the pipe open.
 const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval between checks for whether a child has been stopped by a signal.
+/// Interval at which a waiting thread checks whether a child has been stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of standard error bytes that are kept.
 const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
 /// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL)
@@ -41,19 +38,17 @@ pub struct ServerProcess {
     child: Child,
     /// Set once the child has been reaped. From then on, its process ID may belong to another process.
     status: Option<ExitStatus>,
-    /// Last bytes of standard error.
     errors: Arc<Mutex<Vec<u8>>>,
     /// Disconnected once standard error has reached EOF.
     errors_complete: Receiver<()>,
 }
 
 impl ServerProcess {
-    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless
-    /// `launcher` is empty (see [`LabConfig`](crate::LabConfig)).
+    /// Starts the contender on `cores`, through `launcher` unless it is empty, and waits for its ready line.
     ///
     /// # Errors
-    /// Returns a description of the failure with the last lines of standard error: the process could not be started
-    /// or pinned, exited early, or printed no ready line within `timeout`.
+    /// Returns a description of the failure with the last lines of standard error: the process could not be started or
+    /// pinned, exited early, or printed no ready line within `timeout`.
     pub fn start(
         contender: &Contender,
         launcher: &[String],
@@ -70,40 +65,30 @@ impl ServerProcess {
             .stderr(Stdio::piped());
         let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
         // Start the child on its cores: if it were pinned later, it could see the load generator's affinity.
-        let mut child = on_cores(cores, || command.process_group(0).spawn())
+        let child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (complete, errors_complete) = sync_channel(0);
         // From here on, dropping `process` terminates the child.
         let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
-        pin_process(process.id(), cores).map_err(&pin_error)?;
-        let ready = match (stdout, stderr) {
-            (Some(stdout), Some(stderr)) => {
-                let (sender, ready) = sync_channel(1);
-                thread::spawn(move || watch_output(stdout, &sender));
-                thread::spawn(move || {
-                    capture_stderr_tail(stderr, &errors);
-                    drop::<SyncSender<()>>(complete);
-                });
-                ready
-            }
-            _ => return Err("cannot read its output: no pipe".to_owned()),
+        pin_process(process.child.id(), cores).map_err(&pin_error)?;
+        let (Some(stdout), Some(stderr)) = (process.child.stdout.take(), process.child.stderr.take()) else {
+            return Err("cannot read its output: no pipe".to_owned());
         };
-        let (address, ready_line) = process.wait_until_ready(&ready, timeout)?;
+        let (sender, ready) = sync_channel(1);
+        thread::spawn(move || watch_output(stdout, &sender));
+        thread::spawn(move || {
+            capture_stderr_tail(stderr, &errors);
+            drop::<SyncSender<()>>(complete);
+        });
+        let running = process.wait_until_ready(&ready, timeout)?;
         // Pin threads that started before the first call or changed their affinity. Later threads inherit it.
-        pin_process(process.id(), cores).map_err(&pin_error)?;
-        let running = Running { pid: process.id(), address, ready_line };
+        pin_process(running.pid, cores).map_err(&pin_error)?;
         Ok((process, running))
     }
 
-    /// Returns the process ID.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
-    /// standard error. Returns `None` if the process is still running after `timeout`. Blocks the thread.
+    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of standard
+    /// error. Returns `None` if the process is still running after `timeout`.
     pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -158,34 +143,29 @@ impl ServerProcess {
         Ok(self.status)
     }
 
-    fn wait_until_ready(
-        &mut self,
-        ready: &Receiver<String>,
-        timeout: Duration,
-    ) -> Result<(SocketAddr, String), String> {
+    fn wait_until_ready(&mut self, ready: &Receiver<String>, timeout: Duration) -> Result<Running, String> {
         let deadline = Instant::now() + timeout;
-        match ready.recv_timeout(timeout) {
-            Ok(line) => {
-                let address = address_in(&line).ok_or_else(|| format!("invalid ready line: {line}"))?;
-                Ok((address, line))
+        let what = match ready.recv_timeout(timeout) {
+            Ok(ready_line) => {
+                let address =
+                    address_in(&ready_line).ok_or_else(|| format!("invalid ready line: {ready_line}"))?;
+                return Ok(Running { pid: self.child.id(), address, ready_line });
             }
-            Err(RecvTimeoutError::Timeout) => Err(format!(
-                "printed no ready line (addr=IP:PORT) within {:.1} s{}",
-                timeout.as_secs_f64(),
-                self.stderr_tail()
-            )),
+            Err(RecvTimeoutError::Timeout) => {
+                format!("printed no ready line (addr=IP:PORT) within {:.1} s", timeout.as_secs_f64())
+            }
             Err(RecvTimeoutError::Disconnected) => {
-                let closed = "closed its output before the ready line";
-                let timeout = deadline.saturating_duration_since(Instant::now());
-                Err(self
-                    .exit_description(timeout)
-                    .unwrap_or_else(|| format!("{closed}{}", self.stderr_tail())))
+                let rest = deadline.saturating_duration_since(Instant::now());
+                if let Some(exit) = self.exit_description(rest) {
+                    return Err(exit);
+                }
+                "closed its output before the ready line".to_owned()
             }
-        }
+        };
+        Err(what + &self.stderr_tail())
     }
 
-    /// Returns the child's status once it has exited. `None` if it is still running at the deadline. Checks at least
-    /// once.
+    /// Returns the child's status once it has exited. `None` if it is still running at the deadline.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             let status = self.reap()?;
@@ -230,7 +210,6 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Formats a list of cores: `0,1`.
 fn core_list(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
@@ -240,13 +219,11 @@ fn signal_text(signal: i32) -> String {
     ExitStatus::from_raw(signal).to_string().replace("signal: ", "")
 }
 
-/// Parses `addr=IP:PORT` in a ready line.
 fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
 }
 
-/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on its
-/// output.
+/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks.
 fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     let mut is_waiting = true;
     // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.

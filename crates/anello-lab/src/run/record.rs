@@ -5,8 +5,7 @@ use std::fmt::Debug;
 
 use thiserror::Error;
 
-use crate::plan::cell::Workload;
-use crate::plan::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
+use crate::plan::cell::{SATURATION_CONNECTIONS_PER_CORE, Workload};
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
 use crate::plan::method::Method;
@@ -20,15 +19,11 @@ use crate::run::machine::Machine;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{property} differs: {previous} in the previous run, {current} now")]
 pub struct ResumeError {
-    /// Property that differs: "seed", "kernel".
-    pub property: String,
-    /// Its value in the previous run.
-    pub previous: String,
-    /// Its value now.
-    pub current: String,
+    property: String,
+    previous: String,
+    current: String,
 }
 
-/// Creates a result that contains only the plan.
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
@@ -42,9 +37,8 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
             Measure::Cpu.name(workload)
         ));
     }
-    let is_throttled = |cell: &&Cell| config.server_share_in(cell) < 1.0;
-    if let Some(cell) = config.cells.iter().find(is_throttled) {
-        let share = config.server_share_in(cell);
+    let shares = config.cells.iter().map(|cell| config.server_share_in(cell));
+    if let Some(share) = shares.into_iter().find(|&share| share < 1.0) {
         notes.push(format!(
             "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers had {:.0} % of \
              their cores. The throttle used the rest of every millisecond. Requests were therefore always queued, and \
@@ -76,9 +70,6 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
 }
 
 /// Continues `previous`, whose plan and contenders must match those of `fresh`. Drops the data of incomplete cells.
-///
-/// # Errors
-/// Returns the first difference that prevents resuming.
 pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, ResumeError> {
     check_same_plan(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
@@ -93,26 +84,14 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, Re
     for (contender, current) in previous.contenders.iter_mut().zip(&fresh.contenders) {
         contender.base.clone_from(&current.base);
     }
-    let repeat_command = previous.plan.repeat_command;
+    previous.plan = Plan { repeat_command: previous.plan.repeat_command, ..fresh.plan };
+    previous.instructions = fresh.instructions.or(previous.instructions);
     // Drop the analysis, which is recomputed at the end.
-    Ok(LabResult {
-        schema: previous.schema,
-        schema_version: previous.schema_version,
-        started_unix_s: previous.started_unix_s,
-        elapsed_ns: previous.elapsed_ns,
-        plan: Plan { repeat_command, ..fresh.plan },
-        contenders: previous.contenders,
-        checks: previous.checks,
-        failures: previous.failures,
-        notes: previous.notes,
-        other_cpu_fraction: previous.other_cpu_fraction,
-        environment: previous.environment,
-        completed: previous.completed,
-        slices: previous.slices,
-        latencies: previous.latencies,
-        instructions: fresh.instructions.or(previous.instructions),
-        ..LabResult::default()
-    })
+    previous.findings.clear();
+    previous.cells.clear();
+    previous.pair_lists_mut().into_iter().for_each(Vec::clear);
+    previous.environment_after = Environment::default();
+    Ok(previous)
 }
 
 fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), ResumeError> {
@@ -136,10 +115,7 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
     check_equal("check setting", old.checked, new.checked)?;
     check_equal("number of cells", old.cells.len(), new.cells.len())?;
     for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
-        if old != new {
-            let (previous, current) = (format!("\"{old}\""), format!("\"{new}\""));
-            return Err(ResumeError { property: format!("cell {}", index + 1), previous, current });
-        }
+        check_equal(&format!("cell {}", index + 1), old.to_string(), new.to_string())?;
     }
     let names = |result: &LabResult| -> Vec<String> {
         result.contenders.iter().map(|contender| contender.name.clone()).collect()

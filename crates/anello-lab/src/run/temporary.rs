@@ -1,4 +1,4 @@
-//! Temporary directories for files that servers use during a run.
+//! Temporary directories for files that servers use during a run, such as the files that HTTP servers serve.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-/// Modification time of the files, in seconds since 1970. It is the same in every run and far enough in the past (1
-/// January 2026) that caches do not treat the files as recently changed.
+use crate::plan::contender::{Contender, ROOT};
+use crate::plan::site::Target;
+
+/// 1 January 2026, far enough in the past that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
-/// Creates a directory in the system's directory for temporary files (`TMPDIR` or `/tmp`), with these permissions.
-/// Dropping it removes the directory.
+/// Creates a directory with these permissions in the system's directory for temporary files (`TMPDIR` or `/tmp`).
 pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
     let parent = std::env::temp_dir();
     let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(&parent);
@@ -24,8 +25,7 @@ pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
         .map_err(|error| with_path(&parent.display(), &error))
 }
 
-/// Writes a file with these permissions. The file is synced with `fsync(2)`, so that the kernel does not write it back
-/// during a measurement.
+/// Writes a file with these permissions, and syncs it so that the kernel does not write it back during a measurement.
 pub fn write(directory: &TempDir, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     let path = directory.path().join(name);
     let write = || {
@@ -41,4 +41,26 @@ pub fn write(directory: &TempDir, name: &str, bytes: &[u8], mode: u32) -> io::Re
 fn with_path(path: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
     let text = format!("{path}: {error} (set TMPDIR to a directory with 11 MiB of free space)");
     io::Error::new(error.kind(), text)
+}
+
+/// All users can read the directory, because some servers change their user ID.
+fn create_site() -> io::Result<TempDir> {
+    let directory = create("anello-lab-site-", 0o755)?;
+    for target in Target::ALL {
+        write(&directory, target.file_name(), target.body(), 0o644)?;
+    }
+    Ok(directory)
+}
+
+/// Replaces [`ROOT`] in the contender's arguments by the site's directory. Creates the site on first use.
+pub(crate) fn with_site(contender: Contender, site: &mut Option<TempDir>) -> Result<Contender, String> {
+    if !contender.uses(ROOT) {
+        return Ok(contender);
+    }
+    let directory = match site.take() {
+        Some(directory) => directory,
+        None => create_site().map_err(|error| format!("cannot create the files to serve: {error}"))?,
+    };
+    let directory = site.insert(directory).path().to_string_lossy();
+    Ok(contender.replacing(ROOT, &directory))
 }

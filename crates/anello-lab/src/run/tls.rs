@@ -10,9 +10,12 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use tempfile::TempDir;
 
 use crate::plan::cell::Cell;
-pub use crate::plan::cipher::{Cipher, SERVER_NAME};
+pub use crate::plan::cell::Cipher;
 use crate::plan::contender::{CERTIFICATE, Contender, KEY};
 use crate::run::temporary;
+
+/// Server name in the certificate and in the load generator's requests.
+pub const SERVER_NAME: &str = "localhost";
 
 const CERTIFICATE_FILE: &str = "certificate.pem";
 const KEY_FILE: &str = "key.pem";
@@ -59,7 +62,7 @@ impl Identity {
     }
 }
 
-/// Returns the contender with [`CERTIFICATE`] and [`KEY`] in its arguments replaced by the paths in `identity`.
+/// Replaces [`CERTIFICATE`] and [`KEY`] in the contender's arguments by the paths in `identity`.
 pub(crate) fn with_certificate(
     contender: Contender,
     identity: Option<&Identity>,
@@ -70,46 +73,4 @@ pub(crate) fn with_certificate(
     let identity = identity.ok_or("no certificate for TLS (configure the machine with an identity)")?;
     let contender = contender.replacing(CERTIFICATE, &identity.certificate().to_string_lossy());
     Ok(contender.replacing(KEY, &identity.key().to_string_lossy()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
-
-    use super::*;
-    use crate::plan::site::Target;
-
-    #[test]
-    fn identity_is_private_and_removed_on_drop() {
-        let identity = Identity::make().unwrap();
-        let (certificate, key) = (identity.certificate(), identity.key());
-        let text = |file: &Path| fs::read_to_string(file).unwrap();
-        assert!(text(&certificate).starts_with("-----BEGIN CERTIFICATE-----"));
-        assert!(text(&key).starts_with("-----BEGIN PRIVATE KEY-----"));
-        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-        drop(identity);
-        assert!(!key.exists() && !certificate.parent().unwrap().exists());
-    }
-
-    #[test]
-    fn for_cells_creates_identity_only_for_tls_cells() {
-        let plain = Cell::http(Target::Hello, 1);
-        assert!(Identity::for_cells(&[plain, Cell::echo(1, 1)]).unwrap().is_none());
-        let secure = Cell { workload: plain.workload.under(Cipher::Aes256Gcm), ..plain };
-        assert!(Identity::for_cells(&[plain, secure]).unwrap().is_some());
-    }
-
-    #[test]
-    fn with_certificate_replaces_placeholders() {
-        let contender = |words: &[&str]| Contender::new("a", Path::new("x"), words);
-        let plain = contender(&["--addr", "127.0.0.1:0"]);
-        assert_eq!(with_certificate(plain.clone(), None), Ok(plain));
-        let tls = contender(&["--pair={certificate}:{key}"]);
-        assert!(with_certificate(tls.clone(), None).unwrap_err().contains("no certificate"));
-        let identity = Identity::make().unwrap();
-        let pair = format!("--pair={}:{}", identity.certificate().display(), identity.key().display());
-        assert_eq!(with_certificate(tls, Some(&identity)).unwrap().arguments, [pair]);
-    }
 }

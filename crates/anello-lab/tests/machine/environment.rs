@@ -248,3 +248,25 @@ fn last_boot_parameter_wins() {
         assert_eq!(capture().mitigations_at_boot.as_deref(), expected, "{line}");
     }
 }
+
+#[test]
+fn disk_of_missing_file_is_that_of_its_resolved_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(directory.path()).unwrap();
+    fs::create_dir(real.join("real")).unwrap();
+    fs::write(real.join("real/there"), "").unwrap();
+    symlink("real", real.join("link")).unwrap();
+    let mounts = [
+        "1 0 8:0 / / rw - ext4 /dev/sda rw\n".to_owned(),
+        format!("2 1 8:1 / {}/real rw - xfs /dev/sdb rw\n", real.display()),
+        "3 1 8:2 / /a\\040b\\134c\\9 rw - btrfs /dev/sdc rw\n".to_owned(),
+    ];
+    write(root.path(), "proc/self/mountinfo", &mounts.concat());
+    let file_system =
+        |file: &Path| Environment::capture(root.path(), &[0], Some(file)).disk.unwrap().file_system;
+    assert_eq!(file_system(&directory.path().join("link/absent")), "xfs");
+    assert_eq!(file_system(&directory.path().join("link/there")), "xfs");
+    assert_eq!(file_system(&directory.path().join("absent")), "ext4");
+    assert_eq!(file_system(Path::new(r"/a b\c\9/file")), "btrfs");
+}

@@ -1,4 +1,7 @@
-//! Tests for the machine: its description, and the contenders' processes.
+//! Tests for the machine: its description, the contenders' processes, and the files of a run.
 
 mod environment;
+mod local;
 mod process;
+mod replace;
+mod tls;

@@ -75,3 +75,11 @@ fn tls_preset_has_handshake_and_bulk_cells() {
     assert_eq!(config.reference, "nginx");
     assert!(config.contenders.iter().all(Contender::serves_tls));
 }
+
+#[test]
+fn ciphers_are_serialized_by_name() {
+    for (cipher, name) in [(Cipher::Aes128Gcm, "aes-128-gcm"), (Cipher::Aes256Gcm, "aes-256-gcm")] {
+        assert_eq!(serde_json::to_string(&cipher).unwrap(), format!("\"{name}\""));
+        assert_eq!(cipher.to_string().to_lowercase(), name);
+    }
+}

@@ -7,6 +7,8 @@ mod contender;
 mod git;
 mod https;
 mod instructions;
+mod manifest;
 mod overrides;
 mod scenario;
 mod schedule;
+mod site;

@@ -9,7 +9,10 @@ use anello_lab::{Cell, Contender, LabConfig, Target, Workload, echo_cells};
 #[test]
 fn overridden_cells_keep_other_values() {
     let overridden = |cells: &[Cell], connections: &[usize], message_bytes: &[usize]| {
-        let mut config = LabConfig { cells: cells.to_vec(), ..LabConfig::quick(PathBuf::from("anello")) };
+        let mut config = LabConfig {
+            cells: cells.to_vec(),
+            ..LabConfig::preset("quick", PathBuf::from("anello")).unwrap()
+        };
         config.override_cells(connections, message_bytes);
         config.cells
     };
@@ -23,7 +26,7 @@ fn overridden_cells_keep_other_values() {
 
 #[test]
 fn passes_fit_load_time() {
-    let mut config = LabConfig::quick(PathBuf::from("anello"));
+    let mut config = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
     let (passes, time) = (config.timing.passes, config.load_time());
     config.fit_passes(time);
     assert_eq!(config.timing.passes, passes);
@@ -39,7 +42,7 @@ fn contenders_adapt_to_protocol_of_cells() {
     let config = |cell| LabConfig {
         cells: vec![cell],
         contenders: Vec::new(),
-        ..LabConfig::quick(PathBuf::from("anello"))
+        ..LabConfig::preset("quick", PathBuf::from("anello")).unwrap()
     };
     let mut both = config(cell);
     both.add_contenders(&[plain.clone(), secure.clone()]).unwrap();

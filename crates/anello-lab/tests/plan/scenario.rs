@@ -78,12 +78,12 @@ pub fn resolve_error(text: &str) -> String {
 
 #[test]
 fn quick_takes_a_minute_and_smoke_takes_seconds() {
-    let quick = LabConfig::quick(PathBuf::from("anello"));
+    let quick = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
     assert_eq!(quick.validate(), Ok(()));
     assert_eq!((quick.cells.len(), quick.contenders.len(), quick.check), (6, 8, true));
     assert!((35..55).contains(&quick.load_time().as_secs()), "{:?}", quick.load_time());
     assert!((40..75).contains(&quick.estimated_time().as_secs()), "{:?}", quick.estimated_time());
-    let smoke = LabConfig::smoke(PathBuf::from("anello"));
+    let smoke = LabConfig::preset("smoke", PathBuf::from("anello")).unwrap();
     assert_eq!(smoke.validate(), Ok(()));
     assert!(smoke.load_time().as_secs() < 5, "{:?}", smoke.load_time());
     let (load, total) = (smoke.load_time(), smoke.estimated_time());
@@ -91,7 +91,12 @@ fn quick_takes_a_minute_and_smoke_takes_seconds() {
     slow.contenders[0].warm_up = Duration::from_secs(10);
     let own_warm_up = Duration::from_secs(10) * slow.timing.passes as u32;
     assert_eq!((slow.load_time(), slow.estimated_time()), (load + own_warm_up, total + own_warm_up));
-    assert!(LabConfig::preset("nginx", PathBuf::new()).unwrap_err().to_string().contains("joakimthun"));
+}
+
+#[test]
+#[should_panic(expected = "joakimthun")]
+fn unknown_preset_panics_with_names_of_presets() {
+    LabConfig::preset("nginx", PathBuf::new()).ok();
 }
 
 #[test]
@@ -114,7 +119,8 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             assert_eq!(twins.count(), 1, "{name}");
             // The reference is not anello, so that two builds of anello can be compared. The exception is monoio-peak,
             // because no baseline supports several cores.
-            let reference = &config.contenders[config.reference_index().unwrap()];
+            let reference =
+                config.contenders.iter().find(|contender| contender.name == config.reference).unwrap();
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
             let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
             let processes =
@@ -500,7 +506,7 @@ fn errors_report_position_and_remedy() {
 
 #[test]
 fn validate_names_the_invalid_field() {
-    let good = LabConfig::quick(PathBuf::from("anello"));
+    let good = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
     let resolve_error = |change: &dyn Fn(&mut LabConfig)| {
         let mut config = good.clone();
         change(&mut config);
@@ -526,4 +532,24 @@ fn validate_names_the_invalid_field() {
     assert!(resolve_error(&|config| config.contenders[0].name = "bare epoll".into()).contains("rename"));
     let missing = resolve_error(&|config| config.contenders[0].base = Some("nginx".into()));
     assert!(missing.contains("is \"nginx\", which is not among the contenders"), "{missing}");
+}
+
+#[test]
+fn duration_requires_number_and_unit() {
+    let with = |slice: &str| MINIMAL.replace("64ms", slice);
+    for (text, slice) in [("64ms", Duration::from_millis(64)), ("1.5s", Duration::from_millis(1500))] {
+        assert_eq!(resolve("mine.toml", &with(text), &machine(2)).unwrap().timing.slice, slice, "{text}");
+    }
+    for wrong in ["", "10", "s", "-1s", "10 s", "3h"] {
+        assert!(resolve_error(&with(wrong)).contains("invalid duration"), "{wrong}");
+    }
+}
+
+#[test]
+fn error_shows_position_and_line() {
+    let error = resolve_error("name = \"x\"\ntitle = \"ü\" 5\n");
+    assert!(error.starts_with("mine.toml:2:13: "), "{error}");
+    assert!(error.ends_with("2 | title = \"ü\" 5\n  |             ^"), "{error}");
+    let at_end = resolve_error("x");
+    assert!(at_end.starts_with("mine.toml:1:2: "), "{at_end}");
 }

@@ -15,15 +15,19 @@ use crate::model::errors::Errors;
 /// would slow down the transfer, because the window would be below the size of a loopback packet.
 pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// Numbers of other connections opened before and during the stall, and number of requests on each of these
-/// connections.
+/// Number of other connections opened before the stall and again during the stall, and number of requests on each.
 pub(super) const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Opens the configured connections and sends one request on each.
-pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
-    let connections = load.connections;
-    let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
+/// Opens concurrent connections and sends one request of `load` on each.
+pub(super) async fn exchange_once_on_each(
+    load: LoadConfig,
+    connections: usize,
+    timeout: Duration,
+) -> Result<(), String> {
+    let (connect_timeout, stall_timeout) = (timeout, timeout);
+    let load = LoadConfig { connections, verify: true, connect_timeout, stall_timeout, ..load };
+    let mut session = Session::connect(&load).await.map_err(|error| error.to_string())?;
     let summarize_errors = |errors: &Errors| {
         let summaries =
             errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
@@ -36,17 +40,14 @@ pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), Strin
     }
     let slice = session.run_slice(Duration::ZERO).await;
     session.close().await;
-    let request_errors = summarize_errors(&slice.interval.counts.errors);
-    if !request_errors.is_empty() || slice.interval.requests < connections as u64 {
-        return Err(format!(
-            "{} of {connections} connections received a correct reply: {request_errors}",
-            slice.interval.requests
-        ));
+    let (requests, errors) = (slice.interval.requests, summarize_errors(&slice.interval.counts.errors));
+    if !errors.is_empty() || requests < connections as u64 {
+        return Err(format!("{requests} of {connections} connections received a correct reply: {errors}"));
     }
     Ok(())
 }
 
-/// Opens the other connections before the stall and sends one request on each.
+/// Opens connections before the stall and sends one request on each.
 pub(super) async fn connect_others<C>(
     connect: impl AsyncFn() -> Result<C, String>,
     request: impl AsyncFn(&mut C) -> Result<(), String>,

@@ -33,9 +33,6 @@ const CHUNK_BYTES: usize = 60_001;
 
 /// Checks that messages of unusual sizes up to 1 MiB are echoed completely and correctly over one connection. `timeout`
 /// applies to each message.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
 pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     let mut stream = connect_within(timeout, TcpStream::connect(target)).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
@@ -51,13 +48,9 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 
 /// Checks that the server handles a client that does not read.
 ///
-/// The client sends 16 MiB and does not read until the server accepts no more bytes. Other connections, some opened
-/// before this point and some after it, must then be served. The client starts to read only after that, and all bytes
-/// that it receives must be correct. This detects servers that wait for one client while other clients have requests,
-/// whatever the size of the server's buffers. `timeout` applies to each of these steps.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
+/// The client sends 16 MiB and does not read until the server accepts no more bytes, whatever the size of its buffers.
+/// Other connections, some opened before this point and some after it, must then be served. The client starts to read
+/// only after that, and all bytes that it receives must be correct. `timeout` applies to each of these steps.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "message of another client during the stall";
     let connect = async || connect_within(timeout, TcpStream::connect(target)).await;
@@ -102,26 +95,15 @@ async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
 
 /// Opens concurrent connections and checks that each receives the correct reply to one message. `timeout` applies to
 /// opening the connections and to each reply.
-///
-/// # Errors
-/// Returns the number of failures and their causes.
 pub async fn many_connections(
     target: SocketAddr,
     connections: usize,
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let load = LoadConfig {
-        connections,
-        verify: true,
-        connect_timeout: timeout,
-        stall_timeout: timeout,
-        ..LoadConfig::echo(target, 64)
-    };
-    exchange_once_on_each(&load).await?;
+    exchange_once_on_each(LoadConfig::echo(target, 64), connections, timeout).await?;
     Ok(vec![format!("{connections} concurrent connections, each with one message echoed correctly")])
 }
 
-/// Sends `bytes` bytes and receives them at the same time.
 async fn exchange(stream: &mut TcpStream, seed: u64, bytes: usize) -> Result<(), String> {
     let data = random_bytes(seed, bytes);
     let (mut reader, mut writer) = stream.split();
@@ -144,7 +126,6 @@ async fn send(
     writer.flush().await.map_err(|error| error.to_string())
 }
 
-/// Receives `expected.len()` bytes and compares them with `expected`.
 async fn receive(reader: &mut ReadHalf<&TcpStream>, expected: &[u8]) -> Result<(), String> {
     let (mut buffer, mut received) = (vec![0; CHUNK_BYTES], 0);
     while received < expected.len() {

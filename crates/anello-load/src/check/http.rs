@@ -1,9 +1,5 @@
-//! Correctness checks for HTTP servers: the checks in [`check`](crate::check), with known responses instead of echoes.
-//!
-//! [`complete_bytes`] requests all pages over one connection, with GET and HEAD. It detects wrong bytes, bodies in
-//! responses that must not have a body, and connections that are not kept alive. [`stalled_reader`] requests large
-//! bodies and does not read them until other clients have been served. [`many_connections`] sends one request on each
-//! of thousands of connections. All checks use TLS if it is configured for the server.
+//! Correctness checks for HTTP servers: the checks in [`check`](crate::check), with known responses instead of echoes,
+//! over TLS if it is configured for the server.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,7 +14,6 @@ use crate::check::common::{
     OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
     exchange_once_on_each, serve_others, with_timeout,
 };
-use crate::model::address::Address;
 use crate::model::config::{LoadConfig, Protocol};
 use crate::model::tls::Tls;
 use crate::wire::connect;
@@ -26,18 +21,16 @@ use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
 use crate::wire::stream::{Received, Stream};
 use crate::wire::tls_stream::TlsConnector;
 
-/// `Host` field of the requests.
 const HOST: &str = "localhost";
 
 /// Number of requests that the stalled reader sends. With responses of 10 MiB, the buffers of both sockets hold less
 /// than one response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
-/// Time during which the stalled reader does not read.
 const STALL_TIME: Duration = Duration::from_millis(400);
 
 /// Address of a server, and its TLS configuration. A plain `SocketAddr` converts to a server without TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Server {
     /// Address of the server.
     pub address: SocketAddr,
@@ -66,15 +59,12 @@ pub struct Page {
 /// Checks the responses to GET, HEAD and another GET for every page, all over one connection that must be kept alive.
 /// Bodies must be complete and correct. The response to HEAD must have no body and, if it specifies a length, the same
 /// length. `timeout` applies to each response.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let mut client = Connector::of(server).connect(timeout).await?;
+    let mut client = connect(&server.into(), timeout).await?;
     let mut rejected_heads = Vec::new();
     for page in pages {
         let path = &page.path;
@@ -97,11 +87,8 @@ pub async fn complete_bytes(
 ///
 /// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
 /// opened before this point and some after it, must then be served. The client starts to read only after that, and both
-/// responses must be correct. This detects servers that wait for one client while other clients have requests. `large`
-/// must be larger than the buffers of both sockets. `timeout` applies to each of these steps.
-///
-/// # Errors
-/// Returns a description of the incorrect behaviour.
+/// responses must be correct. `large` must be larger than the buffers of both sockets. `timeout` applies to each of
+/// these steps.
 pub async fn stalled_reader(
     server: impl Into<Server>,
     large: &Page,
@@ -109,8 +96,8 @@ pub async fn stalled_reader(
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "response to another client during the stall";
-    let connector = Connector::of(server);
-    let connect = async || connector.connect(timeout).await;
+    let server = server.into();
+    let connect = async || connect(&server, timeout).await;
     let request =
         async |what: &str, client: &mut Client| with_timeout(timeout, what, client.get(small)).await;
     let others = connect_others(connect, async |client| request("first response", client).await).await?;
@@ -138,9 +125,6 @@ pub async fn stalled_reader(
 
 /// Opens concurrent connections and checks that each receives the correct response to one GET request for `page`.
 /// `timeout` applies to opening the connections and to each response.
-///
-/// # Errors
-/// Returns the number of failures and their causes.
 pub async fn many_connections(
     server: impl Into<Server>,
     connections: usize,
@@ -148,46 +132,22 @@ pub async fn many_connections(
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let server = server.into();
-    let mut load = LoadConfig {
-        connections,
-        verify: true,
-        connect_timeout: timeout,
-        stall_timeout: timeout,
-        ..LoadConfig::http(server.address, HOST, &page.path)
-    };
+    let mut load = LoadConfig::http(server.address, HOST, &page.path);
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(page.body.clone());
         http.tls = server.tls;
     }
-    exchange_once_on_each(&load).await?;
-    Ok(vec![format!(
-        "{connections} concurrent connections, each with a correct response to GET {}",
-        page.path
-    )])
+    exchange_once_on_each(load, connections, timeout).await?;
+    let path = &page.path;
+    Ok(vec![format!("{connections} concurrent connections, each with a correct response to GET {path}")])
 }
 
-/// Address and TLS configuration of the server to which the clients of a check connect.
-struct Connector {
-    address: Address,
-    tls: Option<Rc<TlsConnector>>,
-}
-
-impl Connector {
-    fn of(server: impl Into<Server>) -> Self {
-        let Server { address, tls } = server.into();
-        Self { address: address.into(), tls: tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls))) }
-    }
-
-    async fn connect(&self, timeout: Duration) -> Result<Client, String> {
-        let connecting = connect::connect(&self.address, None, self.tls.as_ref());
-        let stream = connect_within(timeout, connecting).await?;
-        Ok(Client {
-            stream,
-            decoder: Decoder::default(),
-            head_cache: HeadCache::default(),
-            unread: Vec::new(),
-        })
-    }
+async fn connect(server: &Server, timeout: Duration) -> Result<Client, String> {
+    let tls = server.tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls)));
+    let address = server.address.into();
+    let stream = connect_within(timeout, connect::connect(&address, None, tls.as_ref())).await?;
+    let (decoder, head_cache) = (Decoder::default(), HeadCache::default());
+    Ok(Client { stream, decoder, head_cache, unread: Vec::new() })
 }
 
 /// A client with one connection, which has one request in flight at a time.
@@ -222,19 +182,15 @@ impl Client {
             return Err("unexpected body".to_owned());
         }
         let expected_bytes = page.body.len() as u64;
-        match head.status {
-            200 => match head.body_bytes() {
-                Some(bytes) if bytes != expected_bytes => {
-                    Err(format!("length is {bytes} bytes, but the response to GET has {expected_bytes}"))
-                }
-                _ => Ok(200),
-            },
-            status if page.answers_head => Err(format!("unexpected status {status}")),
-            status => Ok(status),
+        match (head.status, head.body_bytes()) {
+            (200, Some(bytes)) if bytes != expected_bytes => {
+                Err(format!("length is {bytes} bytes, but the response to GET has {expected_bytes}"))
+            }
+            (status, _) if status != 200 && page.answers_head => Err(format!("unexpected status {status}")),
+            (status, _) => Ok(status),
         }
     }
 
-    /// Receives and checks a complete response to GET.
     async fn receive(&mut self, page: &Page) -> Result<(), String> {
         let head = self.receive_head().await?;
         if head.status != 200 {
@@ -253,15 +209,14 @@ impl Client {
         let progress = || format!("{} of {expected_bytes} bytes received, then", received.get());
         self.receive_parts(check_part, progress).await?;
         if received.get() < expected_bytes {
-            return Err(format!("body has {} bytes (expected {expected_bytes})", received.get()));
+            Err(format!("body has {} bytes (expected {expected_bytes})", received.get()))
+        } else if head.closes_connection {
+            Err("connection not kept alive after the response".to_owned())
+        } else {
+            Ok(())
         }
-        if head.closes_connection {
-            return Err("connection not kept alive after the response".to_owned());
-        }
-        Ok(())
     }
 
-    /// Receives the head of the next response.
     async fn receive_head(&mut self) -> Result<Head, String> {
         let take_head = |part: Part<'_>| match part {
             Part::Head(head) => Ok(Some(head)),
@@ -281,7 +236,7 @@ impl Client {
             let (mut input, mut result) = (self.unread.as_slice(), None);
             while result.is_none() {
                 let part = self.decoder.next(&mut input, &mut self.head_cache);
-                let part = part.map_err(|cause| format!("invalid HTTP response: {}", cause.0))?;
+                let part = part.map_err(|cause| format!("invalid HTTP response: {cause}"))?;
                 let Some(part) = part else { break };
                 result = on_part(part)?;
             }
@@ -294,15 +249,16 @@ impl Client {
         }
     }
 
-    /// Waits for more bytes.
     async fn read(&mut self) -> Result<(), String> {
         match poll_fn(|context| self.stream.poll_receive(context)).await {
             Ok(None) => Err("EOF".to_owned()),
-            Ok(Some(received)) => {
-                self.unread.extend_from_slice(&received);
-                if let Received::Plaintext(plaintext) = received {
-                    self.stream.recycle(plaintext);
-                }
+            Ok(Some(Received::Chunk(chunk))) => {
+                self.unread.extend_from_slice(&chunk);
+                Ok(())
+            }
+            Ok(Some(Received::Plaintext(plaintext))) => {
+                self.unread.extend_from_slice(&plaintext);
+                self.stream.recycle(plaintext);
                 Ok(())
             }
             Err(error) => Err(error.to_string()),

@@ -7,9 +7,8 @@
 //!   clients that are not served in the meantime.
 //! - [`many_connections`]: connections that are refused or mixed up when there are thousands of them.
 //!
-//! A check returns a description of what it has verified, or of what the server did wrong. It completes in bounded time
-//! in both cases. Checks run on the runtime of the calling thread. Dropping the future of a check closes its
-//! connections.
+//! A check returns, in bounded time, a description of what it has verified or of what the server did wrong. Checks run
+//! on the runtime of the calling thread. Dropping the future of a check closes its connections.
 
 mod common;
 mod echo;

@@ -11,12 +11,11 @@
 //! # Wake-ups
 //!
 //! The runtime's timers fire up to 0.13 ms late on io_uring, and up to 1.1 ms late on epoll, because `epoll_wait(2)`
-//! has a resolution of 1 ms. A schedule of 10,000 requests per second needs more precision. The pacer therefore sleeps
-//! until shortly before the next request is due ([`wake_margin_ns`]), and then polls the clock without sleeping. Each
-//! of these polls is one turn of the runtime's event loop, so replies are still received. At rates below a few hundred
-//! requests per second the core is idle nearly all the time; above a thousand per second, it is always busy. The time
-//! spent polling with nothing to do is counted (`pacing_ns`), so it is not mistaken for work. The schedule error is
-//! measured for every request (`schedule_error`).
+//! has a resolution of 1 ms. The pacer therefore sleeps until shortly before the next request is due, and then polls
+//! the clock without sleeping. Each of these polls is one turn of the runtime's event loop, so replies are still
+//! received. At rates below a few hundred requests per second the core is idle nearly all the time; above a thousand
+//! per second, it is always busy. The time spent polling with nothing to do is counted (`pacing_ns`), so it is not
+//! mistaken for work.
 //!
 //! The runner is polled by the future that runs the session, because the runtime polls that future once per turn of its
 //! event loop. A task that wakes itself would be polled hundreds of times before the sockets are polled.
@@ -32,9 +31,9 @@ use anello::time::{Sleep, sleep};
 
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::{ProgressSnapshot, Shared};
-use crate::engine::slot::ConnectionSlot;
+use crate::engine::slot::{AbortReason, ConnectionSlot};
 use crate::model::interval::Interval;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 
 /// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -42,28 +41,27 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
-/// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
+/// Maximum number of requests in the due queues of a thread. Others count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
-/// Maximum number of requests dispatched per turn of the event loop, so that replies, timeouts and stop requests are
-/// handled at any request rate.
+/// Bounded so that replies, timeouts and stop requests are handled at any request rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
-/// Receiver of measurement events.
+/// Receiver of measurement events. `()` ignores all events.
 pub(crate) trait Observer {
-    /// Called on every tick. Returning `Break` stops the load.
+    /// Returning `Break` stops the load.
     fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    /// Called at the end of the warm-up, with the results of the warm-up.
     fn warmed_up(&mut self, _warm_up: Interval) {}
 
-    /// Called at the end of an interval. `pacing_ns` is the time that the pacer spent only polling the clock.
+    /// `pacing_ns` is the time that the pacer spent only polling the clock.
     fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
 }
 
-/// A request to run one measurement.
+impl Observer for () {}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementRequest {
     /// Start, in nanoseconds since the origin of the session.
@@ -82,12 +80,11 @@ pub(crate) struct FinalInterval {
     pub pacing_ns: u64,
     /// Set if the measurement ended before its deadline.
     pub before_deadline: bool,
-    /// Throughput of the whole measurement until its deadline.
+    /// Throughput of the whole measurement.
     pub throughput: Throughput,
 }
 
-/// Replies received before the deadline. The time after the deadline is excluded because it is determined by the
-/// slowest connection.
+/// Replies received before the deadline. The slowest connection determines the time after the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
@@ -114,6 +111,7 @@ pub(crate) struct MeasurementRunner<'a> {
     /// Time at which requests in flight are aborted. Set when the load is stopped.
     abort_at_ns: Option<u64>,
     timer: Sleep,
+    /// Time for which the timer is set; 0 if it has fired.
     timer_ns: u64,
     /// Time of the last poll that had nothing to do, and the value of [`Shared::polls`] at that time.
     idle_poll: Option<(u64, u64)>,
@@ -129,7 +127,6 @@ enum Phase {
 }
 
 impl<'a> MeasurementRunner<'a> {
-    /// Starts a measurement.
     pub fn new(
         shared: &Rc<Shared>,
         slots: &'a [Rc<ConnectionSlot>],
@@ -148,17 +145,17 @@ impl<'a> MeasurementRunner<'a> {
         shared.schedule_finished.set(pacer.is_none());
         shared.queues_closed.set(false);
         let interval_ns = request.interval.map(nanoseconds);
-        let tick_ns = (TICK.as_nanos() as u64).min(nanoseconds(shared.load.stall_timeout) / 4).max(1_000_000);
+        let first_end_ns = interval_ns
+            .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns));
         Self {
             shared: Rc::clone(shared),
             slots,
             observer,
             pacer,
             phase: if request.warm_up.is_zero() { Phase::Measuring } else { Phase::WarmUp },
-            tick_ns,
+            tick_ns: nanoseconds(TICK.min(shared.load.stall_timeout / 4)).max(1_000_000),
             next_tick_ns: 0,
-            next_interval_end_ns: interval_ns
-                .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns)),
+            next_interval_end_ns: first_end_ns,
             interval_ns,
             last_interval_end_ns: count_from_ns,
             interval_requests: 0,
@@ -171,7 +168,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Performs the work that is due, and arranges for the task to be woken when more is due.
+    /// Performs the work that is due, and arranges for the task to be woken when more work is due.
     pub fn poll(&mut self, context: &mut Context<'_>) {
         let now_ns = self.shared.now_ns();
         if let Some((idle_since_ns, polls)) = self.idle_poll.take()
@@ -203,10 +200,7 @@ impl<'a> MeasurementRunner<'a> {
         self.abandon_schedule();
         let end_ns = self.shared.counters.last_ns.get().max(self.last_interval_end_ns);
         let interval = self.interval(end_ns);
-        let throughput = self.throughput.unwrap_or(Throughput {
-            requests: self.interval_requests + interval.requests,
-            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
-        });
+        let throughput = self.throughput.unwrap_or_else(|| self.throughput_until(end_ns, interval.requests));
         FinalInterval {
             interval,
             pacing_ns: self.pacing_ns,
@@ -215,13 +209,17 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Advances through warm-up, intervals, deadline and drain.
+    /// Returns the throughput of the whole measurement. `requests` excludes the intervals so far.
+    fn throughput_until(&self, end_ns: u64, requests: u64) -> Throughput {
+        let elapsed_ns = end_ns.saturating_sub(self.shared.count_from_ns.get());
+        Throughput { requests: self.interval_requests + requests, elapsed_ns }
+    }
+
     fn advance_phase(&mut self, now_ns: u64) {
         let (count_from_ns, deadline_ns) = (self.shared.count_from_ns.get(), self.shared.deadline_ns.get());
         if self.phase == Phase::WarmUp && now_ns >= count_from_ns.min(deadline_ns) {
             self.phase = Phase::Measuring;
-            let warm_up = self.shared.counters.take_interval(0, 0);
-            self.observer.warmed_up(warm_up);
+            self.observer.warmed_up(self.shared.counters.take_interval(0, 0));
             self.pacing_ns = 0;
             self.shared.counters.last_ns.set(count_from_ns);
         }
@@ -242,9 +240,12 @@ impl<'a> MeasurementRunner<'a> {
         }
         if self.phase == Phase::Measuring && now_ns >= deadline_ns {
             self.phase = Phase::Draining;
-            self.throughput = Some(self.throughput_at_deadline(now_ns));
+            let counters = &self.shared.counters;
+            // If this poll is late, the time after the last reply does not count.
+            let end_ns = counters.last_ns.get().clamp(deadline_ns, now_ns);
+            self.throughput = Some(self.throughput_until(end_ns, counters.snapshot().requests));
             // Connections waiting for the think time to elapse or for their turn in the ramp must notice the deadline.
-            self.slots.iter().for_each(|slot| slot.wake());
+            self.wake_all();
         }
         if self.phase == Phase::Draining
             && now_ns >= deadline_ns.saturating_add(nanoseconds(self.shared.load.drain_timeout))
@@ -255,17 +256,6 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Returns the throughput until the deadline, which has just passed.
-    fn throughput_at_deadline(&self, now_ns: u64) -> Throughput {
-        let (counters, deadline_ns) = (&self.shared.counters, self.shared.deadline_ns.get());
-        // If this poll is late, the time after the last reply does not count.
-        let end_ns = counters.last_ns.get().clamp(deadline_ns, now_ns.max(deadline_ns));
-        Throughput {
-            requests: self.interval_requests + counters.snapshot().requests,
-            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
-        }
-    }
-
     fn interval(&self, end_ns: u64) -> Interval {
         let start_ns = self.last_interval_end_ns.saturating_sub(self.shared.count_from_ns.get());
         self.shared.counters.take_interval(start_ns, end_ns.saturating_sub(self.last_interval_end_ns))
@@ -273,6 +263,10 @@ impl<'a> MeasurementRunner<'a> {
 
     fn finish_schedule(&self) {
         self.shared.schedule_finished.set(true);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         self.slots.iter().for_each(|slot| slot.wake());
     }
 
@@ -289,10 +283,8 @@ impl<'a> MeasurementRunner<'a> {
 
     fn clear_queues(&self) {
         self.shared.queues_closed.set(true);
-        for slot in self.slots {
-            slot.clear_queue(&self.shared);
-            slot.wake();
-        }
+        self.slots.iter().for_each(|slot| slot.clear_queue(&self.shared));
+        self.wake_all();
     }
 
     /// Aborts connections that have timed out, and asks the observer whether to stop the load.
@@ -309,7 +301,8 @@ impl<'a> MeasurementRunner<'a> {
             self.clear_queues();
         }
         if self.abort_at_ns.is_some_and(|abort_at_ns| now_ns >= abort_at_ns) {
-            self.slots.iter().for_each(|slot| slot.abort_if_busy());
+            let busy = self.slots.iter().filter(|slot| slot.is_busy());
+            busy.for_each(|slot| slot.abort(AbortReason::Interrupted));
         }
     }
 
@@ -324,18 +317,14 @@ impl<'a> MeasurementRunner<'a> {
         };
         let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
         if let Some(pacer) = &self.pacer {
-            let due_ns = pacer.due_ns();
-            if due_ns <= now_ns {
-                // More requests are due than may be dispatched in one turn.
+            let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
+            if sleep_until_ns <= now_ns {
+                // If a request is due, more are due than may be dispatched in one turn.
+                self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;
             }
-            if due_ns - now_ns <= pacer.wake_margin_ns {
-                self.idle_poll = Some((now_ns, self.shared.polls.get()));
-                context.waker().wake_by_ref();
-                return;
-            }
-            wake_ns = wake_ns.min(due_ns - pacer.wake_margin_ns);
+            wake_ns = wake_ns.min(sleep_until_ns);
         }
         if wake_ns != self.timer_ns {
             self.timer_ns = wake_ns;
@@ -363,8 +352,12 @@ struct Pacer {
 
 impl Pacer {
     fn new(schedule: Schedule, start_ns: u64, end_ns: u64, max_queue_len: usize) -> Self {
-        let mut pacer =
-            Self { schedule, start_ns, end_ns, next: None, wake_margin_ns: wake_margin_ns(), max_queue_len };
+        // Exceeds the maximum delay of the runtime's timers.
+        let wake_margin_ns = match anello::current_driver() {
+            Some(driver) if driver.name == "uring" => 300_000,
+            _ => 1_300_000,
+        };
+        let mut pacer = Self { schedule, start_ns, end_ns, next: None, wake_margin_ns, max_queue_len };
         pacer.advance();
         pacer
     }
@@ -378,15 +371,13 @@ impl Pacer {
         now_ns >= self.due_ns()
     }
 
-    /// Returns `true` if the schedule has reached its end. Connections run until then, even if no more requests are
-    /// due.
+    /// Returns `true` at the end of the schedule. Connections run until then, even if no more requests are due.
     fn is_finished(&self, now_ns: u64) -> bool {
         self.next.is_none() && now_ns >= self.end_ns
     }
 
     fn advance(&mut self) {
-        let next =
-            self.schedule.next().map(|(ns, slot_index)| (self.start_ns.saturating_add(ns), slot_index));
+        let next = self.schedule.next().map(|(ns, slot)| (self.start_ns.saturating_add(ns), slot));
         self.next = next.filter(|&(due_ns, _)| due_ns < self.end_ns);
     }
 
@@ -413,20 +404,11 @@ impl Pacer {
         }
     }
 
-    /// Returns the number of remaining requests in the schedule that are due after the warm-up.
+    /// Returns the number of remaining requests that are due after the warm-up.
     fn remaining_requests(&self, count_from_ns: u64) -> u64 {
         let Some((due_ns, _)) = self.next else { return 0 };
         let from_ns = count_from_ns.saturating_sub(self.start_ns);
         let remaining = self.schedule.remaining_requests(from_ns, self.end_ns.saturating_sub(self.start_ns));
         remaining.saturating_add(u64::from(due_ns >= count_from_ns))
-    }
-}
-
-/// Returns the time between the end of the pacer's sleep and the due time of the next request. It exceeds the maximum
-/// delay of the runtime's timers.
-fn wake_margin_ns() -> u64 {
-    match anello::current_driver() {
-        Some(driver) if driver.name == "uring" => 300_000,
-        _ => 1_300_000,
     }
 }

@@ -1,7 +1,6 @@
 //! Execution of a load: schedule, connections, measurement, worker threads and the run that coordinates them.
 
 pub(crate) mod connection;
-pub(crate) mod knee;
 pub(crate) mod measurement;
 pub(crate) mod run;
 pub(crate) mod schedule;

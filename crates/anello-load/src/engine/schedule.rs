@@ -1,8 +1,7 @@
 //! The schedule of an open loop: due times of requests, and their connections.
 //!
-//! The due time and the connection of each request are fixed in advance. They depend only on the rate, the arrivals and
-//! the seed, never on the server. Requests go to the connections in turn. Each thread computes the schedule of its own
-//! connections on demand, without storing it or communicating with other threads.
+//! They depend only on the rate, the arrivals and the seed, never on the server. Requests go to the connections in
+//! turn. Each thread computes the schedule of its own connections on demand, without communicating with other threads.
 //!
 //! ```text
 //!  N = 5 connections, 2 threads      request     0  1  2  3  4 | 5  6  7  8  9 | …    due at k / rate
@@ -17,28 +16,24 @@ use fastrand::Rng;
 
 use crate::model::config::Arrivals;
 
-/// One second, in nanoseconds.
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Maximum number of Poisson arrivals that are counted one by one. Above this, the expected number is used, which is
-/// accurate to a thousandth.
+/// Maximum number of Poisson arrivals that are counted one by one. Above this, the expected number is accurate to a
+/// thousandth.
 const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub struct Share {
+    /// Index of the thread.
     pub thread: usize,
+    /// Number of threads.
     pub threads: usize,
     /// Number of connections over all threads.
     pub connections: usize,
 }
 
 impl Share {
-    /// Returns a share that contains all connections.
-    pub fn whole(connections: usize) -> Self {
-        Self { thread: 0, threads: 1, connections }
-    }
-
     /// Returns the number of connections in the share.
     pub fn count(&self) -> usize {
         (self.connections + self.threads - 1 - self.thread) / self.threads
@@ -52,7 +47,7 @@ impl Share {
 
 /// Iterator over the due times of one thread's requests, in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     share: Share,
     arrivals: Arrivals,
     per_second: u64,
@@ -64,7 +59,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule of `per_second` requests per second over all threads.
+    /// Creates the schedule of one thread. `per_second` is the rate over all threads.
     pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
         let random = Rng::with_seed(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
         Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
@@ -75,10 +70,9 @@ impl Schedule {
     pub fn remaining_requests(&self, from_ns: u64, to_ns: u64) -> u64 {
         match self.arrivals {
             Arrivals::Constant => {
-                let remaining_before =
-                    |ns| self.constant_arrivals_before(ns).saturating_sub(u128::from(self.index));
-                u64::try_from(remaining_before(to_ns).saturating_sub(remaining_before(from_ns)))
-                    .unwrap_or(u64::MAX)
+                let [from, to] =
+                    [from_ns, to_ns].map(|ns| self.constant_arrivals_before(ns).max(u128::from(self.index)));
+                u64::try_from(to.saturating_sub(from)).unwrap_or(u64::MAX)
             }
             Arrivals::Poisson => {
                 let expected = (to_ns as f64 - self.poisson_ns.max(from_ns as f64)) / self.poisson_mean_ns();
@@ -91,7 +85,7 @@ impl Schedule {
         }
     }
 
-    /// Constant arrivals: returns the number of this thread's requests that are due before `ns`.
+    /// Returns the number of this thread's requests that are due before `ns`.
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
@@ -101,7 +95,7 @@ impl Schedule {
         rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
     }
 
-    /// Poisson arrivals: returns the mean time between consecutive requests of this thread.
+    /// Returns the mean time between consecutive requests of this thread.
     fn poisson_mean_ns(&self) -> f64 {
         let share = self.share.count() as f64 / self.share.connections as f64;
         SECOND_NS as f64 / (self.per_second as f64 * share)
@@ -131,84 +125,5 @@ impl Iterator for Schedule {
             }
         };
         Some((at_ns, local_index))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn constant_arrivals_are_independent_of_thread_count() {
-        for connections in [1, 2, 5, 8] {
-            let all = |threads: usize| {
-                let mut all: Vec<_> = (0..threads.min(connections))
-                    .flat_map(|thread| {
-                        let share = Share { thread, threads: threads.min(connections), connections };
-                        Schedule::new(share, 3000, Arrivals::Constant, 1)
-                            .take_while(|&(at_ns, _)| at_ns < 100_000_000)
-                            .map(move |(at_ns, local_index)| (at_ns, share.global_index(local_index)))
-                    })
-                    .collect();
-                all.sort_unstable();
-                all
-            };
-            let expected: Vec<_> = (0..300).map(|k| (k * 1_000_000 / 3, k as usize % connections)).collect();
-            for threads in 1..=4 {
-                assert_eq!(all(threads), expected, "{connections} connections, {threads} threads");
-            }
-        }
-    }
-
-    #[test]
-    fn poisson_arrivals_match_rate_deviation_and_seed() {
-        let due_times = |seed, thread| -> Vec<f64> {
-            let share = Share { thread, threads: 2, connections: 7 };
-            Schedule::new(share, 7000, Arrivals::Poisson, seed)
-                .take(100_000)
-                .map(|(ns, _)| ns as f64)
-                .collect()
-        };
-        let first = due_times(1, 0);
-        assert!(first == due_times(1, 0) && first != due_times(2, 0) && first != due_times(1, 1));
-        // 4 of 7 connections: 4,000 requests per second.
-        let gaps: Vec<f64> = first.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((mean / 250_000.0 - 1.0).abs() < 0.02, "{mean}");
-        assert!(
-            (variance.sqrt() / mean - 1.0).abs() < 0.02,
-            "the standard deviation equals the mean: {variance}"
-        );
-    }
-
-    #[test]
-    fn remaining_requests_match_iteration() {
-        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
-            for (thread, threads, connections) in [(0, 1, 1), (0, 2, 5), (1, 2, 5), (2, 3, 8), (3, 4, 4)] {
-                let mut schedule = Schedule::new(Share { thread, threads, connections }, 3000, arrivals, 5);
-                for passed in [0, 1, 7, 100] {
-                    schedule.by_ref().take(passed).for_each(drop);
-                    for (from_ns, to_ns) in [(0, 0), (0, 1), (0, 333_334), (50_000_000, 90_000_001)] {
-                        let due_times = schedule.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
-                        let expected = due_times.filter(|&ns| ns >= from_ns).count() as u64;
-                        let case = (arrivals, thread, connections, passed, from_ns, to_ns);
-                        assert_eq!(schedule.remaining_requests(from_ns, to_ns), expected, "{case:?}");
-                    }
-                }
-            }
-        }
-        // Too many requests to iterate over.
-        let remaining = |arrivals| {
-            Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).remaining_requests(0, 1 << 50)
-        };
-        assert_eq!(remaining(Arrivals::Constant), 1 << 50);
-        assert!(remaining(Arrivals::Poisson).abs_diff(1 << 50) < 1 << 10);
-    }
-
-    #[test]
-    fn share_without_connections_has_empty_schedule() {
-        let share = Share { thread: 3, threads: 4, connections: 2 };
-        assert_eq!((share.count(), Schedule::new(share, 10, Arrivals::Constant, 0).next()), (0, None));
     }
 }

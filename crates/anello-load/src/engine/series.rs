@@ -1,8 +1,7 @@
 //! Combines the intervals of all threads, and adds the measurements of the server process and the machine.
 //!
-//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds up the parts
-//! with the same interval number. An interval is complete when every thread has reported its part, has reported a later
-//! part (a delayed thread skips intervals), or has finished.
+//! Every thread ends its intervals at the same times, according to its own clock. An interval is complete when every
+//! thread has reported its part, has reported a later part (a delayed thread skips intervals), or has finished.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::model::interval::{Counts, Interval};
 use crate::system::machine;
 use crate::system::process::{ProcessMeter, ProcessUsage};
 
-/// Intervals of one phase of the load, over all threads.
+/// Intervals of one measurement, over all threads.
 pub(crate) struct Series {
     /// For each thread, the lowest interval number that it can still report.
     next_indexes: Vec<u64>,
@@ -18,7 +17,7 @@ pub(crate) struct Series {
     samples: BTreeMap<u64, Sample>,
     /// Sample at the start of the first incomplete interval.
     last: Sample,
-    /// Times of the first and the last sample, and the time between samples.
+    /// Times of the first and last samples, and the time between samples.
     first_ns: u64,
     end_ns: u64,
     interval_ns: u64,
@@ -28,8 +27,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Creates a series for `threads` threads. The phase is measured from `first_ns` to `end_ns` and starts `offset_ns`
-    /// after the start of the measurement.
+    /// The phase is measured from `first_ns` to `end_ns` and starts `offset_ns` after the start of the measurement.
     pub fn new(threads: usize, first_ns: u64, end_ns: u64, interval_ns: u64, offset_ns: u64) -> Self {
         Self {
             next_indexes: vec![0; threads],
@@ -53,32 +51,22 @@ impl Series {
             .then(|| due_ns(self.next_sample_index))
     }
 
-    /// Adds the sample that was due.
     pub fn add_sample(&mut self, sample: Sample) {
-        match self.next_sample_index {
-            0 => self.last = sample,
-            number => {
-                self.samples.insert(number - 1, sample);
-            }
+        match self.next_sample_index.checked_sub(1) {
+            None => self.last = sample,
+            Some(number) => drop(self.samples.insert(number, sample)),
         }
         self.next_sample_index += 1;
     }
 
-    /// Adds the part of an interval that a thread has measured.
     pub fn add_part(&mut self, thread: usize, number: u64, part: Interval) {
         self.next_indexes[thread] = number + 1;
-        match self.parts.get_mut(&number) {
-            Some(sum) => sum.add(&part),
-            None => {
-                self.parts.insert(number, part);
-            }
-        }
+        self.parts.entry(number).and_modify(|sum| sum.add(&part)).or_insert(part);
     }
 
     /// Marks a thread as finished and adds its remaining measurements.
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
-        // The remaining measurements of a thread that finished early belong to an interval in which other threads are
-        // still active.
+        // If the thread finished early, this belongs to an interval in which other threads are still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
         let no_counts = Counts { offered: rest.counts.offered.map(|_| 0), ..Counts::default() };
         if rest.elapsed_ns > 0 || rest.requests > 0 || rest.counts != no_counts {
@@ -87,8 +75,7 @@ impl Series {
         self.next_indexes[thread] = u64::MAX;
     }
 
-    /// Returns the next complete interval, if any. Calls `take_sample` if there is no sample for the end of the
-    /// interval.
+    /// Returns the next complete interval, if any. Calls `take_sample` if there is no sample for its end.
     pub fn next_complete(&mut self, take_sample: impl FnOnce() -> Sample) -> Option<Interval> {
         let (&number, _) = self.parts.first_key_value()?;
         if self.next_indexes.iter().any(|&next| next <= number) {
@@ -97,7 +84,10 @@ impl Series {
         let mut interval = self.parts.remove(&number)?;
         let sample = self.samples.remove(&number).unwrap_or_else(take_sample);
         self.samples = self.samples.split_off(&number);
-        sample.set_difference(&self.last, &mut interval);
+        let (server, stolen_ns) =
+            (sample.server.zip(self.last.server), sample.stolen_ns.zip(self.last.stolen_ns));
+        interval.server = server.map(|(now, before)| now.since(&before));
+        interval.stolen_ns = stolen_ns.map(|(now, before)| now.saturating_sub(before));
         self.last = sample;
         interval.start_ns = interval.start_ns.saturating_add(self.offset_ns);
         Some(interval)
@@ -111,27 +101,13 @@ pub(crate) struct Sample {
     stolen_ns: Option<u64>,
 }
 
-impl Sample {
-    /// Sets the measurements of an interval that started with the sample `earlier`.
-    fn set_difference(&self, earlier: &Self, interval: &mut Interval) {
-        let (server, stolen_ns) = (self.server.zip(earlier.server), self.stolen_ns.zip(earlier.stolen_ns));
-        interval.server = server.map(|(now, before)| now.since(&before));
-        interval.stolen_ns = stolen_ns.map(|(now, before)| now.saturating_sub(before));
-    }
-}
-
-/// Takes samples of the server process and the machine.
 pub(crate) struct Sampler {
     server: Option<ProcessMeter>,
     cores: Vec<usize>,
 }
 
 impl Sampler {
-    /// Creates a sampler for the server with the given process ID, if known, and for a load generator on `cores`. If
-    /// `cores` is empty, uses the cores that the current thread may run on.
-    ///
-    /// # Errors
-    /// Returns the error of [`ProcessMeter::new`].
+    /// `cores` are those of the load generator; if empty, all cores that the current thread may run on.
     pub fn new(server_pid: Option<u32>, mut cores: Vec<usize>) -> std::io::Result<Self> {
         let server = server_pid.map(ProcessMeter::new).transpose()?;
         if cores.is_empty() {
@@ -143,7 +119,6 @@ impl Sampler {
         Ok(Self { server, cores })
     }
 
-    /// Takes a sample of the current counters.
     pub fn take_sample(&mut self) -> Sample {
         Sample {
             // A server that has exited is not reported here because it causes connection errors.

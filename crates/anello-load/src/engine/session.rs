@@ -1,6 +1,5 @@
 //! A set of open connections, and slices of load on them.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::ControlFlow;
@@ -13,16 +12,16 @@ use anello::JoinHandle;
 use anello::time::{sleep, timeout};
 use futures_util::stream::{self, StreamExt};
 
-use crate::engine::connection::Connection;
+use crate::engine::connection::{Connection, ConnectionState};
 use crate::engine::measurement::{FinalInterval, MeasurementRequest, MeasurementRunner, Observer, TICK};
 use crate::engine::schedule::{Schedule, Share};
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
 use crate::model::config::{LoadConfig, Protocol};
-use crate::model::errors::{ErrorKind, Errors};
+use crate::model::errors::{ConnectionError, ErrorKind, Errors};
 use crate::model::interval::Interval;
 use crate::model::tls::HandshakeSummary;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 use crate::wire::exchange::Exchange;
 use crate::wire::http::{HttpShared, References, references};
 use crate::wire::message::Messages;
@@ -51,7 +50,7 @@ use crate::wire::message::Messages;
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     /// All connections of this thread in index order, including broken ones.
-    connections: Vec<Connection>,
+    pub(crate) connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
     connect_errors: Errors,
@@ -59,36 +58,25 @@ pub struct Session {
     slices: u64,
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("load", &self.shared.load).finish_non_exhaustive()
-    }
-}
-
 /// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Measurements of the slice. The slice ends with the last reply or error, so its length includes the wait for the
-    /// replies to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open
-    /// loop, requests that were not yet due when no connection was left count as unsent. The resource usage of the
-    /// server and the load generator is not measured.
+    /// Measurements of the slice, which ends with the last reply or error. In an open loop, requests that were not yet
+    /// due when no connection was left count as unsent. The resource usage of the server and the load generator is not
+    /// measured.
     pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
-    /// Connections that were opened again, because the server had closed them or because each request uses its own
-    /// connection.
+    /// Connections that were opened again because the server had closed them or each request uses its own connection.
     pub reopened: u64,
 }
 
 impl Session {
     /// Opens the connections of `load`. The configured duration, warm-up, ramp and number of threads are ignored: all
-    /// connections belong to the calling thread.
+    /// connections belong to the calling thread. Dropping the future closes them.
     ///
     /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
     /// [`connect_errors`](Self::connect_errors). The session uses the remaining connections.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes all connections.
     ///
     /// # Errors
     /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
@@ -98,7 +86,7 @@ impl Session {
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
-        let share = Share::whole(load.connections);
+        let share = Share { thread: 0, threads: 1, connections: load.connections };
         let references = load.http_load().map(references).unwrap_or_default();
         let no_tick = &mut |_| ControlFlow::Continue(());
         Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
@@ -120,12 +108,10 @@ impl Session {
         };
         let shared = Rc::new(Shared::new(load, exchange, origin));
         let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
-        let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
-            Connection::new(
-                share.global_index(slot_index) as u64,
-                shared.exchange.new_decoder(),
-                Rc::clone(slot),
-            )
+        let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| Connection {
+            index: share.global_index(slot_index) as u64,
+            slot: Rc::clone(slot),
+            ..Connection::default()
         };
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
@@ -153,13 +139,12 @@ impl Session {
             let until_tick = next_tick.saturating_duration_since(Instant::now());
             match timeout(until_tick, connecting.next()).await {
                 Ok(Some((slot_index, Ok(stream)))) => self.connections[slot_index].open(stream, &shared),
-                Ok(Some((_, Err(error)))) => self.connect_errors.add(error.kind, || error.text),
+                Ok(Some((_, Err(error)))) => self.connect_errors.add(1, error),
                 Ok(None) => break,
                 Err(_) => {
                     next_tick = Instant::now() + TICK;
                     let errors = self.connect_errors.total();
-                    let snapshot = ProgressSnapshot { errors, ..shared.counters.snapshot() };
-                    if on_tick(snapshot).is_break() {
+                    if on_tick(ProgressSnapshot { errors, ..shared.counters.snapshot() }).is_break() {
                         break;
                     }
                 }
@@ -173,44 +158,33 @@ impl Session {
     }
 
     /// Returns the number of open connections.
-    #[must_use]
     pub fn open_connections(&self) -> usize {
         self.connections.iter().filter(|connection| connection.is_open()).count()
     }
 
     /// Returns the errors from connections that could not be opened.
-    #[must_use]
     pub fn connect_errors(&self) -> &Errors {
         &self.connect_errors
     }
 
-    /// Loads the server for `duration`, then waits for the replies to requests in flight.
+    /// Loads the server for `duration`, then waits for the replies to requests in flight. Dropping the future closes
+    /// all connections.
     ///
     /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
     /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
     /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
-    /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
-    /// connection is left. No request is in flight afterwards.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes all connections.
+    /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout). It ends early if no connection is left.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
         let rate = self.shared.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
         self.slices += 1;
         let (start_ns, warm_up) = (self.shared.now_ns(), Duration::ZERO);
         let request = MeasurementRequest { start_ns, warm_up, duration, interval: None, rate };
-        let interval = self.run_measurement(&request, &mut NoopObserver).await.interval;
+        let interval = self.run_measurement(&request, &mut ()).await.interval;
         Slice {
             interval,
             requests_by_connection: self.requests_by_connection(),
             reopened: self.shared.reopened.take(),
         }
-    }
-
-    fn schedule(&self, request: &MeasurementRequest) -> Option<Schedule> {
-        let ((_, arrivals, seed), (per_second, number)) =
-            self.shared.load.mode.open_loop().zip(request.rate)?;
-        Some(Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32)))
     }
 
     /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
@@ -223,15 +197,18 @@ impl Session {
         }
     }
 
-    /// Runs a measurement to completion. Returns the results since the last interval that the observer has received. If
-    /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
+    /// Runs a measurement to completion. If the observer returns `Break`, requests in flight are abandoned after a
+    /// short time and do not count.
     pub(crate) async fn run_measurement(
         &mut self,
         request: &MeasurementRequest,
         observer: &mut dyn Observer,
     ) -> FinalInterval {
-        let schedule = self.schedule(request);
         let shared = Rc::clone(&self.shared);
+        let schedule = shared.load.mode.open_loop().zip(request.rate);
+        let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {
+            Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
+        });
         let mut runner = MeasurementRunner::new(&shared, &self.slots, request, schedule, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
@@ -247,7 +224,8 @@ impl Session {
                     }
                     Poll::Ready(Ok(connection)) => connections.push(connection),
                     Poll::Ready(Err(error)) => {
-                        shared.counters.record_error(ErrorKind::Other, 1, || error.to_string());
+                        let error = ConnectionError::new(ErrorKind::Other, error.to_string());
+                        shared.counters.record_error(1, error);
                         self.slots[connections.len()].broken.set(true);
                     }
                 }
@@ -261,34 +239,27 @@ impl Session {
 
     /// Returns the requests answered in the last measurement, for each connection that is not broken.
     pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
-        let open = self.connections.iter().filter(|connection| !connection.is_broken());
-        open.map(|connection| connection.answered).collect()
-    }
-
-    /// Returns the number of connections that have ever been open.
-    pub(crate) fn opened_connections(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.was_opened).count()
+        let is_usable = |one: &&Connection| !matches!(one.state, ConnectionState::Broken);
+        self.connections.iter().filter(is_usable).map(|connection| connection.answered).collect()
     }
 
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
-    #[must_use]
     pub fn handshakes(&self) -> Vec<HandshakeSummary> {
         self.shared.handshakes.borrow().clone()
     }
 
     /// Closes all connections, and gives the driver time to close their sockets.
     pub async fn close(mut self) {
-        self.connections.iter_mut().for_each(Connection::send_close_notify);
+        for connection in &mut self.connections {
+            if let ConnectionState::Open(stream) = &mut connection.state {
+                stream.send_close_notify();
+            }
+        }
         drop(self);
         // The driver needs a few turns: io_uring cancels pending receives first.
         sleep(Duration::from_millis(1)).await;
     }
 }
-
-/// Observer that ignores all events.
-struct NoopObserver;
-
-impl Observer for NoopObserver {}
 
 /// Tasks that are aborted on drop.
 struct AbortOnDrop<T>(Vec<JoinHandle<T>>);

@@ -11,8 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::model::interval::Interval;
-use crate::model::latency::latency_histogram;
+use crate::model::interval::{Counts, Interval, latency_histogram};
 use crate::model::tls::HandshakeSummary;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;
@@ -22,21 +21,17 @@ use crate::wire::tls_stream::TlsConnector;
 /// Delay after which an open-loop request counts as late, in nanoseconds.
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
-/// State shared by all connections of a session.
 pub(crate) struct Shared {
     pub load: LoadConfig,
     origin: Instant,
     pub exchange: Exchange,
-    /// Set if the connections use TLS.
     tls: Option<Rc<TlsConnector>>,
-    /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
+    /// Result of [`LoadConfig::effective_source_addresses`].
     source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
-    /// Closed loop: pause between a reply and the next request.
+    /// Zero in an open loop.
     pub think_time: Duration,
-    /// Maximum number of requests in flight on a connection.
     pub max_in_flight: usize,
-    /// Set if a connection is used for more than one request.
     pub keep_alive: bool,
     /// Set if the server may close a connection between requests. The connection is then opened again.
     pub server_may_close: bool,
@@ -46,7 +41,7 @@ pub(crate) struct Shared {
     pub count_from_ns: Cell<u64>,
     /// No request is started after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. From then on, connections that have not sent a request do not have to send one.
+    /// Set when the load is stopped. Connections that have not sent a request then do not have to send one.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
@@ -55,9 +50,7 @@ pub(crate) struct Shared {
     pub counters: Counters,
     /// Number of times that connections were polled. The pacer uses it to detect that no connection had work.
     pub polls: Cell<u64>,
-    /// Number of connections that were opened again.
     pub reopened: Cell<u64>,
-    /// TLS handshakes of all connections.
     pub handshakes: RefCell<Vec<HandshakeSummary>>,
 }
 
@@ -93,13 +86,13 @@ impl Shared {
         }
     }
 
-    /// Returns the nanoseconds since the origin of the session.
+    /// Returns the time since the origin of the session.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns `true` if requests due at this time count, that is, if the time is after the warm-up.
+    /// Returns `true` if a request due at this time counts, which means that the warm-up is over by then.
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()
@@ -117,22 +110,17 @@ impl Shared {
         limit: Duration,
     ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        // `None` if the kernel is to choose the address.
         let source = self.source_addresses.get((index % count) as usize).copied();
         let (target, connect_timeout) = (self.load.target.clone(), self.load.connect_timeout);
         let tls = self.tls.clone();
         async move {
-            let connected = match limit.is_zero() {
-                true => None,
-                false => timeout(limit, connect::connect(&target, source, tls.as_ref())).await.ok(),
-            };
-            match connected {
-                Some(connected) => connected.map_err(|error| ConnectionError::from_connect_error(&error)),
-                None => Err(ConnectionError::new(
-                    ErrorKind::ConnectTimeout,
-                    format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
-                )),
+            if !limit.is_zero()
+                && let Ok(connected) = timeout(limit, connect::connect(&target, source, tls.as_ref())).await
+            {
+                return connected.map_err(|error| ConnectionError::from_connect_error(&error));
             }
+            let text = format!("cannot connect to {target}: timed out after {connect_timeout:?}");
+            Err(ConnectionError::new(ErrorKind::ConnectTimeout, text))
         }
     }
 }
@@ -140,23 +128,20 @@ impl Shared {
 /// A request that has been sent or is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightRequest {
-    /// Time from which latency is measured. Open loop: the scheduled time of the request. Closed loop: the time at
-    /// which it was first sent.
+    /// Time from which latency is measured: the scheduled time (open loop), or the time of the first send (closed
+    /// loop).
     pub due_ns: u64,
     pub sent_ns: u64,
 }
 
-/// Results of all connections.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Results since the last interval. The times and the number of open connections are set by
-    /// [`take_interval`](Self::take_interval).
+    /// Results since the last interval, without times and the number of open connections.
     interval: RefCell<Interval>,
     /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
     pub schedule_error: RefCell<Histogram<u64>>,
     /// Time of the last reply or error.
     pub last_ns: Cell<u64>,
-    /// Number of open connections.
     pub open: Cell<usize>,
 }
 
@@ -170,7 +155,6 @@ impl Counters {
         }
     }
 
-    /// Records a valid reply.
     #[inline]
     pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
         let interval = &mut *self.interval.borrow_mut();
@@ -181,8 +165,7 @@ impl Counters {
         }
     }
 
-    /// Open loop: records the delay of a request. If `could_send` is set, only the load generator itself can have
-    /// caused the delay.
+    /// Open loop: records the delay of a request. If `could_send` is set, the load generator itself caused the delay.
     #[inline]
     pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
         let error_ns = request.sent_ns.saturating_sub(request.due_ns);
@@ -190,22 +173,21 @@ impl Counters {
             self.schedule_error.borrow_mut().saturating_record(error_ns);
         }
         if error_ns > LATE_THRESHOLD_NS {
-            self.interval.borrow_mut().counts.late += 1;
+            self.update(|counts| counts.late += 1);
         }
     }
 
     #[inline]
-    pub fn add_sent_bytes(&self, bytes: usize) {
-        self.interval.borrow_mut().counts.sent_bytes += bytes as u64;
+    pub fn update(&self, update: impl FnOnce(&mut Counts)) {
+        update(&mut self.interval.borrow_mut().counts);
     }
 
     #[inline]
     pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
-        self.interval.borrow_mut().counts.received_bytes += bytes as u64;
+        self.update(|counts| counts.received_bytes += bytes as u64);
         self.last_ns.set(now_ns);
     }
 
-    /// Open loop: counts scheduled requests.
     #[inline]
     pub fn add_offered(&self, count: u64) {
         if let Some(offered) = &mut self.interval.borrow_mut().counts.offered {
@@ -215,18 +197,12 @@ impl Counters {
 
     /// Open loop: counts scheduled requests that will never be sent.
     pub fn add_unsent(&self, count: u64) {
-        let interval = &mut *self.interval.borrow_mut();
-        interval.counts.unsent = interval.counts.unsent.saturating_add(count);
-    }
-
-    /// Counts requests in flight that are abandoned because the load is stopped.
-    pub fn add_abandoned(&self, count: u64) {
-        self.interval.borrow_mut().counts.abandoned += count;
+        self.update(|counts| counts.unsent = counts.unsent.saturating_add(count));
     }
 
     #[cold]
-    pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
-        self.interval.borrow_mut().counts.errors.add_many(kind, count, text);
+    pub fn record_error(&self, count: u64, error: ConnectionError) {
+        self.update(|counts| counts.errors.add(count, error));
     }
 
     /// Returns the counts since the last interval.
@@ -249,7 +225,7 @@ impl Counters {
 }
 
 /// Counts for progress reports.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProgressSnapshot {
     pub open: usize,
     pub requests: u64,

@@ -1,7 +1,5 @@
-//! State shared by the task of a connection and the runner of the measurement.
-//!
-//! The runner passes due requests to the task, and aborts the connection when a reply takes too long. This avoids a
-//! timer per request.
+//! State shared by the task of a connection and the runner of the measurement, which passes due requests to the task
+//! and aborts the connection when a reply takes too long. This avoids a timer per request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,20 +9,19 @@ use anello::net::ShutdownHandle;
 
 use crate::engine::shared::Shared;
 
-/// Shared state of one connection in a load. The connection itself may be closed and opened again.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionSlot {
     /// Send time of the oldest request in flight, if any.
     oldest_sent_ns: Cell<Option<u64>>,
     /// Set if the connection has been aborted since it was opened.
     pub abort_reason: Cell<Option<AbortReason>>,
+    /// Set while the connection is open or closing.
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
     /// Open loop: due times of the requests waiting to be sent.
     pub due_queue: RefCell<VecDeque<u64>>,
     /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    /// Set if the task cannot send a request until it has received a reply.
     is_full: Cell<bool>,
     /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
@@ -32,42 +29,36 @@ pub(crate) struct ConnectionSlot {
     pub broken: Cell<bool>,
 }
 
-/// Reason why the runner has aborted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbortReason {
-    /// The reply took too long.
     TimedOut,
     /// The load was stopped.
     Interrupted,
 }
 
 impl ConnectionSlot {
-    /// Records that the connection is open. Clears the reason for an abort that happened while connecting, when there
-    /// was nothing to close. The timeout is then checked again on the open connection.
+    /// Clears the reason for an abort that happened while connecting, when there was nothing to close. The timeout is
+    /// then checked again on the open connection.
     pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
         self.abort_reason.set(None);
         self.shutdown_handle.replace(Some(shutdown_handle));
     }
 
-    /// Returns `true` if the connection is open or closing.
     pub fn is_open(&self) -> bool {
         self.shutdown_handle.borrow().is_some()
     }
 
-    /// Records that the connection is closed.
     pub fn set_closed(&self) {
         self.set_idle();
         self.abort_reason.set(None);
         self.shutdown_handle.replace(None);
     }
 
-    /// Sets the send time of the oldest request in flight.
     #[inline]
     pub fn set_oldest_sent(&self, sent_ns: u64) {
         self.oldest_sent_ns.set(Some(sent_ns));
     }
 
-    /// Records that no request is in flight.
     #[inline]
     pub fn set_idle(&self) {
         self.oldest_sent_ns.set(None);
@@ -82,14 +73,11 @@ impl ConnectionSlot {
         }
     }
 
-    /// Aborts the connection if a request is in flight, because the load has been stopped.
-    pub fn abort_if_busy(&self) {
-        if self.oldest_sent_ns.get().is_some() {
-            self.abort(AbortReason::Interrupted);
-        }
+    pub fn is_busy(&self) -> bool {
+        self.oldest_sent_ns.get().is_some()
     }
 
-    fn abort(&self, reason: AbortReason) {
+    pub fn abort(&self, reason: AbortReason) {
         if self.abort_reason.get().is_none() {
             self.abort_reason.set(Some(reason));
             if let Some(shutdown_handle) = &*self.shutdown_handle.borrow() {
@@ -106,18 +94,16 @@ impl ConnectionSlot {
         shared.counters.add_unsent(shared.counted(queued));
     }
 
-    /// Stores the waker of the task for [`wake`](Self::wake). Set `is_full` if the task cannot send a request until it
-    /// has received a reply.
+    /// `is_full` is true if the task cannot send a request until it has received a reply.
     #[inline]
     pub fn register_waker(&self, waker: &Waker, is_full: bool) {
         self.is_full.set(is_full);
-        let mut waker_cell = self.waker.borrow_mut();
-        if !waker_cell.as_ref().is_some_and(|waker_cell| waker_cell.will_wake(waker)) {
-            *waker_cell = Some(waker.clone());
+        let mut registered = self.waker.borrow_mut();
+        if !registered.as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+            *registered = Some(waker.clone());
         }
     }
 
-    /// Wakes the task, which then checks its due queue and the clock.
     #[inline]
     pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
@@ -125,7 +111,6 @@ impl ConnectionSlot {
         }
     }
 
-    /// Wakes the task if it can send a request.
     #[inline]
     pub fn wake_if_ready(&self) {
         if !self.is_full.get() {
@@ -133,7 +118,6 @@ impl ConnectionSlot {
         }
     }
 
-    /// Removes the waker of a task that has finished.
     pub fn clear_waker(&self) {
         self.waker.replace(None);
     }
@@ -162,8 +146,7 @@ mod tests {
             assert_eq!(slot.abort_reason.get(), None);
             slot.check_timeout(20, 10);
             assert_eq!(slot.abort_reason.get(), Some(AbortReason::TimedOut));
-            let is_eof = stream.recv().await.map(|chunk| chunk.is_none());
-            assert!(is_eof.unwrap_or(true), "the stream is shut down");
+            assert!(!matches!(stream.recv().await, Ok(Some(_))), "the stream is shut down");
         });
     }
 }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,11 @@ use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
-use crate::model::interval::Interval;
-use crate::model::latency::latency_histogram;
+use crate::model::interval::{Interval, latency_histogram};
 use crate::model::tls::HandshakeSummary;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 use crate::wire::http::References;
 
-/// Initial state of a worker thread.
 pub(crate) struct Worker {
     pub load: LoadConfig,
     pub share: Share,
@@ -43,18 +41,18 @@ pub(crate) type WorkerReport = (usize, WorkerEvent);
 
 pub(crate) enum WorkerEvent {
     /// All connections that could be opened are open.
-    Opened { driver: DriverInfo, errors: Errors },
-    /// The worker could not start.
+    Opened {
+        driver: DriverInfo,
+        errors: Errors,
+    },
     Failed(io::Error),
     /// Errors during the warm-up.
     WarmedUp(Errors),
     /// Results of the interval with this index.
     Interval(u64, Box<Interval>),
-    /// The requested measurement is complete.
     Done(Box<MeasurementResult>),
 }
 
-/// Results of a measurement.
 pub(crate) struct MeasurementResult {
     /// Results since the last interval.
     pub final_interval: Interval,
@@ -98,20 +96,34 @@ impl ThreadUsage {
 #[derive(Debug, Default)]
 pub(crate) struct SharedProgress {
     pub stop: AtomicBool,
-    pub threads: Vec<ThreadProgress>,
+    /// Last progress reported by each thread, in this measurement.
+    threads: Vec<Mutex<ProgressSnapshot>>,
 }
 
-/// Last progress reported by a thread.
-#[derive(Debug, Default)]
-pub(crate) struct ThreadProgress {
-    pub open: AtomicUsize,
-    /// Requests answered in this measurement.
-    pub requests: AtomicU64,
-    pub errors: AtomicU64,
+impl SharedProgress {
+    pub fn new(threads: usize) -> Self {
+        Self { threads: (0..threads).map(|_| Mutex::default()).collect(), ..Self::default() }
+    }
+
+    pub fn update(&self, thread: usize, update: impl FnOnce(&mut ProgressSnapshot)) {
+        update(&mut self.threads[thread].lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub fn total(&self) -> ProgressSnapshot {
+        let mut sum = ProgressSnapshot::default();
+        for thread in 0..self.threads.len() {
+            self.update(thread, |progress| {
+                sum.open += progress.open;
+                sum.requests += progress.requests;
+                sum.errors += progress.errors;
+            });
+        }
+        sum
+    }
 }
 
 impl Worker {
-    /// Starts the thread, pinned to `core` if there is one.
+    /// `core` is the core to pin the thread to, if any.
     pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
             if let Err(error) = self.work(core) {
@@ -127,22 +139,20 @@ impl Worker {
                 set.set(core);
             }
             sched_setaffinity(None, &set).map_err(|errno| {
-                let error = io::Error::from(errno);
-                io::Error::new(error.kind(), format!("cannot pin thread to core {core}: {error}"))
+                io::Error::new(errno.kind(), format!("cannot pin thread to core {core}: {errno}"))
             })?;
         }
         let runtime = self.runtime.build()?;
         let mut session = runtime.block_on(async {
-            let mut tick = |snapshot| self.tick(snapshot, 0, 0);
-            let references = Arc::clone(&self.references);
-            Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
+            let (references, tick) = (Arc::clone(&self.references), &mut |snapshot| self.tick(snapshot));
+            Session::open(self.load.clone(), self.share, self.origin, references, tick).await
         });
         let errors = session.connect_errors().clone();
-        self.thread_progress().open.store(session.open_connections(), Ordering::Relaxed);
+        let open = session.open_connections();
+        self.shared_progress.update(self.share.thread, |progress| progress.open = open);
         self.report(WorkerEvent::Opened { driver: runtime.driver(), errors });
-        let mut has_ramped = false;
-        while let Ok(request) = self.request_queue.recv() {
-            if !std::mem::replace(&mut has_ramped, true) {
+        for (index, request) in self.request_queue.iter().enumerate() {
+            if index == 0 {
                 session.start_ramp(request.start_ns);
             }
             let result = runtime.block_on(self.run_measurement(&mut session, &request));
@@ -157,13 +167,8 @@ impl Worker {
         session: &mut Session,
         request: &MeasurementRequest,
     ) -> MeasurementResult {
-        let mut observer = WorkerObserver {
-            worker: self,
-            requests: 0,
-            errors: 0,
-            usage: ThreadUsage::default(),
-            last_sample: ThreadSample::take(),
-        };
+        let (usage, last_sample) = (ThreadUsage::default(), ThreadSample::take());
+        let mut observer = WorkerObserver { worker: self, requests: 0, errors: 0, usage, last_sample };
         let measured = session.run_measurement(request, &mut observer).await;
         let interval =
             observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
@@ -172,7 +177,7 @@ impl Worker {
             final_interval: interval,
             throughput: measured.throughput,
             requests_by_connection: session.requests_by_connection(),
-            opened: session.opened_connections(),
+            opened: session.connections.iter().filter(|connection| connection.was_opened).count(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
             handshakes: shared.handshakes.take(),
@@ -181,32 +186,21 @@ impl Worker {
         }
     }
 
-    fn thread_progress(&self) -> &ThreadProgress {
-        &self.shared_progress.threads[self.share.thread]
-    }
-
     fn report(&self, event: WorkerEvent) {
         // Fails if the load has been dropped. No report is needed then.
         self.reports.send((self.share.thread, event)).ok();
     }
 
-    /// Publishes the progress of the thread. `requests` and `errors` are the counts before the current interval.
-    fn tick(&self, snapshot: ProgressSnapshot, requests: u64, errors: u64) -> ControlFlow<()> {
-        let thread_progress = self.thread_progress();
-        thread_progress.open.store(snapshot.open, Ordering::Relaxed);
-        thread_progress.requests.store(requests + snapshot.requests, Ordering::Relaxed);
-        thread_progress.errors.store(errors + snapshot.errors, Ordering::Relaxed);
-        if self.shared_progress.stop.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+    fn tick(&self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
+        self.shared_progress.update(self.share.thread, |progress| *progress = snapshot);
+        let is_stopped = self.shared_progress.stop.load(Ordering::Relaxed);
+        if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
-/// Observer of a measurement, on its thread.
 struct WorkerObserver<'a> {
     worker: &'a Worker,
+    /// Requests and errors in the intervals so far.
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
@@ -217,25 +211,30 @@ struct WorkerObserver<'a> {
 struct ThreadSample {
     at: Instant,
     cpu_ns: u64,
+    /// Time that the thread has waited for a core; 0 if the kernel does not report it.
     delayed_ns: u64,
 }
 
 impl ThreadSample {
     fn take() -> Self {
-        Self { at: Instant::now(), cpu_ns: thread_cpu_ns(), delayed_ns: thread_delayed_ns() }
+        let scheduling = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let delayed_ns = scheduling.split_whitespace().nth(1).and_then(|column| column.parse().ok());
+        Self {
+            at: Instant::now(),
+            cpu_ns: Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).map_or(0, nanoseconds),
+            delayed_ns: delayed_ns.unwrap_or(0),
+        }
     }
 }
 
 impl WorkerObserver<'_> {
-    /// Adds the CPU time of the thread since the last interval. If `counts` is set, also adds that time to the usage of
-    /// the thread.
+    /// Sets the CPU time of the interval. If `counts` is set, also adds that time to the usage of the thread.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
             self.usage.add(&ThreadUsage {
-                // The length of the interval is not used here: it ends with the last reply or error, and the thread may
-                // have worked longer.
+                // Not the length of the interval, which ends with the last reply or error.
                 elapsed_ns: nanoseconds(self.last_sample.at - last.at),
                 cpu_ns: load_cpu_ns,
                 delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),
@@ -247,8 +246,9 @@ impl WorkerObserver<'_> {
 }
 
 impl Observer for WorkerObserver<'_> {
-    fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
-        self.worker.tick(snapshot, self.requests, self.errors)
+    fn tick(&mut self, ProgressSnapshot { open, requests, errors }: ProgressSnapshot) -> ControlFlow<()> {
+        let (requests, errors) = (self.requests + requests, self.errors + errors);
+        self.worker.tick(ProgressSnapshot { open, requests, errors })
     }
 
     fn warmed_up(&mut self, warm_up: Interval) {
@@ -264,41 +264,25 @@ impl Observer for WorkerObserver<'_> {
     }
 }
 
-/// Returns the CPU time of the calling thread, in nanoseconds.
-fn thread_cpu_ns() -> u64 {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).map_or(0, nanoseconds)
-}
-
-/// Returns the time that the calling thread has waited for a core, in nanoseconds; 0 if the kernel does not report it.
-fn thread_delayed_ns() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|column| column.parse().ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn busy_percent_includes_waiting_for_core_and_excludes_pacing() {
-        let usage = |cpu_ns, delayed_ns, pacing_ns| ThreadUsage {
-            elapsed_ns: 1_000_000_000,
-            cpu_ns,
-            delayed_ns,
-            pacing_ns,
-        };
-        for (usage, percent) in [
-            (usage(0, 0, 0), 0.0),
-            (usage(250_000_000, 0, 0), 25.0),
-            (usage(0, 400_000_000, 0), 40.0),
-            (usage(500_000_000, 250_000_000, 0), 75.0),
+        for (elapsed_ns, cpu_ns, delayed_ns, pacing_ns, percent) in [
+            (1000, 0, 0, 0, 0.0),
+            (1000, 250, 0, 0, 25.0),
+            (1000, 0, 400, 0, 40.0),
+            (1000, 500, 250, 0, 75.0),
             // The thread polled the clock for half of the time that it ran or waited for its core.
-            (usage(900_000_000, 100_000_000, 500_000_000), 50.0),
+            (1000, 900, 100, 500, 50.0),
             // The clocks are not read at the same time.
-            (usage(100_000_000, 0, 100_000_001), 0.0),
-            (usage(999_000_000, 1_000_000, 0), 100.0),
-            (ThreadUsage::default(), 0.0),
+            (1000, 100, 0, 101, 0.0),
+            (1000, 999, 1, 0, 100.0),
+            (0, 0, 0, 0, 0.0),
         ] {
+            let usage = ThreadUsage { elapsed_ns, cpu_ns, delayed_ns, pacing_ns };
             assert!((usage.busy_percent() - percent).abs() < 1e-9, "{usage:?}: {}", usage.busy_percent());
         }
     }

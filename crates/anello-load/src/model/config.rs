@@ -1,79 +1,99 @@
 //! Configuration of a load.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::model::address::Address;
 use crate::model::tls::Tls;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 
-/// Maximum length of a request or reply message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
-
-/// Maximum number of requests in flight on one connection.
 const MAX_PIPELINE_DEPTH: usize = 1024;
-
-/// Maximum rate, in requests per second.
 const MAX_REQUESTS_PER_SECOND: u64 = 1_000_000_000;
-
-/// Maximum number of steps in a sweep.
 const MAX_SWEEP_STEPS: u64 = 1000;
-
-/// Maximum connect and stall timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
-
-/// Maximum number of threads.
 const MAX_THREADS: usize = 1024;
-
 /// Maximum number of connections from one loopback address to one server address. This is a third of the ports that the
 /// kernel finds quickly, which leaves free ports while ports used by a previous load are still in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
-/// Configuration of a load. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may be changed.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// Path of a Unix stream socket.
+    Unix(PathBuf),
+    /// Abstract name of a Unix stream socket (`unix(7)`).
+    Abstract(String),
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl From<PathBuf> for Address {
+    fn from(path: PathBuf) -> Self {
+        Self::Unix(path)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(formatter, "{address}"),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(formatter, "unix:@{name}"),
+        }
+    }
+}
+
+/// Configuration of a load. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may be changed.
+#[derive(Clone, Debug)]
 pub struct LoadConfig {
     /// Address of the server.
     pub target: Address,
     /// Protocol of the requests, and their contents.
     pub protocol: Protocol,
-    /// Load mode: requests are sent after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
+    /// When requests are sent: after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
     pub mode: Mode,
     /// Total number of connections over all threads; 50 by default.
     pub connections: usize,
     /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
     pub threads: usize,
-    /// Cores that the threads are pinned to, one core per thread. Empty by default, which means that threads are not
-    /// pinned.
+    /// Cores that the threads are pinned to, one per thread. Empty, the default, if the threads are not pinned.
     pub cores: Vec<usize>,
-    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load generator then waits
-    /// for the replies to requests in flight.
+    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. Replies to requests in flight
+    /// may arrive later.
     pub duration: Duration,
     /// Duration of the warm-up before the measurement; 0 by default. Requests during the warm-up do not count.
     pub warm_up: Duration,
-    /// Time over which the opening of the connections is spread evenly. Each connection sends requests as soon as it is
-    /// open. With 0, the default, all connections are opened before the load starts. The ramp starts with the warm-up.
-    /// If it is longer than the warm-up, the remainder is part of the measurement.
+    /// Time over which the opening of the connections is spread evenly, from the start of the warm-up. Each connection
+    /// sends requests as soon as it is open. With 0, the default, all connections are opened before the load starts.
     pub ramp: Duration,
     /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
     /// 1 second by default. Requests that remain are counted as unsent.
     pub drain_timeout: Duration,
-    /// Whether every byte of every reply is compared with its expected value; off by default. If off, the bytes are
-    /// only counted. Messages differ by connection and by request, so a reply to a different request is detected. With
-    /// HTTP, the first complete response to a path with an expected status is the reference for later responses.
+    /// Whether every byte of every reply is compared with its expected value instead of only counted; off by default.
+    /// Messages differ by connection and by request, so a reply to a different request is detected. With HTTP, the
+    /// first complete response to a path with an expected status is the reference for later responses.
     pub verify: bool,
-    /// Whether a connection is opened again after an error; off by default. An HTTP server may close a connection
-    /// between requests, with or without announcing it. That is not an error, and the connection is always opened
-    /// again. A request that was sent less than one second before such a close is sent again if the connection has
-    /// answered a request before. Its latency is measured from the first time it was sent.
+    /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
+    /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
+    /// than one second before such a close is sent again if the connection has answered a request before. Its latency
+    /// is measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
     /// is opened again, the timeout applies to that connection.
     pub connect_timeout: Duration,
-    /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. The load
-    /// generator checks this four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
+    /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. It is
+    /// checked four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
     pub stall_timeout: Duration,
     /// Maximum number of connections that each thread opens at the same time; 64 by default, which suits servers with a
     /// short accept queue.
@@ -88,7 +108,7 @@ pub struct LoadConfig {
 }
 
 /// Protocol of the requests, and their contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Protocol {
     /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
     /// the reply is an echo of the request.
@@ -103,7 +123,7 @@ pub enum Protocol {
 }
 
 /// Configuration of HTTP/1.1 requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HttpLoad {
     /// Value of the `Host` field.
     pub host: String,
@@ -125,20 +145,18 @@ pub struct HttpLoad {
     pub tls: Option<Tls>,
 }
 
-/// Load mode, which defines when requests are sent.
+/// When requests are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Mode {
-    /// Closed loop: each connection sends the next request after the reply. Measures the maximum throughput of a
-    /// server.
+    /// Closed loop: each connection sends the next request after the reply. Measures maximum throughput.
     Closed {
         /// Pause between a reply and the next request; 0 by default.
         #[serde(rename = "think_ns", serialize_with = "serialize_ns", deserialize_with = "deserialize_ns")]
         think_time: Duration,
     },
-    /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate.
-    /// Latency is measured from the time at which the request was due, so a server pause is visible in all requests
-    /// that were due during it.
+    /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate,
+    /// from the time at which each request was due.
     Open {
         /// Requests per second, over all connections.
         per_second: u64,
@@ -211,7 +229,6 @@ fn deserialize_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration
 
 impl LoadConfig {
     /// Creates a load with default settings for an echo server, with messages of `message_bytes` bytes.
-    #[must_use]
     pub fn echo(target: impl Into<Address>, message_bytes: usize) -> Self {
         Self::new(
             target.into(),
@@ -220,7 +237,6 @@ impl LoadConfig {
     }
 
     /// Creates a load with default settings for an HTTP/1.1 server, with GET requests for one path.
-    #[must_use]
     pub fn http(target: impl Into<Address>, host: &str, path: &str) -> Self {
         let http = HttpLoad {
             host: host.to_owned(),
@@ -261,85 +277,69 @@ impl LoadConfig {
     /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if not empty.
     /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
     /// enough for at most 4,000 connections from each address. Empty if the kernel chooses the address.
-    ///
-    /// About 28,000 ports are available from one address to one server, and opening the second half of them is slow.
-    #[must_use]
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
-        match self.tcp_target() {
-            Some(target) if self.source_addresses.is_empty() => loopback_addresses(target, self.connections),
-            Some(_) => self.source_addresses.clone(),
-            None => Vec::new(),
+        let Some(target) = self.tcp_target() else { return Vec::new() };
+        let has_other_addresses = target.is_ipv4() && target.ip().is_loopback();
+        if !self.source_addresses.is_empty()
+            || !has_other_addresses
+            || self.connections <= MAX_CONNECTIONS_PER_SOURCE
+        {
+            return self.source_addresses.clone();
         }
+        let first = u32::from(Ipv4Addr::LOCALHOST);
+        let count = u32::try_from(self.connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
+        // The last address of the network is its broadcast address.
+        let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
+        addresses.map(|address| IpAddr::V4(address.into())).collect()
     }
 
     fn tcp_target(&self) -> Option<SocketAddr> {
-        match self.target {
-            Address::Tcp(target) => Some(target),
-            Address::Unix(_) | Address::Abstract(_) => None,
-        }
+        if let Address::Tcp(target) = self.target { Some(target) } else { None }
     }
 
     pub(crate) fn http_load(&self) -> Option<&HttpLoad> {
-        match &self.protocol {
-            Protocol::Http(http) => Some(http),
-            Protocol::Messages { .. } => None,
-        }
+        if let Protocol::Http(http) = &self.protocol { Some(http) } else { None }
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    /// Returns a description of the first problem and its remedy.
+    /// Checks the configuration. Returns a description of the first problem and its remedy.
     pub fn validate(&self) -> Result<(), String> {
-        if self.connections == 0 || self.max_concurrent_connects == 0 {
-            return Err("connections and concurrent connects must be at least 1".to_owned());
-        }
-        if !(1..=MAX_THREADS).contains(&self.threads) || self.threads > self.connections {
-            return Err(format!(
-                "cannot run {} threads with {} connections (use 1 to {MAX_THREADS} threads with at least one \
-                 connection each)",
-                self.threads, self.connections
-            ));
-        }
-        if !self.cores.is_empty() && self.cores.len() != self.threads {
-            return Err(format!(
-                "{} cores for {} threads (specify one core per thread)",
-                self.cores.len(),
-                self.threads
-            ));
-        }
-        if let Some(target) = self.tcp_target()
-            && let Some(source) =
-                self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
+        let (threads, connections, target) = (self.threads, self.connections, self.tcp_target());
+        let other_family = |target: SocketAddr| {
+            self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
+        };
+        let problem = if connections == 0 || self.max_concurrent_connects == 0 {
+            "connections and concurrent connects must be at least 1".to_owned()
+        } else if !(1..=MAX_THREADS).contains(&threads) || threads > connections {
+            format!(
+                "cannot run {threads} threads with {connections} connections (use 1 to {MAX_THREADS} threads with at \
+                 least one connection each)"
+            )
+        } else if !self.cores.is_empty() && self.cores.len() != threads {
+            format!("{} cores for {threads} threads (specify one core per thread)", self.cores.len())
+        } else if let Some(target) = target
+            && let Some(source) = other_family(target)
         {
-            return Err(format!(
+            format!(
                 "cannot connect from {source} to {target}: different address families (use source addresses of the \
                  target's family)"
-            ));
-        }
-        if self.tcp_target().is_none() && !self.source_addresses.is_empty() {
-            return Err("source addresses cannot be used with a Unix socket target".to_owned());
-        }
-        if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
-            return Err(
-                "connect and stall timeouts must be greater than 0 (a dead server would block the load)"
-                    .to_owned(),
-            );
-        }
-        if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
-            return Err("connect and stall timeouts must be at most 24 hours".to_owned());
-        }
-        if self.interval < Duration::from_millis(10) {
-            return Err("interval must be at least 10 ms".to_owned());
-        }
-        if self.ramp > self.warm_up.saturating_add(self.duration) {
-            return Err(
-                "ramp must not be longer than warm-up and duration together (shorten the ramp or extend the duration)"
-                    .to_owned(),
-            );
-        }
-        self.protocol.validate()?;
-        self.mode.validate()
+            )
+        } else if target.is_none() && !self.source_addresses.is_empty() {
+            "source addresses cannot be used with a Unix socket target".to_owned()
+        } else if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
+            "connect and stall timeouts must be greater than 0 (a dead server would block the load)"
+                .to_owned()
+        } else if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
+            "connect and stall timeouts must be at most 24 hours".to_owned()
+        } else if self.interval < Duration::from_millis(10) {
+            "interval must be at least 10 ms".to_owned()
+        } else if self.ramp > self.warm_up.saturating_add(self.duration) {
+            "ramp must not be longer than warm-up and duration together (shorten the ramp or extend the duration)"
+                .to_owned()
+        } else {
+            self.protocol.validate()?;
+            return self.mode.validate();
+        };
+        Err(problem)
     }
 }
 
@@ -347,12 +347,13 @@ impl Protocol {
     fn validate(&self) -> Result<(), String> {
         match self {
             Self::Messages { request_bytes, response_bytes } => {
-                let invalid = [request_bytes, response_bytes]
-                    .into_iter()
-                    .find(|bytes| !(1..=MAX_MESSAGE_BYTES).contains(bytes));
-                invalid.map_or(Ok(()), |bytes| {
-                    Err(format!("invalid message length {bytes} (expected 1 to {MAX_MESSAGE_BYTES} bytes)"))
-                })
+                let mut lengths = [request_bytes, response_bytes].into_iter();
+                match lengths.find(|bytes| !(1..=MAX_MESSAGE_BYTES).contains(bytes)) {
+                    None => Ok(()),
+                    Some(bytes) => Err(format!(
+                        "invalid message length {bytes} (expected 1 to {MAX_MESSAGE_BYTES} bytes)"
+                    )),
+                }
             }
             Self::Http(http) => http.validate(),
         }
@@ -361,45 +362,37 @@ impl Protocol {
 
 impl HttpLoad {
     fn validate(&self) -> Result<(), String> {
-        if !(1..=MAX_PIPELINE_DEPTH).contains(&self.pipeline_depth) {
-            return Err(format!(
-                "invalid pipeline depth {} (expected 1 to {MAX_PIPELINE_DEPTH} requests in flight)",
-                self.pipeline_depth
-            ));
-        }
-        if self.pipeline_depth > 1 && !self.keep_alive {
-            return Err("pipelining requires keep-alive (enable keep-alive or set the pipeline depth to 1)"
-                .to_owned());
-        }
-        if self.paths.is_empty() {
-            return Err("no path configured (specify at least one)".to_owned());
-        }
         let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || !is_printable(path)) {
-            return Err(format!(
-                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters \
-                 as %XX)"
-            ));
-        }
         let is_value = |text: &str| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
         let is_name = |name: &str| !name.is_empty() && is_printable(name) && !name.contains(':');
-        if let Some((name, value)) =
-            self.headers.iter().find(|(name, value)| !is_name(name) || !is_value(value))
+        let is_header = |(name, value): &(String, String)| is_name(name) && is_value(value);
+        let is_body_header = |name: &str| {
+            ["content-length", "transfer-encoding"].iter().any(|other| name.eq_ignore_ascii_case(other))
+        };
+        let depth = self.pipeline_depth;
+        let problem = if !(1..=MAX_PIPELINE_DEPTH).contains(&depth) {
+            format!("invalid pipeline depth {depth} (expected 1 to {MAX_PIPELINE_DEPTH} requests in flight)")
+        } else if depth > 1 && !self.keep_alive {
+            "pipelining requires keep-alive (enable keep-alive or set the pipeline depth to 1)".to_owned()
+        } else if self.paths.is_empty() {
+            "no path configured (specify at least one)".to_owned()
+        } else if let Some(path) =
+            self.paths.iter().find(|path| !path.starts_with('/') || !is_printable(path))
         {
-            return Err(format!(
-                "invalid header field {name:?}: {value:?} (expected NAME: VALUE on one line)"
-            ));
-        }
-        let forbidden = ["content-length", "transfer-encoding"];
-        if let Some((name, _)) =
-            self.headers.iter().find(|(name, _)| forbidden.contains(&&*name.to_ascii_lowercase()))
-        {
-            return Err(format!("header field {name} is not allowed: requests have no body"));
-        }
-        if self.host.is_empty() || !is_printable(&self.host) {
-            return Err(format!("invalid host {:?}", self.host));
-        }
-        Ok(())
+            format!(
+                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters \
+                 as %XX)"
+            )
+        } else if let Some((name, value)) = self.headers.iter().find(|header| !is_header(header)) {
+            format!("invalid header field {name:?}: {value:?} (expected NAME: VALUE on one line)")
+        } else if let Some((name, _)) = self.headers.iter().find(|(name, _)| is_body_header(name)) {
+            format!("header field {name} is not allowed: requests have no body")
+        } else if self.host.is_empty() || !is_printable(&self.host) {
+            format!("invalid host {:?}", self.host)
+        } else {
+            return Ok(());
+        };
+        Err(problem)
     }
 }
 
@@ -423,30 +416,16 @@ impl Mode {
         match self {
             Self::Closed { .. } => Ok(()),
             Self::Open { per_second, .. } => validate_rate(*per_second),
-            Self::Sweep(sweep) => {
-                validate_rate(sweep.first)?;
-                validate_rate(sweep.last)?;
-                let steps = sweep.last.saturating_sub(sweep.first) / sweep.step.max(1) + 1;
-                if sweep.step == 0 || sweep.last < sweep.first || steps > MAX_SWEEP_STEPS {
-                    return Err(format!(
-                        "invalid sweep: rates must rise from the first to the last in 1 to {MAX_SWEEP_STEPS} steps"
-                    ));
+            Self::Sweep(Sweep { first, last, step, .. }) => {
+                validate_rate(*first).and_then(|()| validate_rate(*last))?;
+                let steps = last.saturating_sub(*first) / (*step).max(1) + 1;
+                if *step > 0 && last >= first && steps <= MAX_SWEEP_STEPS {
+                    return Ok(());
                 }
-                Ok(())
+                Err(format!(
+                    "invalid sweep: rates must rise from the first to the last in 1 to {MAX_SWEEP_STEPS} steps"
+                ))
             }
         }
     }
-}
-
-/// Returns the addresses in 127.0.0.0/8 required for `connections` connections to `target`. Returns an empty vector if
-/// the kernel's choice is sufficient, or if there is only one address to choose from.
-fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
-    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {
-        return Vec::new();
-    }
-    let first = u32::from(Ipv4Addr::LOCALHOST);
-    let count = u32::try_from(connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
-    // The last address of the network is its broadcast address.
-    let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
-    addresses.map(|address| IpAddr::V4(address.into())).collect()
 }

@@ -6,14 +6,11 @@
 //!  thread 1   ├──────────────┼──────────────┼─          ↓
 //!  run        ├──────────────┼──────────────┼─        append → next interval
 //! ```
-//!
-//! Both operations are exact: histograms are added bucket by bucket.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::model::errors::Errors;
-use crate::model::latency::{Latency, add_histogram, latency_histogram};
 use crate::system::process::ProcessUsage;
 
 /// Measurements of one time interval of a run, summed over all threads, or of a single thread before summation.
@@ -33,8 +30,7 @@ pub struct Interval {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
-    /// not monitored or has exited.
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
@@ -45,7 +41,6 @@ pub struct Interval {
 
 impl Interval {
     /// Creates an empty interval. If `open_loop` is `true`, the open-loop fields are present.
-    #[must_use]
     pub fn empty(start_ns: u64, open_loop: bool) -> Self {
         Self {
             start_ns,
@@ -62,34 +57,28 @@ impl Interval {
     }
 
     /// Returns the end of the interval, in nanoseconds since the start of the measurement.
-    #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.elapsed_ns)
     }
 
-    /// Adds measurements of the same interval on other connections, such as those of another thread. All fields are
-    /// summed. Values that describe a process or the machine rather than a thread (`server`, `load_cpu_ns`,
-    /// `stolen_ns`) must therefore be present in only one of the intervals, or be set afterwards.
+    /// Adds measurements of the same interval on other connections, such as those of another thread. Values that
+    /// describe a process or the machine (`server`, `load_cpu_ns`, `stolen_ns`) must be present in only one of the
+    /// intervals, or be set afterwards.
     pub fn add(&mut self, other: &Self) {
         self.sum(other);
         self.open_connections += other.open_connections;
-        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
-            server.resident_bytes = server.resident_bytes.saturating_add(others.resident_bytes);
-        }
-        self.server = self.server.or(other.server);
     }
 
     /// Appends the next interval. The number of open connections and the memory usage are taken from `next`.
     pub fn append(&mut self, next: &Self) {
         self.sum(next);
         self.open_connections = next.open_connections;
-        if let (Some(server), Some(others)) = (&mut self.server, &next.server) {
-            server.resident_bytes = others.resident_bytes;
+        if let (Some(server), Some(next)) = (&mut self.server, &next.server) {
+            server.resident_bytes = next.resident_bytes;
         }
-        self.server = self.server.or(next.server);
     }
 
-    /// Sums the fields that [`add`](Self::add) and [`append`](Self::append) treat alike.
+    /// Adds all fields except the number of open connections.
     fn sum(&mut self, other: &Self) {
         let end_ns = self.end_ns().max(other.end_ns());
         self.start_ns = self.start_ns.min(other.start_ns);
@@ -98,45 +87,36 @@ impl Interval {
         add_histogram(&mut self.latency, &other.latency);
         match (&mut self.uncorrected, &other.uncorrected) {
             (Some(sum), Some(others)) => add_histogram(sum, others),
-            (sum @ None, others) => sum.clone_from(others),
-            (Some(_), None) => {}
+            (sum, others) => *sum = sum.take().or_else(|| others.clone()),
         }
         self.counts.add(&other.counts);
-        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
-            server.add_work(others);
-        }
+        self.server = sum_of_known(self.server, other.server, ProcessUsage::plus);
         self.load_cpu_ns += other.load_cpu_ns;
-        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns);
+        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns, u64::saturating_add);
     }
 
     /// Returns the number of requests answered per second, or 0 if the interval has no length.
-    #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// Returns the quantiles of the latency, or `None` if no request was answered.
-    #[must_use]
     pub fn quantiles(&self) -> Option<Latency> {
         Latency::of(&self.latency)
     }
 
     /// Returns the quantiles of the uncorrected latency, or `None` in a closed loop or if no request was answered.
-    #[must_use]
     pub fn uncorrected_quantiles(&self) -> Option<Latency> {
         self.uncorrected.as_ref().and_then(Latency::of)
     }
 
-    /// Returns the CPU time of the server per request, in nanoseconds. Returns `None` if the CPU time is unknown or no
-    /// request was answered.
-    #[must_use]
+    /// Returns the CPU time of the server per request, in nanoseconds, or `None` if it is unknown or no request was
+    /// answered.
     pub fn server_cpu_ns_per_request(&self) -> Option<f64> {
-        let server = self.server.filter(|_| self.requests > 0)?;
-        Some(server.cpu_ns as f64 / self.requests as f64)
+        (self.requests > 0).then_some(self.server?.cpu_ns as f64 / self.requests as f64)
     }
 
     /// Returns the CPU time of the load generator per request, in nanoseconds, or `None` if no request was answered.
-    #[must_use]
     pub fn load_cpu_ns_per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.load_cpu_ns as f64 / self.requests as f64)
     }
@@ -165,7 +145,7 @@ pub struct Counts {
 
 impl Counts {
     fn add(&mut self, other: &Self) {
-        self.offered = sum_of_known(self.offered, other.offered);
+        self.offered = sum_of_known(self.offered, other.offered, u64::saturating_add);
         self.late += other.late;
         self.unsent += other.unsent;
         self.abandoned += other.abandoned;
@@ -176,11 +156,8 @@ impl Counts {
 }
 
 /// Adds the known values. Returns `None` if both are unknown.
-fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
-    }
+fn sum_of_known<T: Copy>(one: Option<T>, other: Option<T>, add: impl FnOnce(T, T) -> T) -> Option<T> {
+    one.zip(other).map(|(one, other)| add(one, other)).or(one).or(other)
 }
 
 /// Summary of an [`Interval`], with quantiles instead of histograms. Times are in nanoseconds, sizes in bytes.
@@ -204,8 +181,7 @@ pub struct IntervalRecord {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
-    /// not monitored or has exited.
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
     pub server_cpu_ns_per_request: Option<f64>,
@@ -213,8 +189,7 @@ pub struct IntervalRecord {
     pub load_cpu_ns: u64,
     /// CPU time of the load generator per request. `None` if no request was answered.
     pub load_cpu_ns_per_request: Option<f64>,
-    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
-    /// unknown.
+    /// Time that the hypervisor took from the cores of the load generator and the server. `None` if unknown.
     pub stolen_ns: Option<u64>,
 }
 
@@ -236,4 +211,72 @@ impl From<&Interval> for IntervalRecord {
             stolen_ns: interval.stolen_ns,
         }
     }
+}
+
+/// Maximum latency that the histograms can record, in nanoseconds: one day, which is the maximum timeout.
+const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
+
+/// Quantiles of a latency distribution, in nanoseconds with three significant digits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Minimum.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Maximum.
+    pub max_ns: u64,
+}
+
+impl Latency {
+    /// Computes the quantiles of a histogram of values in nanoseconds. Returns `None` if it is empty.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        (!histogram.is_empty()).then(|| Self {
+            min_ns: histogram.min(),
+            mean_ns: histogram.mean(),
+            p50_ns: histogram.value_at_quantile(0.5),
+            p90_ns: histogram.value_at_quantile(0.9),
+            p99_ns: histogram.value_at_quantile(0.99),
+            p999_ns: histogram.value_at_quantile(0.999),
+            max_ns: histogram.max(),
+        })
+    }
+}
+
+/// Returns an empty histogram with the bounds of all latency histograms: 1 ns to one day, with three significant
+/// digits. Longer latencies are recorded as one day.
+pub fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid constants")
+}
+
+/// Adds `other` to `sum` bucket by bucket. If their layouts (lowest discernible value and number of significant digits)
+/// differ, `sum` is converted to the coarser one. Each bucket of the finer layout lies within one bucket of the coarser
+/// one, so each value is counted in the bucket into which it would have been recorded directly, and the order of
+/// additions does not matter.
+pub(crate) fn add_histogram(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    if sum.low() < other.low() || sum.sigfig() > other.sigfig() {
+        let (low, high) = (sum.low().max(other.low()), sum.high().max(other.high()));
+        // The bounds are valid because both inputs are valid: `high` is at least twice the `low` of either input, and
+        // the input that provides `low` has at least as many significant digits as the result.
+        let mut coarser = Histogram::new_with_bounds(low, high, sum.sigfig().min(other.sigfig()))
+            .expect("the coarser layout of two valid histograms is valid");
+        append(&mut coarser, sum);
+        *sum = coarser;
+    }
+    append(sum, other);
+}
+
+/// Adds `other` to `sum`, whose layout must not be finer than that of `other`.
+fn append(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    let auto_resize = sum.is_auto_resize();
+    sum.auto(true);
+    sum.add(other).expect("an auto-resizing histogram accepts any value");
+    sum.auto(auto_resize);
 }

@@ -1,9 +1,7 @@
 //! Data model of a load: configuration, errors, measurements and the report.
 
-pub(crate) mod address;
 pub(crate) mod config;
 pub(crate) mod errors;
 pub(crate) mod interval;
-pub(crate) mod latency;
 pub(crate) mod report;
 pub mod tls;

@@ -1,27 +1,23 @@
-//! Machine-readable results of a load.
-//!
-//! `anello load --json` prints a serialized [`Report`]. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
-//! [`SCHEMA_VERSION`] is incremented for incompatible changes; adding a field is a compatible change.
-//! `docs/reference/load-report.md` documents all fields.
+//! Machine-readable results of a load, as printed by `anello load --json`. `docs/reference/load-report.md` documents
+//! all fields.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::config::{LoadConfig, Mode, Protocol};
+use crate::model::config::{Knee, LoadConfig, Mode, Protocol};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord};
-use crate::model::latency::Latency;
+use crate::model::interval::{Interval, IntervalRecord, Latency};
 use crate::model::tls::{HandshakeSummary, Trust};
 use crate::system::process::ProcessUsage;
 
 /// Name of the report format.
 pub const SCHEMA: &str = "anello-load";
 
-/// Version of the report format.
+/// Version of the report format. Incremented for incompatible changes; adding a field is a compatible change.
 pub const SCHEMA_VERSION: u32 = 3;
 
-/// Results of a load.
+/// Results of a load. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
@@ -49,8 +45,8 @@ pub struct Report {
     pub connections: usize,
     /// Number of connections opened successfully.
     pub connections_opened: usize,
-    /// Number of usable connections at the end. Without keep-alive, every request has its own connection, and this is
-    /// the number of connections that could have been reopened.
+    /// Number of usable connections at the end. Without keep-alive, this includes connections that could have been
+    /// reopened.
     #[serde(alias = "connections_left")]
     pub connections_open_at_end: usize,
     /// Number of times a connection was reopened.
@@ -78,18 +74,15 @@ pub struct Report {
     /// Requests answered before the planned end of the measurement, or of each step of a sweep.
     #[serde(default)]
     pub answered_in_time: u64,
-    /// Time in which the `answered_in_time` requests were answered. Excludes the wait for replies still pending at the
-    /// planned end.
+    /// Time in which these requests were answered. Excludes the wait for replies still pending at the planned end.
     #[serde(default)]
     pub in_time_ns: u64,
-    /// Requests answered per second until the planned end, or until the last reply if no request was answered by the
-    /// planned end.
+    /// Requests answered per second until the planned end, or until the last reply if none was answered by then.
     pub requests_per_second: f64,
-    /// Time until the reply is complete, measured from the send time (closed loop) or the scheduled time (open loop).
-    /// `None` if no request was answered.
+    /// Request latency, as in [`IntervalRecord::latency`].
     pub latency: Option<Latency>,
-    /// Open loop only: latency measured from the actual send time. A load generator without correction for coordinated
-    /// omission would report these values.
+    /// Open loop only: latency measured from the actual send time, which is what a load generator without correction
+    /// for coordinated omission reports.
     pub uncorrected_latency: Option<Latency>,
     /// Open loop only: number of scheduled requests.
     pub offered: Option<u64>,
@@ -100,7 +93,7 @@ pub struct Report {
     /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
-    /// Open loop only: delay between the scheduled time and the send time, for requests whose connection was idle. This
+    /// Open loop only: delay between the scheduled time and the send time of requests whose connection was idle, which
     /// is the part of the latency that the load generator itself causes.
     pub schedule_error: Option<Latency>,
     /// Bytes sent. With TLS, counts the plaintext of requests only.
@@ -122,18 +115,16 @@ pub struct Report {
     pub load_pacing_ns: u64,
     /// Percentage of time that the busiest thread was working or waiting for a core.
     pub load_busy_percent: f64,
-    /// Whether `load_busy_percent` exceeded 95 % (in a sweep: during any step). If so, the results of a closed loop
-    /// measure the load generator rather than the server.
+    /// Whether `load_busy_percent` exceeded 95 % (in a sweep: during any step), so that a closed loop measures the load
+    /// generator rather than the server.
     pub load_was_bottleneck: bool,
-    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
-    /// unknown.
+    /// Steal time, as in [`IntervalRecord::stolen_ns`].
     pub stolen_ns: Option<u64>,
     /// Measurements for each interval.
     pub intervals: Vec<IntervalRecord>,
     /// Steps of a sweep. Empty in other modes.
     pub steps: Vec<Step>,
-    /// First step of a sweep at which the server did not keep up with the offered rate. `None` if there is no such
-    /// step.
+    /// First step of a sweep at which the server did not keep up with the offered rate, if any.
     pub knee: Option<KneeReport>,
 }
 
@@ -201,9 +192,30 @@ pub struct KneeReport {
     pub why: String,
 }
 
+impl Knee {
+    /// Returns the reason why the server did not keep up with the last of `steps`, or `None` if it did.
+    pub fn saturation_reason(&self, steps: &[Step]) -> Option<String> {
+        let (first, last) = (steps.first()?, steps.last()?);
+        // Relative to the offered requests, which differ from the nominal rate during a ramp and with Poisson arrivals.
+        let offered = last.total.counts.offered.filter(|&offered| offered > 0);
+        let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
+        let min_percent = self.min_answered_percent;
+        if let Some(percent) = percent.filter(|&percent| percent < f64::from(min_percent)) {
+            return Some(format!(
+                "only {percent:.1} % of the offered requests were answered in time (minimum {min_percent} %)"
+            ));
+        }
+        let p99_ns = |step: &Step| step.total.latency.map(|latency| latency.p99_ns);
+        let (last_ns, first_ns) = (p99_ns(last)?, p99_ns(first)?);
+        let (max_factor, factor) = (self.max_latency_factor, last_ns as f64 / first_ns.max(1) as f64);
+        (steps.len() > 1 && last_ns > first_ns.saturating_mul(max_factor.into())).then(|| {
+            format!("p99 latency is {factor:.1} times that of the first step (maximum {max_factor})")
+        })
+    }
+}
+
 impl Report {
     /// Returns `true` if at least one request was answered and no errors occurred.
-    #[must_use]
     pub fn is_success(&self) -> bool {
         self.requests > 0 && self.errors.is_empty()
     }
@@ -212,8 +224,8 @@ impl Report {
 impl ProtocolReport {
     pub(crate) fn of(protocol: &Protocol) -> Self {
         match protocol {
-            Protocol::Messages { request_bytes, response_bytes } => {
-                Self::Messages { request_bytes: *request_bytes, response_bytes: *response_bytes }
+            &Protocol::Messages { request_bytes, response_bytes } => {
+                Self::Messages { request_bytes, response_bytes }
             }
             Protocol::Http(http) => Self::Http {
                 paths: http.paths.iter().take(100).cloned().collect(),
@@ -236,8 +248,8 @@ impl TlsReport {
     }
 }
 
-/// Number of requests answered per connection, for the connections that were usable at the end. If the server treats
-/// all connections equally, the minimum is close to the median.
+/// Requests answered per connection that was usable at the end. If the server treats all connections equally, the
+/// minimum is close to the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
     /// Minimum.
@@ -250,7 +262,6 @@ pub struct Spread {
 
 impl Spread {
     /// Computes the spread of `counts`. Returns `None` if there are no counts.
-    #[must_use]
     pub fn of(counts: &[u64]) -> Option<Self> {
         let mut sorted = counts.to_vec();
         sorted.sort_unstable();
@@ -274,8 +285,8 @@ pub struct ServerCost {
 }
 
 impl ServerCost {
-    /// Computes the cost of the process `pid`. Returns `None` if `total` has no measurements of the server.
-    pub(crate) fn of(pid: u32, total: &Interval) -> Option<Self> {
+    /// Returns the cost of the server with this process ID, or `None` if `total` has no measurements of it.
+    pub fn of(pid: u32, total: &Interval) -> Option<Self> {
         let usage = total.server?;
         let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);
         Some(Self {
@@ -284,35 +295,5 @@ impl ServerCost {
             cpu_ns_per_request: total.server_cpu_ns_per_request(),
             switches_per_request: (total.requests > 0).then(|| switches as f64 / total.requests as f64),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::system::process::ProcessUsage;
-
-    #[test]
-    fn server_cost_is_divided_by_requests() {
-        let mut total = Interval::empty(0, false);
-        assert_eq!(ServerCost::of(7, &total), None);
-        let usage = ProcessUsage {
-            cpu_ns: 1000,
-            voluntary_switches: 5,
-            involuntary_switches: 2,
-            resident_bytes: 4096,
-        };
-        total.server = Some(usage);
-        let cost = ServerCost::of(7, &total).unwrap();
-        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (None, None));
-        total.requests = 4;
-        let cost = ServerCost::of(7, &total).unwrap();
-        assert_eq!((cost.pid, cost.usage), (7, usage));
-        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
-        // Reports written by older versions do not have this field.
-        let mut json = serde_json::to_value(cost).unwrap();
-        json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
-        let old: ServerCost = serde_json::from_value(json).unwrap();
-        assert_eq!(old, ServerCost { switches_per_request: None, ..cost });
     }
 }

@@ -11,20 +11,18 @@
 //! ```
 //!
 //! A line is never split, so no value is estimated. Seconds are aligned to Unix time, not to the start of a log. The
-//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so merging is associative and
-//! commutative: the order and grouping of the logs do not affect the result. Logs with different precision or range are
-//! added in the coarser layout (see the `histogram` module).
+//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so the order and grouping of the
+//! logs do not affect the result. Logs with different precision or range are added in the coarser layout.
 //!
 //! The clocks of the machines should agree to within a fraction of a second. Clock skew changes which lines are merged
-//! into an interval. It does not affect the totals of the whole run.
+//! into an interval, but not the totals of the whole run.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
-use thiserror::Error;
 
-use crate::model::latency::add_histogram;
+use crate::model::interval::add_histogram;
 use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -36,16 +34,6 @@ pub struct NamedLog {
     pub name: String,
     /// Parsed content of the log.
     pub log: HdrLog,
-}
-
-/// Error in one of the logs being merged.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{name}, {error}")]
-pub struct MergeError {
-    /// Name of the log.
-    pub name: String,
-    /// Line number and cause.
-    pub error: LogError,
 }
 
 /// Latencies recorded in a period of time, in nanoseconds.
@@ -61,7 +49,6 @@ pub struct Sum {
 
 impl Sum {
     /// Returns the number of values per second, or 0 if the period is empty.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         match self.end_ns - self.start_ns {
             0 => 0.0,
@@ -69,14 +56,8 @@ impl Sum {
         }
     }
 
-    fn of(record: &LogRecord) -> Result<Self, LogError> {
-        Ok(Self { start_ns: record.start_ns, end_ns: record.end_ns(), latency: record.histogram()? })
-    }
-
-    /// Adds another sum, bucket by bucket.
-    ///
-    /// # Errors
-    /// Returns an error if the total number of values exceeds `u64::MAX`. `self` is then unchanged.
+    /// Adds another sum, bucket by bucket. Returns an error and leaves `self` unchanged if the total number of values
+    /// exceeds `u64::MAX`.
     pub fn add(&mut self, other: &Self) -> Result<(), &'static str> {
         let total = self.latency.len().checked_add(other.latency.len());
         total.ok_or("the total number of values exceeds 2^64 - 1")?;
@@ -98,43 +79,30 @@ pub struct TagSum {
     pub total: Sum,
 }
 
-/// Computes the totals over whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
-///
-/// # Errors
-/// Returns a [`MergeError`] for the first line that cannot be decoded or that overflows a sum.
-pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
-    let mut tags: BTreeMap<Option<&str>, TagSum> = BTreeMap::new();
+/// Computes the totals over whole logs, sorted by tag. Lines without a tag come first. Returns `InvalidData` for the
+/// first line that cannot be decoded or that overflows a sum.
+pub fn totals(logs: &[NamedLog]) -> io::Result<Vec<TagSum>> {
+    let mut tags: BTreeMap<Option<&str>, Vec<(usize, Sum)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
-        let mut by_tag: BTreeMap<Option<&str>, Sum> = BTreeMap::new();
+        let mut by_tag = BTreeMap::new();
         for record in &log.log.records {
             add_record(&mut by_tag, record.tag.as_deref(), log, record)?;
         }
-        for (tag, sum) in by_tag {
-            match tags.get_mut(&tag) {
-                None => {
-                    let first = TagSum {
-                        tag: tag.map(str::to_owned),
-                        total: sum.clone(),
-                        by_log: vec![(index, sum)],
-                    };
-                    tags.insert(tag, first);
-                }
-                Some(all) => {
-                    let line = log.log.records.last().map_or(0, |record| record.line);
-                    all.total.add(&sum).map_err(|problem| log.error(line, problem))?;
-                    all.by_log.push((index, sum));
-                }
-            }
-        }
+        by_tag.into_iter().for_each(|(tag, sum)| tags.entry(tag).or_default().push((index, sum)));
     }
-    Ok(tags.into_values().collect())
+    let total = |(tag, by_log): (Option<&str>, Vec<(usize, Sum)>)| {
+        let mut total = by_log[0].1.clone();
+        for (index, sum) in &by_log[1..] {
+            total.add(sum).map_err(|problem| logs[*index].error_at_end(problem))?;
+        }
+        Ok(TagSum { tag: tag.map(str::to_owned), by_log, total })
+    };
+    tags.into_iter().map(total).collect()
 }
 
 /// Merges the logs second by second. Calls `on_sum` in chronological order with the sum of each second and tag. Only
-/// the histograms of one second are decoded at a time.
-///
-/// # Errors
-/// Returns the error of `on_sum`, or `InvalidData` for the first line that cannot be decoded or that overflows a sum.
+/// the histograms of one second are decoded at a time. Returns the error of `on_sum`, or `InvalidData` for the first
+/// line that cannot be decoded or that overflows a sum.
 pub fn seconds(
     logs: &[NamedLog],
     mut on_sum: impl FnMut(Option<&str>, &Sum) -> io::Result<()>,
@@ -142,17 +110,14 @@ pub fn seconds(
     let mut by_second: BTreeMap<u128, Vec<(usize, &LogRecord)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         for record in &log.log.records {
-            // Doubled because halving would round.
             let doubled_midpoint = u128::from(record.start_ns) + u128::from(record.end_ns());
-            let second = doubled_midpoint / (2 * SECOND_NS);
-            by_second.entry(second).or_default().push((index, record));
+            by_second.entry(doubled_midpoint / (2 * SECOND_NS)).or_default().push((index, record));
         }
     }
     for records in by_second.into_values() {
         let mut by_tag = BTreeMap::new();
         for (index, record) in records {
-            add_record(&mut by_tag, record.tag.as_deref(), &logs[index], record)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            add_record(&mut by_tag, record.tag.as_deref(), &logs[index], record)?;
         }
         for (tag, sum) in by_tag {
             on_sum(tag, &sum)?;
@@ -161,29 +126,22 @@ pub fn seconds(
     Ok(())
 }
 
-/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete.
-///
-/// # Errors
-/// Returns a [`MergeError`] for the first log that overflows the sum.
-pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
+/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete. Returns
+/// `InvalidData` for the first log that overflows the sum.
+pub fn errors(logs: &[NamedLog]) -> io::Result<ReportedErrors> {
     let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
     for log in logs {
-        sum.is_complete &= log.log.errors.is_complete;
-        let line = log.log.records.last().map_or(0, |record| record.line);
-        sum.known.try_merge(log.log.errors.known.clone()).map_err(|problem| log.error(line, problem))?;
+        sum.try_merge(log.log.errors.clone()).map_err(|problem| log.error_at_end(problem))?;
     }
     Ok(sum)
 }
 
-/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. The errors
-/// are marked as complete only if the counts of every log are complete.
-///
-/// # Errors
-/// Returns the errors of [`seconds`] and [`errors()`], and any error from the output.
+/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. Returns the
+/// errors of [`seconds`] and [`errors()`], and any error from the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
-    let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    // The start time in a header is used only if no log has an interval: in logs written by other tools, the header may
-    // disagree with the intervals.
+    let errors = errors(logs)?;
+    // A start time in a header is used only if no log has an interval: those of other tools may disagree with the
+    // intervals.
     let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
     let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
     // Truncated to whole milliseconds, the resolution of the log. A remainder would change the rounding of every start.
@@ -199,24 +157,28 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
 }
 
 impl NamedLog {
-    fn error(&self, line: usize, problem: &str) -> MergeError {
-        MergeError { name: self.name.clone(), error: LogError { line, problem: problem.to_owned() } }
+    fn error(&self, error: &LogError) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}, {error}", self.name))
+    }
+
+    fn error_at_end(&self, problem: &str) -> io::Error {
+        let line = self.log.records.last().map_or(0, |record| record.line);
+        self.error(&LogError { line, problem: problem.to_owned() })
     }
 }
 
-/// Adds a line to the sum for `tag`.
 fn add_record<'a>(
     sums: &mut BTreeMap<Option<&'a str>, Sum>,
     tag: Option<&'a str>,
     log: &NamedLog,
     record: &LogRecord,
-) -> Result<(), MergeError> {
-    let new = Sum::of(record).map_err(|error| MergeError { name: log.name.clone(), error })?;
-    match sums.get_mut(&tag) {
-        Some(sum) => sum.add(&new).map_err(|problem| log.error(record.line, problem))?,
-        None => {
-            sums.insert(tag, new);
-        }
+) -> io::Result<()> {
+    let latency = record.histogram().map_err(|error| log.error(&error))?;
+    let new = Sum { start_ns: record.start_ns, end_ns: record.end_ns(), latency };
+    if let Some(sum) = sums.get_mut(&tag) {
+        let error = |problem: &str| LogError { line: record.line, problem: problem.to_owned() };
+        return sum.add(&new).map_err(|problem| log.error(&error(problem)));
     }
+    sums.insert(tag, new);
     Ok(())
 }

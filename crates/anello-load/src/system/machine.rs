@@ -1,5 +1,4 @@
-//! Cores of this machine: which are online, which ones a process may use, and how much of their time the hypervisor
-//! steals.
+//! Cores of this machine: which a process may use, and how much time the hypervisor steals from them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,29 +10,14 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::system::process::{thread_ids, with_context};
 
-/// Returns the cores that are online, according to `/proc/stat`.
-///
-/// # Errors
-/// Returns an error if `/proc/stat` cannot be read or lists no cores.
-pub fn online_cores() -> io::Result<Vec<usize>> {
-    let stat = read_stat()?;
-    let cores: Vec<usize> = stat.lines().filter_map(parse_core_line).map(|(core, _)| core).collect();
-    if cores.is_empty() { Err(invalid_data("no cores listed")) } else { Ok(cores) }
-}
-
-/// Returns the cores that the calling thread may run on, in ascending order.
-///
-/// # Errors
-/// Returns the error of `sched_getaffinity(2)`, which fails on machines with more than 1024 cores.
+/// Returns the cores that the calling thread may run on, in ascending order, or the error of `sched_getaffinity(2)`,
+/// which fails on machines with more than 1024 cores.
 pub fn current_thread_cores() -> io::Result<Vec<usize>> {
     Ok(cores_in_set(&sched_getaffinity(None)?).collect())
 }
 
 /// Returns the cores that at least one thread of a process may run on, in ascending order (`sched_getaffinity(2)` of
-/// each thread).
-///
-/// # Errors
-/// Returns an error if the process does not exist, or if the caller may not inspect it.
+/// each thread). Returns an error if the process does not exist, or if the caller may not inspect it.
 pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
     let mut cores = BTreeSet::new();
     for thread in thread_ids(pid)? {
@@ -47,44 +31,32 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
     Ok(cores.into_iter().collect())
 }
 
-/// Returns the time that the hypervisor has stolen from these cores since boot, in nanoseconds, summed over the cores.
-/// The source is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Duplicate entries in
-/// `cores` count once, and offline cores count as 0. Only differences between two values are meaningful.
-///
-/// # Errors
-/// Returns an error if `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
+/// Returns the time that the hypervisor has stolen from these cores, in nanoseconds, summed over the cores. The source
+/// is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Duplicate entries in `cores` count
+/// once, and offline cores count as 0. Only differences between two values are meaningful. Returns an error if
+/// `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
 pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
-    stolen_ticks(&read_stat()?, cores)
-        .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
-        .ok_or_else(|| invalid_data("no steal column"))
+    let stat = fs::read_to_string("/proc/stat")
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "cannot parse /proc/stat: no steal column");
+    stolen_ticks(&stat, cores).map(|ticks| ticks.saturating_mul(tick_ns)).ok_or_else(invalid)
 }
 
-fn read_stat() -> io::Result<String> {
-    fs::read_to_string("/proc/stat")
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
-}
-
-fn invalid_data(cause: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {cause}"))
+fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
+    // The columns after the core's number are user, nice, system, idle, iowait, irq, softirq and steal.
+    let mut lines = stat.lines().filter_map(|line| {
+        let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+        number.parse().is_ok_and(|core| cores.contains(&core)).then_some(columns)
+    });
+    lines.try_fold(0u64, |sum, columns| {
+        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
+        Some(sum.saturating_add(stolen))
+    })
 }
 
 fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
-}
-
-/// Returns a core's number and columns: user, nice, system, idle, iowait, irq, softirq, steal.
-fn parse_core_line(line: &str) -> Option<(usize, &str)> {
-    let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
-    Some((number.parse().ok()?, columns))
-}
-
-/// Returns the sum of the steal columns of these cores.
-fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
-    let mut lines = stat.lines().filter_map(parse_core_line).filter(|(core, _)| cores.contains(core));
-    lines.try_fold(0u64, |sum, (_, columns)| {
-        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
-        Some(sum.saturating_add(stolen))
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,11 @@
-//! Information from the operating system: clocks, processes and cores.
+//! Information from the operating system: processes and cores.
 
-pub(crate) mod clock;
 pub mod machine;
 pub mod process;
+
+use std::time::Duration;
+
+/// Converts a duration to nanoseconds. Saturates for durations above 584 years.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

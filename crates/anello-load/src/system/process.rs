@@ -6,9 +6,6 @@
 //!                                      ProcessMeter keeps the last reading
 //!  /proc/PID/status                    VmRSS
 //! ```
-//!
-//! [`ProcessUsage::of`] takes one reading. [`ProcessMeter`] takes repeated readings and keeps the context switches of
-//! threads that have exited between readings.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +15,7 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 
 /// Resource usage of a process, since its start or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,20 +31,7 @@ pub struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Returns the usage of the process since its start (`clock_getcpuclockid(3)`, `/proc/PID/status`). Context
-    /// switches are summed over the live threads (`/proc/PID/task/*/status`).
-    ///
-    /// # Errors
-    /// Returns an error if the process does not exist, or if the caller may not inspect it.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let (mut usage, threads) = read(pid)?;
-        threads.values().for_each(|switches| usage.add_work(switches));
-        Ok(usage)
-    }
-
-    /// Returns the usage since `earlier`, with the current memory usage. A counter that has decreased counts as 0. This
-    /// happens to the context switches returned by [`of`](Self::of) when a thread exits.
-    #[must_use]
+    /// Returns the usage since `earlier`, with the current memory usage.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -57,15 +41,17 @@ impl ProcessUsage {
         }
     }
 
-    /// Adds CPU time and context switches. Memory usage is unchanged.
-    pub(crate) fn add_work(&mut self, other: &Self) {
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.voluntary_switches = self.voluntary_switches.saturating_add(other.voluntary_switches);
-        self.involuntary_switches = self.involuntary_switches.saturating_add(other.involuntary_switches);
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_add(other.cpu_ns),
+            voluntary_switches: self.voluntary_switches.saturating_add(other.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_add(other.involuntary_switches),
+            resident_bytes: self.resident_bytes.saturating_add(other.resident_bytes),
+        }
     }
 }
 
-/// A meter that reads the usage of one process repeatedly. It keeps the last known context switches of threads that
+/// A meter that reads the usage of one process repeatedly, including the last known context switches of threads that
 /// have exited.
 #[derive(Debug)]
 pub struct ProcessMeter {
@@ -77,10 +63,7 @@ pub struct ProcessMeter {
 }
 
 impl ProcessMeter {
-    /// Creates a meter and takes the first reading.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ProcessUsage::of`].
+    /// Takes the first reading. Returns an error if the process does not exist, or if the caller may not inspect it.
     pub fn new(pid: u32) -> io::Result<Self> {
         let (_, threads) = read(pid)?;
         Ok(Self { pid, threads, exited: ProcessUsage::default() })
@@ -88,24 +71,20 @@ impl ProcessMeter {
 
     /// Returns the usage of the process up to now. For context switches, only differences between readings are
     /// meaningful ([`ProcessUsage::since`]): threads that exited before the first reading are not counted.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ProcessUsage::of`], for example if the process has exited.
     pub fn read(&mut self) -> io::Result<ProcessUsage> {
         let (usage, threads) = read(self.pid)?;
         Ok(self.update(usage, threads))
     }
 
-    fn update(&mut self, mut usage: ProcessUsage, threads: HashMap<u32, ProcessUsage>) -> ProcessUsage {
+    fn update(&mut self, usage: ProcessUsage, threads: HashMap<u32, ProcessUsage>) -> ProcessUsage {
         for (thread, last) in std::mem::replace(&mut self.threads, threads) {
             // The counters of a reused thread ID start at 0 again.
             let is_alive = |now: &ProcessUsage| now.voluntary_switches >= last.voluntary_switches;
             if !self.threads.get(&thread).is_some_and(is_alive) {
-                self.exited.add_work(&last);
+                self.exited = self.exited.plus(last);
             }
         }
-        self.threads.values().chain([&self.exited]).for_each(|switches| usage.add_work(switches));
-        usage
+        self.threads.values().copied().fold(usage.plus(self.exited), ProcessUsage::plus)
     }
 }
 
@@ -130,7 +109,6 @@ fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
     Ok((ProcessUsage { cpu_ns, resident_bytes, ..ProcessUsage::default() }, threads))
 }
 
-/// Returns the IDs of all live threads of a process.
 pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
     let failed = |error| with_context(pid, "the threads", error);
     let mut ids = Vec::new();
@@ -140,14 +118,11 @@ pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Returns the CPU time that all threads of a process have spent in user space and in the kernel since its start, in
-/// nanoseconds, including threads that have exited. The value is exact at any time (`clock_gettime(2)` on the clock
-/// returned by `clock_getcpuclockid(3)`, Linux 2.6.12).
-///
-/// # Errors
-/// Returns an error if the process does not exist.
+/// Returns the CPU time of a process since its start in user space and in the kernel, in nanoseconds, including threads
+/// that have exited (`clock_gettime(2)` on the clock returned by `clock_getcpuclockid(3)`, Linux 2.6.12). Returns an
+/// error if the process does not exist.
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
-    // Values that are not valid process IDs are mapped to an ID that does not exist. 0 would mean the calling process.
+    // Invalid process IDs are mapped to an ID that does not exist. 0 would mean the calling process.
     let id = i32::try_from(pid).ok().filter(|&id| id > 0).unwrap_or(i32::MAX);
     let clock = clock_getcpuclockid(Pid::from_raw(id));
     let time =
@@ -159,7 +134,7 @@ pub(crate) fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error 
     io::Error::new(error.kind(), format!("cannot read {what} of process {pid}: {error}"))
 }
 
-/// Returns the number that follows a field name in a status file.
+/// Returns the number that follows a field name.
 fn field(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
@@ -172,12 +147,9 @@ mod tests {
     fn meter_keeps_switches_of_exited_threads() {
         let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), exited: ProcessUsage::default() };
         let mut update = |cpu_ns, threads: &[(u32, u64)]| {
-            let switches = |&(thread, voluntary_switches)| {
-                let usage =
-                    ProcessUsage { voluntary_switches, involuntary_switches: 1, ..ProcessUsage::default() };
-                (thread, usage)
-            };
             let usage = ProcessUsage { cpu_ns, ..ProcessUsage::default() };
+            let thread = ProcessUsage { involuntary_switches: 1, ..ProcessUsage::default() };
+            let switches = |&(id, voluntary_switches)| (id, ProcessUsage { voluntary_switches, ..thread });
             meter.update(usage, threads.iter().map(switches).collect())
         };
         let both = update(10, &[(1, 11), (2, 22)]);
@@ -193,11 +165,7 @@ mod tests {
     fn status_field_matches_full_name() {
         let status =
             "Name:\tVmRSS:\nVmRSS:\t  12 kB\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
-        assert_eq!(field(status, "VmRSS:"), Some(12));
-        assert_eq!(
-            (field(status, "voluntary_ctxt_switches:"), field(status, "nonvoluntary_ctxt_switches:")),
-            (Some(3), Some(4))
-        );
-        assert_eq!(field(status, "Nothing:"), None);
+        let names = ["VmRSS:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:", "Nothing:"];
+        assert_eq!(names.map(|name| field(status, name)), [Some(12), Some(3), Some(4), None]);
     }
 }

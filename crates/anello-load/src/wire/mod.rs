@@ -4,7 +4,6 @@ pub(crate) mod connect;
 pub(crate) mod exchange;
 pub(crate) mod http;
 pub(crate) mod message;
-pub(crate) mod reply;
 pub(crate) mod stream;
 pub(crate) mod tls_stream;
 pub(crate) mod transport;

@@ -1,7 +1,6 @@
 //! Connections to a server. [`Stream`] is the only type that distinguishes between kinds of connections.
 
 use std::io;
-use std::ops::Deref;
 use std::task::{Context, Poll};
 
 use anello::net::Chunk;
@@ -14,29 +13,15 @@ use crate::wire::transport::Transport;
 /// An open connection.
 pub(crate) enum Stream {
     Plain(Transport),
-    /// TLS over a transport, after the handshake.
     Tls(Box<TlsStream>),
 }
 
-/// Received bytes.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// Bytes as received from the kernel.
     Chunk(Chunk),
     /// Bytes that TLS has decrypted. [`Stream::recycle`] reuses their memory.
     Plaintext(Vec<u8>),
-}
-
-impl Deref for Received {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Chunk(chunk) => chunk,
-            Self::Plaintext(plaintext) => plaintext,
-        }
-    }
 }
 
 impl Stream {
@@ -62,7 +47,6 @@ impl Stream {
         }
     }
 
-    /// Reuses the memory of decrypted bytes that are no longer needed.
     pub fn recycle(&self, plaintext: Vec<u8>) {
         if let Self::Tls(stream) = self {
             stream.recycle(plaintext);
@@ -91,12 +75,8 @@ impl Stream {
         }
     }
 
-    /// Returns the outcome of the TLS handshake.
     pub fn handshake_summary(&self) -> Option<HandshakeSummary> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Tls(stream) => Some(stream.handshake_summary()),
-        }
+        if let Self::Tls(stream) = self { Some(HandshakeSummary::of(&stream.tls)) } else { None }
     }
 
     /// Returns the connection underlying TLS, or the connection itself.

@@ -3,10 +3,9 @@
 //! # Invariants
 //!
 //! - Pending output of the TLS session is passed to the transport before the stream waits for input.
-//! - Received ciphertext is passed to the session in parts. The plaintext of each part is read before the next part is
-//!   passed, so the session never buffers more than one part.
-//! - Plaintext is returned in a buffer owned by the thread rather than the connection, so idle connections hold no
-//!   plaintext buffer.
+//! - The plaintext of each part of the ciphertext is read before the next part is passed to the session, so the session
+//!   never buffers more than one part.
+//! - Plaintext is returned in a buffer owned by the thread, so idle connections hold no plaintext buffer.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,10 +16,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::net::Chunk;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::ClientConnection;
 
-use crate::model::tls::{HandshakeSummary, Tls, TlsError};
+use crate::model::tls::{Tls, TlsError};
 use crate::wire::transport::Transport;
 
 /// Approximate maximum amount of plaintext that is returned at a time.
@@ -31,30 +29,19 @@ const RECORD_BYTES: usize = 16 * 1024;
 
 /// State shared by all TLS connections of a thread.
 pub(crate) struct TlsConnector {
-    config: Arc<ClientConfig>,
-    server_name: ServerName<'static>,
-    /// Buffer for plaintext while no connection is using it.
+    tls: Tls,
+    /// Plaintext buffer, unless a connection is using it.
     spare_buffer: Cell<Vec<u8>>,
 }
 
 impl TlsConnector {
     pub fn new(tls: &Tls) -> Self {
-        Self {
-            config: Arc::clone(&tls.config),
-            server_name: tls.server_name.clone(),
-            spare_buffer: Cell::default(),
-        }
+        Self { tls: tls.clone(), spare_buffer: Cell::default() }
     }
 
-    /// Performs the handshake.
-    ///
-    /// # Errors
     /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error from the transport.
-    ///
-    /// # Cancel safety
-    /// Cancel-safe: dropping the future closes the connection.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<TlsStream> {
-        let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
+        let tls = ClientConnection::new(Arc::clone(&self.tls.config), self.tls.server_name.clone());
         let tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
         let mut stream = TlsStream {
             connector: self,
@@ -70,7 +57,6 @@ impl TlsConnector {
     }
 }
 
-/// State of the receive direction of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseState {
     Open,
@@ -80,11 +66,10 @@ enum CloseState {
     Truncated,
 }
 
-/// TLS connection over a transport.
 pub(crate) struct TlsStream {
     connector: Rc<TlsConnector>,
     pub transport: Transport,
-    tls: TlsSession<ClientConnection>,
+    pub tls: TlsSession<ClientConnection>,
     /// Received ciphertext that has not been passed to the session yet.
     incoming: Option<Chunk>,
     /// Decrypted data that has not been returned yet.
@@ -97,25 +82,20 @@ pub(crate) struct TlsStream {
 impl TlsStream {
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.is_handshaking() {
-            if let Poll::Ready(Err(error)) = self.poll_flush(context) {
-                return Poll::Ready(Err(error));
-            }
+            self.try_flush(context)?;
             if self.incoming.is_none() {
                 self.incoming = ready!(self.transport.poll_receive(context))?;
                 if self.incoming.is_none() {
-                    return Poll::Ready(Err(TlsError::unexpected_eof()));
+                    let text = "TLS: the server closed the connection during the handshake (check that this is a TLS port)";
+                    return Poll::Ready(Err(TlsError::new(io::ErrorKind::InvalidData, text, None)));
                 }
             }
             self.decrypt();
-            if let Some(error) = self.pending_error.take() {
-                self.send_alert(context);
-                return Poll::Ready(Err(error));
-            }
+            self.take_error(context)?;
         }
         self.poll_flush(context)
     }
 
-    /// Passes the pending output of the session to the transport.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tls.poll_flush(|slices| self.transport.poll_write_vectored(slices, context))
     }
@@ -124,32 +104,27 @@ impl TlsStream {
     pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(context))?;
         self.tls.encrypt(bytes)?;
-        // The bytes are accepted at this point. Output that the transport does not accept now is flushed by the next
-        // receive.
-        match self.poll_flush(context) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            _ => Poll::Ready(Ok(())),
-        }
+        // Output that the transport does not accept now is flushed by the next receive.
+        Poll::Ready(self.try_flush(context))
     }
 
-    /// Receives the next plaintext, or `None` at EOF.
+    /// Passes as much of the pending output to the transport as it accepts now.
+    fn try_flush(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if let Poll::Ready(flushed) = self.poll_flush(context) { flushed } else { Ok(()) }
+    }
+
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             self.decrypt();
             if !self.plaintext.is_empty() {
                 return Poll::Ready(Ok(Some(std::mem::take(&mut self.plaintext))));
             }
-            if let Some(error) = self.pending_error.take() {
-                self.send_alert(context);
-                return Poll::Ready(Err(error));
-            }
+            self.take_error(context)?;
             if self.close_state != CloseState::Open {
                 return Poll::Ready(Ok(None));
             }
             // A pending flush does not prevent receiving.
-            if let Poll::Ready(Err(error)) = self.poll_flush(context) {
-                return Poll::Ready(Err(error));
-            }
+            self.try_flush(context)?;
             self.incoming = ready!(self.transport.poll_receive(context))?;
             if self.incoming.is_none() {
                 self.close_state = CloseState::Truncated;
@@ -184,15 +159,13 @@ impl TlsStream {
         }
     }
 
-    /// Returns a plaintext buffer to the connector for reuse.
     pub fn recycle(&self, mut plaintext: Vec<u8>) {
         plaintext.clear();
         self.connector.spare_buffer.set(plaintext);
     }
 
-    /// Waits until the server has closed its side of the transport. If the server sends data instead, returns the
-    /// number of bytes. Responds to a close_notify from the server, because some servers wait for the response before
-    /// they close the transport.
+    /// Responds to a close_notify from the server, because some servers wait for the response before they close the
+    /// transport.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         if self.close_state == CloseState::Open
             && let Some(plaintext) = ready!(self.poll_receive(context))?
@@ -203,34 +176,28 @@ impl TlsStream {
             return Poll::Ready(Ok(None));
         }
         self.tls.close();
-        if let Poll::Ready(Err(error)) = self.poll_flush(context) {
-            return Poll::Ready(Err(error));
-        }
+        self.try_flush(context)?;
         while ready!(self.transport.poll_receive(context))?.is_some() {}
         Poll::Ready(Ok(None))
     }
 
-    /// Sends the TLS alert that reports an error to the server, without blocking if the transport cannot accept it.
-    fn send_alert(&mut self, context: &mut Context<'_>) {
-        let flushed = self.poll_flush(context);
+    /// Returns the pending error, if any. The TLS alert that reports it to the server is sent if the transport accepts
+    /// it.
+    fn take_error(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let Some(error) = self.pending_error.take() else { return Ok(()) };
+        let flushed = self.try_flush(context);
         tracing::debug!(?flushed, "connection closed because of a TLS error");
+        Err(error)
     }
 
-    /// Sends a close_notify, without blocking if the transport cannot accept it.
     pub fn send_close_notify(&mut self) {
         self.tls.close();
         // No task is waiting for the result, so the waker does nothing.
-        let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
+        let flushed = self.try_flush(&mut Context::from_waker(Waker::noop()));
         tracing::trace!(?flushed, "sent close_notify");
     }
 
-    /// Returns `true` if the server closed the transport without a close_notify. Data may be missing in this case.
     pub fn is_truncated(&self) -> bool {
         self.close_state == CloseState::Truncated
-    }
-
-    /// Returns the outcome of the handshake.
-    pub fn handshake_summary(&self) -> HandshakeSummary {
-        HandshakeSummary::of(&self.tls)
     }
 }

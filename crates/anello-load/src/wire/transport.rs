@@ -9,7 +9,6 @@ use std::time::Duration;
 use anello::net::{Chunk, ShutdownHandle, TcpStream, UnixStream};
 use bytes::Bytes;
 
-/// A TCP or Unix socket connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(TcpStream),
@@ -17,7 +16,6 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Queues `bytes` for sending. `Ready` means that all bytes have been accepted.
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -27,7 +25,6 @@ impl Transport {
         }
     }
 
-    /// Writes as many bytes as fit and returns their number.
     pub fn poll_write_vectored(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -40,7 +37,6 @@ impl Transport {
         }
     }
 
-    /// Receives the next bytes. Returns `None` at EOF.
     #[inline]
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
         match self {

@@ -1,6 +1,4 @@
-//! Implementations of other crates' I/O traits for anello's streams.
-//!
-//! Libraries that are generic over these traits work with anello unchanged.
+//! Implementations of other crates' I/O traits for anello's streams, for libraries that are generic over these traits.
 //!
 //! | feature | traits | used by |
 //! |---|---|---|
@@ -14,7 +12,7 @@
 //! features enabled: the tokio runtime and hyper's protocols are not included.
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
-//! halves implement the tokio and futures traits. No wrapper type is needed:
+//! halves implement the tokio and futures traits:
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -40,15 +38,12 @@
 //! - The kernel never accesses the caller's memory after a call has returned, so any future can be dropped at any await
 //!   point. Received bytes that a read has not returned stay in the stream. A write that returned `Pending` has
 //!   accepted no bytes.
-//! - `poll_write` appends to the bounded send queue
-//!   ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)), as
-//!   [`TcpStream::write`](crate::net::TcpStream::write) does. Long writes are passed to the kernel directly from the
-//!   caller's buffer (`send(2)`, `sendmsg(2)`), and only bytes that the kernel does not accept are copied. When the
-//!   queue is full, `poll_write` returns `Pending`, which provides backpressure.
-//! - A vectored write is sent as one message: short slices are copied into one buffer, long ones are passed to
-//!   `sendmsg(2)`. An HTTP/1 server with short responses saves a few percent of its instructions with `writev(false)`
-//!   on hyper's builder: hyper then copies the header section and the body into one buffer. Do not use this setting for
-//!   long bodies.
+//! - `poll_write` appends to the bounded send queue, as [`TcpStream::write`](crate::net::TcpStream::write) does, and
+//!   returns `Pending` while the queue is full, which provides backpressure.
+//! - A vectored write is sent as one message, as with
+//!   [`TcpStream::write_vectored`](crate::net::TcpStream::write_vectored). An HTTP/1 server with short responses saves
+//!   a few percent of its instructions with `writev(false)` on hyper's builder: hyper then copies the header section
+//!   and the body into one buffer. Do not use this setting for long bodies.
 //! - In the tokio and futures traits, `poll_flush` is ready once the kernel has accepted all bytes. In hyper's traits,
 //!   it is ready as soon as the remaining bytes are queued for the runtime's next turn, because hyper flushes after
 //!   each response and does not need a wake-up for each. It still waits for bytes that the kernel could not accept
@@ -76,11 +71,7 @@
 #[cfg(feature = "compat-futures-io")]
 mod futures_io;
 #[cfg(feature = "compat-hyper")]
-mod hyper_executor;
-#[cfg(feature = "compat-hyper")]
-mod hyper_io;
-#[cfg(feature = "compat-hyper")]
-mod hyper_timer;
+mod hyper;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
 #[cfg(feature = "compat-rustls")]
@@ -89,7 +80,6 @@ mod rustls;
 mod tokio_io;
 
 #[cfg(feature = "compat-hyper")]
-pub use self::{hyper_executor::HyperExecutor, hyper_timer::HyperTimer};
-
+pub use self::hyper::{HyperExecutor, HyperTimer};
 #[cfg(feature = "compat-rustls")]
 pub use self::rustls::TlsSession;

@@ -1,11 +1,10 @@
-//! Code shared by the trait implementations. The traits differ in a few names and in the type of the read buffer.
+//! Code shared by the trait implementations, which differ in a few names and in the type of the read buffer.
 
 use std::io;
 use std::task::Poll;
 
 use crate::net::Connection;
 
-/// Shuts down the write half after the accepted bytes.
 pub(super) fn poll_close(connection: &Connection) -> Poll<io::Result<()>> {
     Poll::Ready(match connection.shutdown() {
         // The peer has reset the connection, so there is nothing to shut down.

@@ -15,7 +15,6 @@ use rustls::{ConnectionCommon, Error};
 pub struct TlsSession<C> {
     connection: C,
     is_peer_closed: bool,
-    close_notify_sent: bool,
 }
 
 impl<C, D> TlsSession<C>
@@ -26,7 +25,7 @@ where
     pub fn new(mut connection: C) -> Self {
         // Records are passed to the stream immediately, and the stream limits what it accepts.
         connection.set_buffer_limit(None);
-        Self { connection, is_peer_closed: false, close_notify_sent: false }
+        Self { connection, is_peer_closed: false }
     }
 
     /// Passes pending records to `write`, several at a time. `write` returns how many bytes the stream has accepted, as
@@ -88,10 +87,7 @@ where
 
     /// Queues `close_notify`. Further calls have no effect.
     pub fn close(&mut self) {
-        if !self.close_notify_sent {
-            self.close_notify_sent = true;
-            self.connection.send_close_notify();
-        }
+        self.connection.send_close_notify();
     }
 }
 

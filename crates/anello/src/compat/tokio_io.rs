@@ -9,8 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::poll::{impl_read, impl_write};
 use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket, WriteHalf};
 
-/// Reads into a tokio buffer. Received bytes are copied directly into uninitialized memory, because a `&mut [u8]` would
-/// require zeroing it first.
+/// Copies received bytes directly into uninitialized memory: a `&mut [u8]` would require zeroing it first.
 fn poll_read(
     connection: &Connection,
     context: &mut Context<'_>,

@@ -55,7 +55,15 @@ pub(crate) trait Machine: Sized {
 
     fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         let (socket, family) = ready!(self.poll_accepted(key, waker))?;
-        Poll::Ready(self.attach_accepted(socket, family))
+        Poll::Ready(self.attach_with_options(socket, family))
+    }
+
+    fn attach_with_options(&mut self, socket: SocketOf<Self>, family: Family) -> io::Result<Key> {
+        if family == Family::Unix {
+            // Unlike a TCP socket, an accepted Unix socket does not inherit the option of its listener.
+            self.sockets().set_option(&socket, StreamOption::UrgentInline)?;
+        }
+        self.attach_accepted(socket, family)
     }
 
     /// Accepts like [`poll_accept`](Self::poll_accept). If `should_attach` returns `false`, the connection leaves the
@@ -68,7 +76,7 @@ pub(crate) trait Machine: Sized {
     ) -> PollIo<Accepted> {
         let (socket, family) = ready!(self.poll_accepted(key, waker))?;
         Poll::Ready(match should_attach() {
-            true => self.attach_accepted(socket, family).map(Accepted::Stream),
+            true => self.attach_with_options(socket, family).map(Accepted::Stream),
             false => self.sockets_mut().export(socket).map(Accepted::Descriptor),
         })
     }

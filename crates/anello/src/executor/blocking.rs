@@ -1,11 +1,7 @@
 //! Thread pools for blocking work, so that workers never wait for disk I/O.
 //!
-//! The process has two pools: one for application work, and one for file operations, which therefore never queue behind
-//! slow application work. A pool starts threads on demand, up to its limit. A thread exits after `IDLE_TIMEOUT` without
-//! work.
-//!
-//! Each pool has a FIFO queue. The queue has no limit of its own: it is bounded by the number of tasks that are waiting
-//! for results.
+//! The process has two pools, so that file operations never queue behind slow application work. The FIFO queue of a
+//! pool has no limit of its own: it is bounded by the number of tasks that are waiting for results.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,14 +17,13 @@ use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinError};
 use crate::driver::catch_and_log_panic;
 
-/// Maximum number of threads per process that run [`spawn_blocking`] work. Further work waits in a queue.
+/// Maximum number of threads per process that run [`spawn_blocking`] work.
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
 /// memory for its stack.
-pub(crate) const MAX_FILE_THREADS: usize = 32;
+const MAX_FILE_THREADS: usize = 32;
 
-/// Idle time after which a thread exits.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -84,46 +79,41 @@ impl Pool {
             tracing::warn!(%error, "cannot spawn a blocking thread; running the work on the calling thread");
             drop(state);
             catch_and_log_panic("waker panicked before blocking work", flush_wakes_before_blocking);
-            state = self.lock();
-            while let Some(work) = state.work.pop_front() {
-                drop(state);
-                run_work(work);
-                state = self.lock();
-            }
+            drop(self.run_queued(self.lock()));
         }
     }
 
     fn run(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(work) = state.work.pop_front() {
-                drop(state);
-                run_work(work);
-                state = self.lock();
-                continue;
-            }
+            state = self.run_queued(state);
             state.idle += 1;
-            let (guard, timeout) =
-                self.work_available.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
-            state = guard;
+            let has_no_work = |state: &mut State| state.work.is_empty();
+            let waited = self.work_available.wait_timeout_while(state, IDLE_TIMEOUT, has_no_work);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
-            if timeout.timed_out() && state.work.is_empty() {
+            if state.work.is_empty() {
                 state.threads -= 1;
                 return;
             }
         }
     }
-}
 
-/// Runs work on a pool thread. The work catches its own panics and stores them as its result. An abandoned result is
-/// dropped here; a panic in its destructor is logged, and the thread continues.
-fn run_work(work: Work) {
-    catch_and_log_panic("abandoned result of blocking work panicked while being dropped", work);
+    /// Runs the queued work, which catches its own panics. Abandoned results are dropped here.
+    fn run_queued<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while let Some(work) = state.work.pop_front() {
+            drop(state);
+            catch_and_log_panic("abandoned result of blocking work panicked while being dropped", work);
+            state = self.lock();
+        }
+        state
+    }
 }
 
 /// Runs a blocking closure on the process-wide blocking thread pool. The returned future waits for its result.
 ///
-/// Use it for every call that may block outside of the driver, so that the worker's other tasks continue to run.
+/// Use it for every call that may block outside of the driver, so that the worker's other tasks continue to run. The
+/// closure runs even if the future is never polled. Dropping the future discards the result.
 ///
 /// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. A thread exits
 /// after 10 s without work. Further work waits in a FIFO queue. File operations have their own pool; see
@@ -132,9 +122,6 @@ fn run_work(work: Work) {
 /// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
 /// not advance in the meantime, so that a seed always produces the same run. A closure that waits for a task, or for a
 /// closure spawned later, therefore deadlocks on the simulated driver.
-///
-/// # Cancel safety
-/// The closure runs even if the future is never polled. Dropping the future discards the result.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -152,13 +139,10 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 
 /// Runs a file operation on the thread pool for file operations. The returned future waits for its result.
 ///
-/// This pool is separate from the one used by [`spawn_blocking`](crate::spawn_blocking): it has up to 32 threads, which
-/// also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
+/// This pool has up to 32 threads, which also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
 /// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
-/// operation in the process.
-///
-/// # Cancel safety
-/// The operation runs even if the future is never polled. Dropping the future discards the result.
+/// operation in the process. As with [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is
+/// never polled or is dropped.
 ///
 /// # Errors
 /// The future returns a [`JoinError`] if the operation panicked.
@@ -174,28 +158,18 @@ fn spawn_on<T: Send + 'static>(
 ) -> BlockingHandle<T> {
     let join = Join::new();
     let completed = Arc::clone(&join);
-    let work = move || {
-        completed.complete(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
-    };
-    if with_current(Shared::is_simulated) == Some(true) {
-        run_and_wait(pool, work);
-    } else {
-        pool.add(Box::new(work));
-    }
-    BlockingHandle(join)
-}
-
-/// Runs work for a simulated runtime and waits until the work has finished. The virtual clock does not advance in the
-/// meantime, and the result is available at the same virtual time in every run with the same seed.
-#[cold]
-fn run_and_wait(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
-    let (done_sender, done) = mpsc::channel::<()>();
+    let is_simulated = with_current(Shared::is_simulated) == Some(true);
+    let (done_sender, done) = is_simulated.then(mpsc::channel::<()>).unzip();
     pool.add(Box::new(move || {
-        work();
+        completed.complete(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
         drop(done_sender);
     }));
-    // Always returns an error: nothing is sent, and the sender is dropped.
-    done.recv().ok();
+    if let Some(done) = done {
+        // The result must be available at the same virtual time in every run with the same seed. `recv` fails once the
+        // work has finished, because the sender is dropped without sending.
+        done.recv().ok();
+    }
+    BlockingHandle(join)
 }
 
 /// Future returned by [`spawn_blocking`]. Resolves to the result of the closure.

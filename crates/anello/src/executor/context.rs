@@ -1,7 +1,7 @@
 //! The current thread's runtime, and the state that its tasks share.
 
-use std::any::Any;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::ptr::NonNull;
@@ -11,27 +11,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
-use super::join::{Join, JoinFuture, JoinHandle};
+use super::join::JoinHandle;
 use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
-use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
+use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
 
-/// Number of polls after which the driver gets a turn even if tasks are still ready. Every task that is already ready
-/// is first polled once.
+/// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first.
 pub(super) const POLLS_PER_TURN: usize = 256;
 
-/// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data. A task that has exhausted its budget
-/// must yield.
-const BUDGET_PER_POLL: i64 = 128;
+/// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data.
+pub(super) const BUDGET_PER_POLL: i64 = 128;
 
 /// Maximum number of turns per flush. A send that is queued behind another one needs its own turn.
 const MAX_FLUSH_TURNS: usize = 4;
 
-/// The parts of a runtime that are used by its sockets, timers and tasks.
+/// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
@@ -41,21 +39,21 @@ pub(crate) struct Shared {
     /// Tasks ready to run, in FIFO order. They run after the current batch.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
-    /// All tasks that are not done.
     tasks: RefCell<Table<Task>>,
-    /// True while the runtime is entered, which is when its tasks are polled or dropped.
-    is_entered: Cell<bool>,
-    /// True if the runtime has been dropped. New tasks are then cancelled immediately.
+    /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
+    /// has been entered since.
+    pub(super) is_entered: Cell<bool>,
+    /// True once the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
-    /// Drain timeout of a deferred shutdown. Set if the runtime was dropped while its driver was borrowed; the next use
-    /// of a socket then shuts the driver down.
+    /// Drain timeout. Set if the runtime was dropped while its driver was borrowed: the next use of a socket then shuts
+    /// the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
     /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
-    budget: Cell<i64>,
-    /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
+    pub(super) budget: Cell<i64>,
+    /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
-    /// State that the streams module keeps for the runtime; see [`extension`](Self::extension).
-    extension: OnceCell<Box<dyn Any>>,
+    /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
+    pub lingering: RefCell<VecDeque<(u64, Key)>>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
 }
@@ -63,22 +61,20 @@ pub(crate) struct Shared {
 /// The part of a runtime that other threads can access.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    mailbox: Mailbox<MailboxMessage>,
-    notifier: Notifier,
-    /// Number of the worker, which identifies it in the state of other mailboxes.
+    pub(super) mailbox: Mailbox<MailboxMessage>,
+    pub(super) notifier: Notifier,
+    /// Identifies the worker in the state of other mailboxes.
     worker_id: u32,
 }
 
-/// A message from another thread.
 #[derive(Debug)]
 pub(super) enum MailboxMessage {
-    /// A new task.
     Spawn(Task),
     /// A task of this worker that another thread has woken.
     Wake(TaskPointer),
 }
 
-// SAFETY: a task in a message was created from a `Send` future that has not been polled yet (see `Inbox::spawn`).
+// SAFETY: a task in a message was created from a `Send` future that has not been polled yet (see `Handle::spawn`).
 unsafe impl Send for MailboxMessage {}
 
 type Task = task::Task<Inbox>;
@@ -99,10 +95,7 @@ pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
-/// Returns the runtime that is running on this thread.
-///
-/// # Panics
-/// Panics if no runtime is running on this thread.
+/// Returns the runtime that is running on this thread. Panics if there is none.
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
         panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
@@ -121,8 +114,7 @@ pub(super) fn has_ready_tasks() -> bool {
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
-/// blocks until another worker makes progress: otherwise, the notifications would not be submitted until the next turn,
-/// which comes only after that.
+/// blocks until another worker makes progress, because the next turn, which would submit them, comes only afterwards.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
@@ -130,37 +122,31 @@ pub(crate) fn flush_wakes_before_blocking() {
 /// Makes a runtime the current one on this thread until the guard is dropped.
 pub(super) struct EnterGuard {
     previous: Option<NonNull<Shared>>,
-    was_entered: bool,
     shared: Rc<Shared>,
 }
 
 impl EnterGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
-        let shared = Rc::clone(shared);
-        let pointer = NonNull::new(Rc::as_ptr(&shared).cast_mut());
-        Self { previous: CURRENT.replace(pointer), was_entered: shared.is_entered.replace(true), shared }
+        shared.is_entered.set(true);
+        let pointer = NonNull::new(Rc::as_ptr(shared).cast_mut());
+        Self { previous: CURRENT.replace(pointer), shared: Rc::clone(shared) }
     }
 }
 
 impl Drop for EnterGuard {
     fn drop(&mut self) {
-        debug_assert_eq!(
-            CURRENT.get().map(|shared| shared.as_ptr().cast_const()),
-            Some(Rc::as_ptr(&self.shared))
-        );
+        debug_assert!(CURRENT.get().is_some_and(|shared| std::ptr::eq(shared.as_ptr(), &*self.shared)));
         CURRENT.set(self.previous);
-        self.shared.is_entered.set(self.was_entered);
+        self.shared.is_entered.set(false);
     }
-}
-
-/// Returns whether a runtime is running on this thread.
-pub(super) fn is_entered() -> bool {
-    CURRENT.get().is_some()
 }
 
 impl Shared {
     pub fn new(driver: Driver) -> std::io::Result<Rc<Self>> {
-        let notifier = driver.notifier()?;
+        static RUNTIMES: AtomicU32 = AtomicU32::new(0);
+        // 31 bits: the mailbox uses the highest bit as a flag.
+        let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
+        let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| driver.now_ns());
         let (timers, clock) = (Wheel::new(driver.now_ns()), driver.clock());
@@ -169,34 +155,23 @@ impl Shared {
             timers: RefCell::new(timers),
             clock,
             ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
-            inbox: Arc::new(Inbox::new(notifier)),
+            inbox: Arc::new(inbox),
             tasks: RefCell::new(Table::new()),
             is_entered: Cell::new(false),
             is_closed: Cell::new(false),
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
-            extension: OnceCell::new(),
+            lingering: RefCell::default(),
             #[cfg(feature = "compat-hyper")]
             runtime_clock,
         }))
     }
 
-    /// Returns whether this runtime is the current one on the calling thread.
-    pub fn is_current(&self) -> bool {
-        with_current(|current| std::ptr::eq(current, self)) == Some(true)
-    }
-
-    /// Returns whether the runtime has been entered by any frame on the stack of its thread, even if it is not the
-    /// innermost runtime.
-    pub(super) fn is_entered(&self) -> bool {
-        self.is_entered.get()
-    }
-
     /// Shuts down the driver. Destructors and wakers may run arbitrary code in the meantime.
     ///
-    /// If the driver is borrowed, a destructor or waker that it called has dropped the runtime. The shutdown is then
-    /// deferred to the next use of a socket, or to the destructor of the driver.
+    /// If the driver is borrowed, it is calling the destructor or waker that has dropped the runtime. The shutdown is
+    /// then deferred to the next use of a socket, or to the destructor of the driver.
     pub(super) fn shut_down(&self, drain: Duration) {
         let Ok(mut driver) = self.driver.try_borrow_mut() else {
             self.deferred_shut_down.set(Some(drain));
@@ -217,19 +192,24 @@ impl Shared {
         self.budget.set(i64::MAX);
     }
 
-    /// Performs a deferred shutdown. Returns `false` if none was pending.
+    /// Returns `false` if no deferred shutdown was pending.
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
         let Some(drain) = self.deferred_shut_down.take() else { return false };
-        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
-        // drained.
+        // An outer runtime on this thread cannot submit its queued notifications until this one has drained.
         catch_and_log_panic("waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
         true
     }
 
-    /// Submits queued operations and processes their immediate completions, for use when the caller cannot wait for the
-    /// next turn.
+    /// Flushes the driver unless this runtime is running: it is unknown when the runtime will run again.
+    pub fn flush_driver_unless_current(&self) {
+        if with_current(|current| std::ptr::eq(current, self)) != Some(true) {
+            self.flush_driver();
+        }
+    }
+
+    /// Submits queued operations and processes their immediate completions, without waiting for the next turn.
     pub fn flush_driver(&self) {
         if self.is_closed.get() {
             // A closed driver has nothing to submit.
@@ -247,25 +227,17 @@ impl Shared {
             drop(driver);
             wakes.call();
             if let Err(error) = turned {
-                return log(
-                    || tracing::error!(%error, "flush failed; queued operations wait for the next turn"),
-                );
+                log(|| tracing::error!(%error, "flush failed; queued operations wait for the next turn"));
+                return;
             }
         }
     }
 
-    /// Releases the key of a stream or listener in a separate task, because the driver is currently borrowed: the
-    /// driver is dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own`
-    /// creates the owner of the key.
+    /// Releases the key of a stream or listener in a separate task, because the driver is borrowed: it is dropping a
+    /// waker or the owner of a buffer, which has dropped the stream or listener. `own` creates the owner of the key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
-    }
-
-    /// Returns the state that a higher-level module keeps for the runtime. The state is created on first use and has a
-    /// single type; this function returns `None` for any other type.
-    pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
-        self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
 
     pub fn is_simulated(&self) -> bool {
@@ -292,13 +264,7 @@ impl Shared {
         drop(waker);
     }
 
-    #[inline]
-    pub(super) fn reset_budget(&self) {
-        self.budget.set(BUDGET_PER_POLL);
-    }
-
-    /// Returns whether the running task has budget left. Otherwise, the task yields: it is woken, and polled again
-    /// after the driver's turn.
+    /// Returns whether the running task has budget left. If not, the task yields.
     #[inline]
     pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
         self.budget.get() > 0 || self.may_proceed_without_budget(context)
@@ -307,60 +273,60 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn may_proceed_without_budget(&self, context: &Context<'_>) -> bool {
-        if self.shut_down_if_deferred() {
-            return true;
+        let is_shut_down = self.shut_down_if_deferred();
+        if !is_shut_down {
+            self.yield_task(context);
         }
-        self.yield_task(context);
-        false
+        is_shut_down
     }
 
-    /// Wakes the running task, and makes the driver and the timers run before it is polled again.
     fn yield_task(&self, context: &Context<'_>) {
         self.yield_requested.set(true);
         context.waker().wake_by_ref();
     }
 
-    /// Runs a poll function with an unlimited budget.
-    fn poll_unconstrained<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
-        let budget = self.budget.replace(i64::MAX);
-        let polled = poll();
-        self.budget.set(budget);
-        polled
-    }
-
-    /// Charges the running task's budget for an operation on `bytes` bytes.
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
         self.budget.set(self.budget.get() - cost);
     }
 
-    /// Spawns a future that stays on this thread.
+    /// Polls the driver if the running task has budget left, and charges the budget for the number of bytes in a result.
+    #[inline]
+    pub fn poll_driver<T>(
+        &self,
+        context: &Context<'_>,
+        poll: impl FnOnce(&mut Driver, &Waker) -> PollIo<T>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> PollIo<T> {
+        if !self.has_budget_or_yield(context) {
+            return Poll::Pending;
+        }
+        let polled = poll(&mut self.driver.borrow_mut(), context.waker());
+        if let Poll::Ready(result) = &polled {
+            self.spend_budget(result.as_ref().map_or(0, bytes));
+        }
+        polled
+    }
+
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        let join = Join::new();
-        let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
-        let handle = JoinHandle::new(join, task.handle());
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox));
         self.register_task(task);
         handle
     }
 
-    /// Adds a new task to the task table and the ready queue.
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // For example, a stream that outlives its runtime spawns a task here to close lingering streams. In the
-            // table, the task would form a reference cycle: the task owns the runtime, which owns the table.
+            // For example, a stream that outlives its runtime spawns a task to close lingering streams. In the table,
+            // the task would form a reference cycle: it owns the runtime, which owns the table.
             return drop(task);
         }
         let pointer = task.pointer();
-        let mut tasks = self.tasks.borrow_mut();
-        let key = tasks.insert(task);
-        if let Some(task) = tasks.get(key) {
-            task.set_key(key);
-        }
+        pointer.set_key(self.tasks.borrow_mut().insert(task));
         self.ready.borrow_mut().push(pointer);
     }
 
@@ -391,21 +357,19 @@ impl Shared {
         }
     }
 
-    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this.
-    ///
-    /// Never panics: only the destructors of tasks run application code, and `Task` catches their panics.
+    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
+    /// catches the panics of destructors.
     pub(super) fn cancel_tasks(&self) {
-        let mut messages = self.inbox.mailbox.close();
+        drop(self.inbox.mailbox.close());
         loop {
             let keys = self.tasks.borrow().keys();
-            if keys.is_empty() && messages.is_empty() {
+            if keys.is_empty() {
                 break;
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
                 drop(task);
             }
-            messages.clear();
         }
         self.ready.borrow_mut().clear();
         self.is_closed.set(true);
@@ -431,37 +395,19 @@ fn grow(ready: &mut Vec<TaskPointer>) {
 }
 
 impl Inbox {
-    fn new(notifier: Notifier) -> Self {
-        static RUNTIMES: AtomicU32 = AtomicU32::new(0);
-        // 31 bits: the mailbox uses the highest bit as a flag.
-        let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
-        Self { mailbox: Mailbox::new(), notifier, worker_id }
-    }
-
-    fn is_of(&self, shared: &Shared) -> bool {
-        std::ptr::eq(Arc::as_ptr(&shared.inbox), self)
-    }
-
     /// Sends a message and notifies the worker. Returns the result of [`notify_worker`](Self::notify_worker).
     #[cold]
-    fn send(&self, message: MailboxMessage) -> bool {
-        match self.mailbox.push(message) {
-            Ok(()) => self.notify_worker(),
-            // The runtime and its tasks have been dropped. Dropping the message cancels the task that it would have
-            // spawned.
-            Err(message) => {
-                drop(message);
-                false
-            }
-        }
+    pub(super) fn send(&self, message: MailboxMessage) -> bool {
+        // After the runtime has been dropped, this drops the message, which cancels the task that it would have spawned.
+        self.mailbox.push(message).is_ok() && self.notify_worker()
     }
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
-    /// On a thread with an io_uring runtime, the next turn of that runtime submits the notification. Otherwise, the
-    /// eventfd wakes the worker immediately. Returns whether the notification is only queued.
+    /// Returns `true` if the notification is only queued: on a thread with an io_uring runtime, the next turn of that
+    /// runtime submits it. Otherwise, the eventfd wakes the worker immediately.
     #[cold]
-    pub fn notify_worker(&self) -> bool {
+    pub(super) fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {
             // The driver is borrowed while it calls application code.
             let mut driver = shared.driver.try_borrow_mut().ok()?;
@@ -480,29 +426,6 @@ impl Inbox {
         }
         result == NotifyResult::Queue
     }
-
-    /// Closes the file descriptors that other threads use to notify the worker. Called when the worker has exited.
-    pub(super) fn close(&self) {
-        self.notifier.close();
-    }
-
-    /// Spawns a future on this worker from any thread.
-    pub fn spawn<F>(self: &Arc<Self>, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let join = Join::new();
-        let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(self));
-        let handle = JoinHandle::new(join, task.handle());
-        self.send(MailboxMessage::Spawn(task));
-        handle
-    }
-
-    #[inline]
-    pub(super) fn mailbox(&self) -> &Mailbox<MailboxMessage> {
-        &self.mailbox
-    }
 }
 
 impl Owner for Inbox {
@@ -510,7 +433,7 @@ impl Owner for Inbox {
     #[inline]
     fn schedule(&self, pointer: TaskPointer) -> bool {
         let local = with_current(|shared| {
-            let own = self.is_of(shared);
+            let own = std::ptr::eq(&*shared.inbox, self);
             if own {
                 shared.push_ready(pointer);
             }
@@ -521,7 +444,7 @@ impl Owner for Inbox {
 
     #[inline]
     fn is_current(&self) -> bool {
-        with_current(|shared| self.is_of(shared)) == Some(true)
+        with_current(|shared| std::ptr::eq(&*shared.inbox, self)) == Some(true)
     }
 
     #[inline]
@@ -542,12 +465,8 @@ impl Owner for Inbox {
     }
 }
 
-/// Yields to the other tasks. The task is polled again after the driver and the timers have run.
-///
-/// Outside a runtime of this crate, the future wakes its task and completes at the next poll.
-///
-/// # Cancel safety
-/// This function is cancel-safe.
+/// Yields to the other tasks. The task is polled again after the driver and the timers have run. Outside a runtime of
+/// this crate, the future wakes its task and completes at the next poll. Cancel-safe.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -566,14 +485,9 @@ pub async fn yield_now() {
 /// driver.
 ///
 /// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
-/// of data. Futures of other crates, such as channels, do not consume budget: a task that receives from a channel that
+/// of data. Futures from other crates, such as channels, do not consume budget: a task that receives from a channel that
 /// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
-/// futures may always be ready, and in long computations.
-///
-/// Outside a runtime of this crate, this function does nothing.
-///
-/// # Cancel safety
-/// This function is cancel-safe.
+/// futures may always be ready, and in long computations. Outside a runtime of this crate, it does nothing. Cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -589,14 +503,10 @@ pub async fn yield_now() {
 /// ```
 pub async fn consume_budget() {
     poll_fn(|context| {
-        let has_budget_or_yield = with_current(|shared| {
-            let has_budget_or_yield = shared.has_budget_or_yield(context);
-            if has_budget_or_yield {
-                shared.spend_budget(0);
-            }
-            has_budget_or_yield
-        });
-        if has_budget_or_yield == Some(false) { Poll::Pending } else { Poll::Ready(()) }
+        match with_current(|shared| shared.has_budget_or_yield(context).then(|| shared.spend_budget(0))) {
+            Some(None) => Poll::Pending,
+            Some(Some(())) | None => Poll::Ready(()),
+        }
     })
     .await;
 }
@@ -604,10 +514,7 @@ pub async fn consume_budget() {
 /// Runs a future without a budget: it is never forced to yield while its operations are ready.
 ///
 /// Use this function for futures that must not be interrupted between ready operations. The worker's other tasks,
-/// sockets and timers wait while the future is being polled.
-///
-/// # Cancel safety
-/// The returned future is cancel-safe if the given one is.
+/// sockets and timers wait while the future is being polled. Cancel-safe if the given future is.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -626,8 +533,10 @@ pub async fn consume_budget() {
 pub async fn unconstrained<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
-        with_current(|shared| shared.poll_unconstrained(|| future.as_mut().poll(context)))
-            .unwrap_or_else(|| future.as_mut().poll(context))
+        let budget = with_current(|shared| shared.budget.replace(i64::MAX));
+        let polled = future.as_mut().poll(context);
+        with_current(|shared| budget.map(|budget| shared.budget.set(budget)));
+        polled
     })
     .await
 }

@@ -8,15 +8,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::task::{Abort, TaskHandle};
+use super::task::{Abort, Owner, Task, TaskHandle};
 use crate::driver::{catch_and_log_panic, wake_all};
 
 /// A handle to a spawned task, and a future that returns its result.
 ///
-/// Dropping the handle detaches the task, which continues to run. [`abort`](Self::abort) cancels it.
-///
-/// # Cancel safety
-/// Awaiting `&mut handle` is cancel-safe: the handle can be awaited again.
+/// Dropping the handle detaches the task, which continues to run. [`abort`](Self::abort) cancels it. Awaiting
+/// `&mut handle` is cancel-safe: the handle can be awaited again.
 ///
 /// # Errors
 /// The future returns a [`JoinError`] if the task panicked or was cancelled.
@@ -27,9 +25,7 @@ pub struct JoinHandle<T> {
 }
 
 /// State shared between a task and its handle.
-pub(super) struct Join<T> {
-    state: Mutex<State<T>>,
-}
+pub(super) struct Join<T>(Mutex<State<T>>);
 
 enum State<T> {
     Running(Option<Waker>),
@@ -39,12 +35,12 @@ enum State<T> {
 
 impl<T> Join<T> {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::Running(None)) })
+        Arc::new(Self(Mutex::new(State::Running(None))))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No application code runs while the lock is held, so a panic cannot poison it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the result once it is available. Until then, registers the waker of `context`.
@@ -77,8 +73,11 @@ impl<T> Join<T> {
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(shared: Arc<Join<T>>, task: TaskHandle) -> Self {
-        Self { shared, task }
+    pub(super) fn new_task<F: Future<Output = T>, O: Owner>(future: F, owner: Arc<O>) -> (Task<O>, Self) {
+        let shared = Join::new();
+        let task = Task::new(JoinFuture { future: Some(future), shared: Arc::clone(&shared) }, owner);
+        let handle = Self { shared, task: task.handle() };
+        (task, handle)
     }
 
     /// Detaches the task, which continues to run. If the task panics afterwards, the panic is not reported.
@@ -124,20 +123,17 @@ impl JoinError {
     pub fn into_panic(self) -> Option<Box<dyn Any + Send>> {
         self.0
     }
-
-    fn message(&self) -> Option<&str> {
-        let panic = self.0.as_ref()?;
-        let text = panic.downcast_ref::<&str>().copied();
-        text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-    }
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0, self.message()) {
-            (Some(_), Some(message)) => write!(formatter, "task panicked: {message}"),
-            (Some(_), None) => formatter.write_str("task panicked"),
-            (None, _) => formatter.write_str("task cancelled: aborted, or its runtime was dropped"),
+        let Some(panic) = &self.0 else {
+            return formatter.write_str("task cancelled: aborted, or its runtime was dropped");
+        };
+        match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(message), _) => write!(formatter, "task panicked: {message}"),
+            (None, Some(message)) => write!(formatter, "task panicked: {message}"),
+            (None, None) => formatter.write_str("task panicked"),
         }
     }
 }
@@ -150,21 +146,17 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Wrapper around a task's future. It stores the output, a panic or a cancellation as the result of the task.
+/// Stores the output of a task's future, a panic or a cancellation as the result of the task.
 ///
 /// The future is the first field, so that it starts in the same cache line as the task's header.
 #[repr(C)]
-pub(super) struct JoinFuture<F: Future> {
+struct JoinFuture<F: Future> {
     /// `None` once the future has completed.
     future: Option<F>,
     shared: Arc<Join<F::Output>>,
 }
 
 impl<F: Future> JoinFuture<F> {
-    pub fn new(future: F, shared: Arc<Join<F::Output>>) -> Self {
-        Self { future: Some(future), shared }
-    }
-
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &Join<F::Output>) {
         // SAFETY: `future` is structurally pinned: it is never moved out and is only dropped in place, by `set(None)`.
         // `shared` is not pinned.

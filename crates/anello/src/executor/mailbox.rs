@@ -10,26 +10,26 @@
 //!                               fails if NOTIFIED or QUEUED      queue_notify: that worker notifies later
 //! ```
 //!
-//! A worker on io_uring does not notify another worker immediately: it queues a notification, which its next turn
-//! submits. Until then, any other thread that sends a message must notify the worker itself. The state `QUEUED`
-//! therefore contains the number of the worker that has queued the notification.
+//! A worker on io_uring queues the notification of another worker, and its next turn submits it. Until then, any other
+//! thread that sends a message must notify the worker itself. The state `QUEUED` therefore contains the number of the
+//! worker that has queued the notification.
 //!
 //! # Invariants
 //!
 //! A sender pushes its item before it sets the state to `NOTIFIED` or `QUEUED`. The owner sleeps only after it has
-//! atomically replaced `AWAKE` with `SLEEPING`. Therefore, no wake-up is lost: either the owner sees the notification
-//! and does not sleep, or the sender sees `SLEEPING` or the number of another worker and wakes the owner. The loom
-//! models at the end of this file check all interleavings.
+//! atomically replaced `AWAKE` with `SLEEPING`. Therefore, either the owner sees the notification and does not sleep, or
+//! the sender sees `SLEEPING` or the number of another worker and wakes the owner. The loom models at the end of this
+//! file check all interleavings.
 
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU8, AtomicU32, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU8, AtomicU32, Ordering},
 };
 
 const AWAKE: u32 = 0;
@@ -38,7 +38,7 @@ const NOTIFIED: u32 = 2;
 /// Flag: a worker has queued a notification but has not yet submitted it. The other bits are the number of that worker.
 const QUEUED: u32 = 1 << 31;
 
-/// The mailbox of one worker, which is called its owner.
+/// The mailbox of a worker, which is called its owner.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     state: AtomicU32,
@@ -112,14 +112,12 @@ impl<T> Mailbox<T> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Sets the state to `SLEEPING`. Returns `false` if the owner has been notified and must not sleep. Called by the
-    /// owner.
+    /// Sets the state to `SLEEPING`. Returns `false` if the owner has been notified and must not sleep.
     #[inline]
     pub fn prepare_to_sleep(&self) -> bool {
         self.state.compare_exchange(AWAKE, SLEEPING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Sets the state to `AWAKE` after a sleep. Called by the owner.
     #[inline]
     pub fn finish_sleep(&self) {
         // The exchange fails if the owner was notified during its sleep. That state must not be overwritten.
@@ -134,6 +132,51 @@ impl<T> Mailbox<T> {
     fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
         // A panic while the lock is held cannot leave the vector in an inconsistent state.
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+const IDLE: u8 = 0;
+const SCHEDULED: u8 = 1;
+const RESCHEDULED: u8 = 2;
+
+/// Whether a task is in a queue, and whether another thread has woken it since it was queued. The thread that changes
+/// the state from `IDLE` pushes the task into a queue.
+///
+/// The notification for that wake-up may stay queued for a long time. A second thread that wakes the task must therefore
+/// notify the task's worker itself, even if the worker only goes to sleep afterwards. Either the second thread sees the
+/// queued notification in the mailbox, or the first thread sees `RESCHEDULED`, which the second one sets before it
+/// checks the mailbox.
+#[derive(Debug)]
+pub(super) struct Scheduled(AtomicU8);
+
+impl Scheduled {
+    pub fn new() -> Self {
+        Self(AtomicU8::new(SCHEDULED))
+    }
+
+    /// Returns whether the task was idle.
+    #[inline]
+    pub fn set(&self) -> bool {
+        self.0.swap(SCHEDULED, Ordering::AcqRel) == IDLE
+    }
+
+    /// Called before the thread checks whether the worker is asleep. Returns whether the task was idle after all.
+    pub fn set_rescheduled(&self) -> bool {
+        self.0.swap(RESCHEDULED, Ordering::AcqRel) == IDLE
+    }
+
+    /// Called by the thread that has queued a notification.
+    pub fn is_rescheduled(&self) -> bool {
+        // This write does not change the value. It orders the queued notification before a later `set_rescheduled` on
+        // another thread.
+        self.0.fetch_or(IDLE, Ordering::AcqRel) == RESCHEDULED
+    }
+
+    /// Called when the worker has removed the task from a queue. The poll that follows sees all writes that preceded the
+    /// wake-ups.
+    #[inline]
+    pub fn clear(&self) {
+        self.0.swap(IDLE, Ordering::AcqRel);
     }
 }
 
@@ -180,7 +223,6 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod models {
-    use super::super::scheduled::Scheduled;
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicBool;

@@ -20,7 +20,6 @@ pub(crate) mod page_cache;
 mod runtime;
 #[cfg(feature = "compat-hyper")]
 mod runtime_clock;
-mod scheduled;
 mod task;
 mod task_memory;
 mod wheel;

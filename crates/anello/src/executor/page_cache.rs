@@ -1,8 +1,6 @@
-//! Page cache residency of file ranges. A range that is in the page cache can be read and sent without waiting for the
-//! disk.
+//! Checks whether parts of files are in the page cache, so that reading or sending them does not wait for the disk.
 
-use std::io;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 /// System call number of `cachestat(2)` (Linux 6.5), the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// Distance between the test bytes, which are read to check residency. The last byte is always one of them.
+/// Distance between the test bytes. The last byte is always one of them.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// `struct cachestat_range`.
@@ -35,11 +33,10 @@ struct Statistics {
 /// Returns `true` if this part of a file is in memory, as far as this can be determined without blocking. The part must
 /// lie within the file.
 ///
-/// `cachestat(2)` (Linux 6.5) reports for every page whether it is in the cache, but not whether its data has been
-/// read. During readahead, a page is in the cache before its data has been read, and sending such a page waits for the
-/// disk. Therefore, a few bytes are also read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been
-/// read. If one of the two calls is unavailable, or is not permitted for a file owned by another user, the other one
-/// determines the result. If neither is available, the result is `false`.
+/// `cachestat(2)` (Linux 6.5) reports whether every page is in the cache. During readahead, a page is in the cache
+/// before its data has been read, and sending it waits for the disk. Therefore, a few bytes are also read with
+/// `RWF_NOWAIT` (Linux 4.14), which only returns data that has been read. If one of the two calls is unavailable, or is
+/// not permitted for a file owned by another user, the other one determines the result; without both, it is `false`.
 pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let file = file.as_fd();
     if length == 0 {
@@ -55,55 +52,49 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
 
 /// Returns whether every page of these bytes is in the cache, or `None` if the kernel does not report it.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
-    /// Set when the kernel has reported that it does not implement the call.
     static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
     if CACHESTAT_MISSING.load(Ordering::Relaxed) {
         return None;
     }
-    match cached_pages(file, offset, last - offset + 1) {
-        Ok(cached) => {
-            let page_bytes = rustix::param::page_size() as u64;
-            Some(cached > last / page_bytes - offset / page_bytes)
-        }
-        Err(error) => {
-            if Errno::from_io_error(&error) == Some(Errno::NOSYS) {
-                CACHESTAT_MISSING.store(true, Ordering::Relaxed);
-            }
-            None
-        }
-    }
-}
-
-/// Returns whether all test bytes can be read without blocking, or `None` if this file does not support non-blocking
-/// reads.
-fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
-    // Test the last byte first: readahead completes in order, and if the file ends before that byte, no further test is
-    // needed.
-    for position in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
-        let mut byte = [0];
-        match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT) {
-            Ok(1..) => {}
-            // Reads past the end of the file also return 0.
-            Ok(0) | Err(Errno::AGAIN) => return Some(false),
-            Err(_) => return None,
-        }
-    }
-    Some(true)
-}
-
-fn cached_pages(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
-    let range = Range { offset, length };
+    let range = Range { offset, length: last - offset + 1 };
     let mut statistics = Statistics::default();
     // SAFETY: the kernel reads `range` and writes `statistics`, both of the size that it expects, only during the call.
     let result = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut statistics, 0 as libc::c_uint)
     };
-    if result == 0 { Ok(statistics.cached) } else { Err(io::Error::last_os_error()) }
+    if result != 0 {
+        if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+            CACHESTAT_MISSING.store(true, Ordering::Relaxed);
+        }
+        return None;
+    }
+    let page_bytes = rustix::param::page_size() as u64;
+    Some(statistics.cached > last / page_bytes - offset / page_bytes)
+}
+
+/// Returns whether all test bytes can be read without blocking, or `None` if the file does not support such reads.
+fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
+    // Test the last byte first: readahead completes in order, and if the file ends before that byte, no further test is
+    // needed.
+    for position in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
+        if read_nowait(file, position, &mut [0])? == 0 {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Reads up to `bytes.len()` bytes. Returns 0 if that would block, or past the end of the file, and `None` if the file
+/// does not support non-blocking reads.
+fn read_nowait(file: BorrowedFd<'_>, offset: u64, bytes: &mut [u8]) -> Option<usize> {
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN) => Some(0),
+        result => result.ok(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::FileExt;
 
@@ -111,42 +102,23 @@ mod tests {
 
     use super::*;
 
-    /// Reads up to `bytes.len()` bytes without blocking. Returns `None` if this file does not support that.
-    fn read_nowait(file: &File, offset: u64, bytes: &mut [u8]) -> Option<usize> {
-        match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => Some(count),
-            Err(Errno::AGAIN) => Some(0),
-            Err(_) => None,
-        }
-    }
-
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not support these files")]
     fn written_range_is_in_memory() {
         let mut file = tempfile::tempfile().expect("create file");
         file.write_all(&[7; 300_000]).expect("write file");
-        if cached_pages(file.as_fd(), 0, 1).is_err() && read_nowait(&file, 0, &mut [0]).is_none() {
+        if is_cached(file.as_fd(), 0, 0).is_none() && read_nowait(file.as_fd(), 0, &mut [0]).is_none() {
             return eprintln!("skipped: neither the kernel nor the file system supports the check");
         }
-        for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
-            assert!(is_in_memory(&file, offset, length), "{length} bytes at offset {offset}");
-            let last = (offset + length).saturating_sub(1);
-            assert_ne!(
-                is_readable_nowait(file.as_fd(), offset, last),
-                Some(false),
-                "{length} bytes at offset {offset}"
-            );
-        }
-        // Ranges that extend past the end of the file.
-        for (offset, length) in [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)]
-        {
-            assert!(!is_in_memory(&file, offset, length), "{length} bytes at offset {offset}");
-            let last = offset + (length - 1);
-            assert_ne!(
-                is_readable_nowait(file.as_fd(), offset, last),
-                Some(true),
-                "{length} bytes at offset {offset}"
-            );
+        let within = [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)];
+        let beyond_eof = [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)];
+        for (ranges, expected) in [(within, true), (beyond_eof, false)] {
+            for (offset, length) in ranges {
+                let case = format!("{length} bytes at offset {offset}");
+                assert_eq!(is_in_memory(&file, offset, length), expected, "{case}");
+                let last = offset + length.saturating_sub(1);
+                assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(!expected), "{case}");
+            }
         }
     }
 
@@ -159,7 +131,7 @@ mod tests {
         for offset in (0..FILE_BYTES).step_by(block.len()) {
             file.write_all_at(&block, offset).expect("write file");
         }
-        if read_nowait(&file, 0, &mut block).is_none() {
+        if read_nowait(file.as_fd(), 0, &mut block).is_none() {
             return eprintln!("skipped: this file system does not support non-blocking reads");
         }
         file.sync_all().expect("write file");
@@ -177,7 +149,11 @@ mod tests {
                 }
                 std::thread::yield_now();
             }
-            assert_eq!(read_nowait(&file, offset, &mut block), Some(block.len()), "at offset {offset}");
+            assert_eq!(
+                read_nowait(file.as_fd(), offset, &mut block),
+                Some(block.len()),
+                "at offset {offset}"
+            );
         }
         eprintln!("retried {retries} times for bytes that were not in memory yet");
     }

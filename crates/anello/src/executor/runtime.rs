@@ -1,4 +1,4 @@
-//! Runtimes: the loop that runs the tasks, the timers and the driver of one thread.
+//! Runtimes and their main loop.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::context::{
-    self, EnterGuard, Inbox, POLLS_PER_TURN, Shared, TaskPointer, flush_wakes_before_blocking, with_current,
+    self, BUDGET_PER_POLL, EnterGuard, Inbox, MailboxMessage, POLLS_PER_TURN, Shared, TaskPointer,
+    flush_wakes_before_blocking, with_current,
 };
 use super::join::JoinHandle;
 use super::task::Owner;
@@ -19,7 +20,7 @@ use crate::driver::{
     Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
 };
 
-/// Name of the environment variable that overrides the driver selection.
+/// Environment variable that overrides the driver selection.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 
 /// A single-threaded runtime for tasks, timers and sockets.
@@ -86,43 +87,41 @@ impl Runtime {
     /// events (for example because other code has closed its file descriptor).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
-            !context::is_entered(),
+            with_current(|_| ()).is_none(),
             "a runtime already runs on this thread (await the future instead of calling block_on)"
         );
         let _entered = EnterGuard::new(&self.shared);
         let _on_unwind = FlushOnUnwind(&self.shared);
-        let main =
-            Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
+        let inbox = Arc::clone(&self.shared.inbox);
+        let main = Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox });
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
         // Swapped with the ready queue. Both queues have capacity from the start, so that a wake-up does not allocate.
         let mut batch = Vec::with_capacity(POLLS_PER_TURN);
-        let mut turn = Turn { wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks) };
+        let mut wakes = WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks);
         loop {
             if main.is_woken.load(Ordering::Relaxed) && main.is_woken.swap(false, Ordering::Acquire) {
-                self.shared.reset_budget();
+                self.shared.budget.set(BUDGET_PER_POLL);
                 let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
                 if let Some(Poll::Ready(output)) = polled {
-                    // The turns of `flush_driver` close the sockets that the future still owns.
+                    // Drops the sockets that the future still owns. This runtime may not run again for a long time, so
+                    // they are closed now, and accepted bytes and notifications for other workers are submitted.
                     future.set(None);
-                    // This runtime may not run again for a long time: submit accepted bytes and queued notifications
-                    // for other workers now.
                     self.shared.flush_driver();
                     return output;
                 }
             }
             run_ready(&self.shared, &mut batch);
             let busy = main.is_woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
-            if let Err(error) = turn.take(&self.shared, busy, &main.is_woken) {
+            if let Err(error) = take_turn(&self.shared, &mut wakes, busy, &main.is_woken) {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
         }
     }
 }
 
-/// Submits queued operations when a panic unwinds `block_on`. The runtime may not run again for a long time, and other
-/// workers may be waiting for notifications that it has queued.
+/// Flushes the driver when a panic unwinds `block_on`: other workers may be waiting for queued notifications.
 struct FlushOnUnwind<'a>(&'a Shared);
 
 impl Drop for FlushOnUnwind<'_> {
@@ -133,8 +132,8 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until none are left or a turn of the driver is due: after
-/// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
+/// Polls the ready tasks, and the tasks that they wake, until none are left, `POLLS_PER_TURN` polls are reached or a
+/// task has exhausted its budget.
 #[inline]
 fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     let mut polls = 0;
@@ -153,47 +152,43 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     }
 }
 
-/// Runs the driver and the timers for one loop iteration. Reuses the memory of the wake-up queue.
-struct Turn {
-    wakes: WakeQueue,
-}
-
-impl Turn {
-    #[inline]
-    fn take(&mut self, shared: &Shared, busy: bool, main_is_woken: &AtomicBool) -> io::Result<()> {
-        let mailbox = shared.inbox.mailbox();
-        let mut wait = Wait::None;
-        if !busy && !mailbox.is_notified() {
-            wait = time_to_wait(shared);
-        }
-        if wait != Wait::None && !mailbox.prepare_to_sleep() {
-            wait = Wait::None;
-        }
-        // Two threads may have woken the main task since `busy` was computed. The second thread saw that the worker was
-        // awake and did not notify it, and the notification from the first thread may stay queued for a long time.
-        if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
-            mailbox.finish_sleep();
-            wait = Wait::None;
-        }
-        let turned = shared.driver.borrow_mut().turn(wait, &mut self.wakes);
-        if wait != Wait::None {
-            mailbox.finish_sleep();
-        }
-        turned?;
-        if !shared.timers.borrow().is_empty() {
-            let now_ns = shared.now_ns();
-            shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
-        }
-        // Nothing may be borrowed here, because a waker can run arbitrary code.
-        self.wakes.call();
-        if mailbox.is_notified() {
-            shared.drain_mailbox();
-        }
-        Ok(())
+/// Runs the driver and the timers for one iteration of the main loop.
+#[inline]
+fn take_turn(
+    shared: &Shared,
+    wakes: &mut WakeQueue,
+    busy: bool,
+    main_is_woken: &AtomicBool,
+) -> io::Result<()> {
+    let mailbox = &shared.inbox.mailbox;
+    let mut wait = if busy || mailbox.is_notified() { Wait::None } else { time_to_wait(shared) };
+    if wait != Wait::None && !mailbox.prepare_to_sleep() {
+        wait = Wait::None;
     }
+    // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was awake
+    // and did not notify it, and the notification from the first one may stay queued for a long time.
+    if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
+        mailbox.finish_sleep();
+        wait = Wait::None;
+    }
+    let turned = shared.driver.borrow_mut().turn(wait, wakes);
+    if wait != Wait::None {
+        mailbox.finish_sleep();
+    }
+    turned?;
+    if !shared.timers.borrow().is_empty() {
+        let now_ns = shared.now_ns();
+        shared.timers.borrow_mut().expire(now_ns, wakes.deferred_wakers_mut());
+    }
+    // Nothing may be borrowed here, because a waker can run arbitrary code.
+    wakes.call();
+    if mailbox.is_notified() {
+        shared.drain_mailbox();
+    }
+    Ok(())
 }
 
-/// Returns how long the worker can sleep, which is until the next timer is due.
+/// Returns how long the worker can sleep: until the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
     let timers = shared.timers.borrow();
@@ -211,22 +206,20 @@ fn time_to_wait(shared: &Shared) -> Wait {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if self.shared.is_entered() {
-            // A task has called `process::exit`, and the C library runs the destructors of `thread_local!` values, one
-            // of which is this runtime. Frames further down this stack still use the runtime and the future that is
-            // being polled.
+        if self.shared.is_entered.get() {
+            // A task has called `process::exit`, and this runtime is in a `thread_local!`, whose destructors the C
+            // library is running. Frames further down the stack still use the runtime and the future being polled.
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
-        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
-        // drained.
+        // An outer runtime on this thread cannot submit its queued notifications until this one has drained.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
-        // Tasks are dropped first: their sockets are released into the driver.
+        // Releases the sockets of the tasks into the driver.
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
-        self.shared.inbox.close();
+        self.shared.inbox.notifier.close();
     }
 }
 
@@ -243,12 +236,10 @@ impl Wake for MainTask {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.is_woken.swap(true, Ordering::SeqCst) {
-            // The earlier wake-up may have come from another worker, whose notification can stay queued for a long
-            // time.
+            // The earlier wake-up may be from another worker, whose notification can stay queued for a long time.
             return self.inbox.notify_if_asleep();
         }
-        let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
-        if own != Some(true) {
+        if !self.inbox.is_current() {
             self.inbox.notify_worker();
         }
     }
@@ -273,7 +264,9 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.inbox.spawn(future)
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox));
+        self.inbox.send(MailboxMessage::Spawn(task));
+        handle
     }
 }
 
@@ -286,9 +279,8 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
-        panic!("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
-    })
+    with_current(|shared| shared.spawn(future))
+        .expect("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
 }
 
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
@@ -356,7 +348,15 @@ impl RuntimeBuilder {
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
     /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
     pub fn build(&self) -> io::Result<Runtime> {
-        let kind = self.effective_kind()?;
+        let mut kind = self.kind.clone();
+        if self.environment
+            && !matches!(kind, DriverKind::Sim(_))
+            && let Ok(name) = std::env::var(DRIVER_VARIABLE)
+        {
+            kind = name.parse::<DriverKind>().map_err(|error| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
+            })?;
+        }
         let driver = Driver::new(&kind, &self.options)?;
         let description = driver.description();
         match &description.fallback_reason {
@@ -368,17 +368,5 @@ impl RuntimeBuilder {
             }
         }
         Ok(Runtime { shared: Shared::new(driver)?, drain_timeout: self.drain_timeout })
-    }
-
-    fn effective_kind(&self) -> io::Result<DriverKind> {
-        if matches!(self.kind, DriverKind::Sim(_)) || !self.environment {
-            return Ok(self.kind.clone());
-        }
-        match std::env::var(DRIVER_VARIABLE) {
-            Ok(name) => name.parse().map_err(|error| {
-                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
-            }),
-            Err(_) => Ok(self.kind.clone()),
-        }
     }
 }

@@ -1,6 +1,4 @@
-//! Identity of a runtime, and the conversion between its clock and [`Instant`].
-//!
-//! Used for timers whose deadline is an [`Instant`] and which can move to another thread.
+//! Support for timers whose deadline is an [`Instant`], and which can move to another runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +14,6 @@ pub(crate) struct RuntimeClock {
 }
 
 impl RuntimeClock {
-    /// Creates the clock of a new runtime. `now_ns` reads the runtime's clock.
     pub fn new(now_ns: impl FnOnce() -> u64) -> Self {
         static RUNTIMES: AtomicU64 = AtomicU64::new(0);
         // Read in this order, so that a converted deadline is never earlier than the original.
@@ -24,13 +21,11 @@ impl RuntimeClock {
         Self { id: RUNTIMES.fetch_add(1, Ordering::Relaxed), started, started_ns: now_ns() }
     }
 
-    /// Converts an [`Instant`] to nanoseconds on the runtime's clock.
     pub fn ns_at(&self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.started);
         self.started_ns.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Converts nanoseconds on the runtime's clock to an [`Instant`].
     pub fn instant_at(&self, now_ns: u64) -> Instant {
         self.started + Duration::from_nanos(now_ns.saturating_sub(self.started_ns))
     }

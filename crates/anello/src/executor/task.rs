@@ -1,5 +1,5 @@
-//! Tasks: each task is a heap allocation with a header and a future. Wakers on any thread can point to it, but only its
-//! worker polls and drops the future.
+//! Tasks: heap allocations with a header and a future. Wakers on any thread can point to a task, but only its worker
+//! polls and drops the future.
 //!
 //! ```text
 //!   Task (the worker's table) ─┐      ┌──────────── TaskCell<F, O> ─────────────┐
@@ -26,25 +26,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
-use super::scheduled::Scheduled;
+use super::mailbox::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The operations on a worker that its tasks' wakers need.
+/// The operations on a worker that the wakers of its tasks need.
 pub(super) trait Owner: Sized + Send + Sync + 'static {
     /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification to the worker
     /// is only queued.
     fn schedule(&self, pointer: TaskPointer<Self>) -> bool;
-
     /// Returns whether the worker is running on this thread.
     fn is_current(&self) -> bool;
-
     /// Notifies the worker, unless it is awake or an immediate notification is in progress.
     fn notify_if_asleep(&self);
-
     /// Wakes the worker immediately.
     fn notify(&self);
-
     /// Returns the result of [`waker_vtable`], always at the same address.
     fn waker_vtable() -> &'static RawWakerVTable;
 }
@@ -56,7 +52,6 @@ pub(super) struct Header<O: 'static> {
     status: Status,
     /// Key in the worker's table, once the task is registered. Accessed only by the worker.
     key: Cell<Key>,
-    /// The worker that polls the task.
     owner: Arc<O>,
     vtable: &'static TaskVtable<O>,
 }
@@ -64,14 +59,13 @@ pub(super) struct Header<O: 'static> {
 struct Status {
     references: AtomicU32,
     scheduled: Scheduled,
-    /// True if the future is to be dropped instead of polled. Stored here rather than next to the result, so that a
-    /// poll does not access the memory of the result.
+    /// True if the future is to be dropped instead of polled. Not stored next to the result, so that a poll does not
+    /// access that memory.
     aborted: AtomicBool,
-    /// True if the future has completed. Accessed only by the worker.
+    /// Accessed only by the worker.
     done: Cell<bool>,
 }
 
-/// Functions that depend on the type of the future.
 struct TaskVtable<O: 'static> {
     // SAFETY of calling each function: see the `# Safety` section of the function below that is stored here.
     poll: unsafe fn(NonNull<Header<O>>, &mut Context<'_>) -> bool,
@@ -80,7 +74,6 @@ struct TaskVtable<O: 'static> {
     free: unsafe fn(NonNull<Header<O>>),
 }
 
-/// A future that can be aborted before it completes.
 pub(super) trait Abort: Future<Output = ()> {
     /// Drops the wrapped future and reports the cancellation.
     fn abort(self: Pin<&mut Self>);
@@ -116,7 +109,6 @@ impl<O> Clone for TaskPointer<O> {
 
 impl<O> Copy for TaskPointer<O> {}
 
-/// Returns the waker vtable for all tasks with this type of owner.
 pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
     RawWakerVTable::new(clone_waker::<O>, wake_by_value::<O>, wake_by_reference::<O>, drop_waker::<O>)
 }
@@ -124,8 +116,7 @@ pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
 impl<O: Owner> Task<O> {
     /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
     ///
-    /// Unless the future is `Send`, it must be dropped on its worker's thread: that thread must call
-    /// [`run`](TaskPointer::run) and drop the task.
+    /// Unless the future is `Send`, its worker's thread must call [`run`](TaskPointer::run) and drop the task.
     pub fn new<F: Abort>(future: F, owner: Arc<O>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
         let task = TaskCell {
@@ -167,10 +158,6 @@ impl<O: Owner> Task<O> {
         TaskHandle(unsafe { Waker::from_raw(clone_waker::<O>(data)) })
     }
 
-    pub fn set_key(&self, key: Key) {
-        self.0.header().key.set(key);
-    }
-
     /// Cancels a task that is not done: drops its future and prevents the task from being scheduled again.
     #[cold]
     #[inline(never)]
@@ -204,8 +191,12 @@ impl<O: Owner> TaskPointer<O> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Polls the task, which its worker has removed from a queue. Returns its key if the worker must remove it from the
-    /// table.
+    /// Called once the worker's table owns the task.
+    pub fn set_key(self, key: Key) {
+        self.header().key.set(key);
+    }
+
+    /// Polls the task, which its worker has removed from a queue. Returns its key if it must be removed from the table.
     #[inline]
     pub fn run(self) -> Option<Key> {
         let header = self.header();
@@ -274,7 +265,7 @@ unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     drop_completed(future);
 }
 
-/// Drops a completed future and, if the task is detached, its result. A panic in a destructor is logged.
+/// Drops a completed future and, if the task is detached, its result.
 fn drop_completed<F>(future: &mut Option<F>) {
     catch_and_log_panic("result of a detached task panicked while being dropped", || *future = None);
 }

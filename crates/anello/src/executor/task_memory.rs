@@ -1,20 +1,16 @@
 //! Per-thread cache for task memory.
 //!
 //! Servers spawn a task for each connection. Tasks come in only a few sizes, and allocators are slow to provide memory
-//! that is aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in the CPU
-//! cache.
-//!
-//! The size of the cache is limited. When the limit is reached, the blocks of the least recently used size are freed
-//! first.
+//! that is aligned to cache lines. The memory of finished tasks, which is still in the CPU cache, is therefore reused.
+//! When the size limit is reached, the blocks of the least recently used size are freed first.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-/// Maximum number of bytes that a thread caches. Zero under tools that check every allocation.
+/// Limit for each thread. Zero under tools that check every allocation.
 const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
 
-/// Maximum number of different sizes in the cache of a thread.
 const MAX_SIZES: usize = 8;
 
 thread_local! {

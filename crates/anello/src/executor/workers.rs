@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::thread;
 
 use super::context::flush_wakes_before_blocking;
@@ -76,86 +76,65 @@ impl WorkersBuilder {
         let make = Arc::new(make);
         let (mut threads, mut handles) = (Vec::new(), Vec::new());
         let (report, reports) = mpsc::channel();
-        // If a worker cannot start, these senders are dropped without sending, and no worker runs its future.
-        let mut starts = Vec::new();
+        // Each worker waits for this lock. If one cannot start, it stays `false`, and no worker runs its future.
+        let started = Arc::new(RwLock::new(false));
+        let mut all_started = started.write().unwrap_or_else(PoisonError::into_inner);
         for (index, core) in cores.into_iter().enumerate() {
             let worker = WorkerContext { index, count, core };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
-            let (start, started) = mpsc::channel();
-            starts.push(start);
-            let thread = thread::Builder::new().name(format!("anello-{index}"));
-            threads.push(thread.spawn(move || run_worker(worker, &builder, &*make, &report, &started))?);
+            let started = Arc::clone(&started);
+            let run = move || {
+                let built = pin_and_build(core, &builder);
+                let reported = built.as_ref().map(|runtime| (index, runtime.handle()));
+                report.send(reported.map_err(|error| io::Error::new(error.kind(), error.to_string()))).ok();
+                drop(report);
+                let runtime = built?;
+                let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
+                match all_started {
+                    true => Ok(runtime.block_on(make(worker))),
+                    false => Err(io::Error::other("another worker failed to start")),
+                }
+            };
+            threads.push(thread::Builder::new().name(format!("anello-{index}")).spawn(run)?);
         }
-        // Only the workers hold senders now, so that `recv` fails if a worker exits without reporting.
+        // Only workers that have not reported yet hold senders now, so that `recv` fails if one of them panics.
         drop(report);
-        // The start of the new workers may depend on other workers for which this thread's runtime has queued
-        // notifications.
+        // The new workers may depend on other workers, for which this thread's runtime has queued notifications.
         flush_wakes_before_blocking();
         for _ in 0..count {
             let reported =
                 reports.recv().map_err(|_| io::Error::other("a worker exited before it started"))?;
             handles.push(reported?);
         }
-        for start in starts {
-            // Every worker that has reported is waiting for this message.
-            start.send(()).ok();
-        }
+        *all_started = true;
         handles.sort_by_key(|(index, _)| *index);
         Ok(Workers { threads, handles: handles.into_iter().map(|(_, handle)| handle).collect() })
     }
 
-    /// Returns the core of each worker, or `None` for workers that are not pinned.
+    /// Returns the core of each worker, or `None` for workers that are not pinned. A single worker on a default core is
+    /// not pinned.
     fn worker_cores(&self) -> io::Result<Vec<Option<usize>>> {
-        let (cores, message) = match self.unpinned {
-            Some(count) => (vec![None; count], "count is 0 (request at least one)"),
-            None => (cores_to_pin(self.cores.clone())?, "list of cores is empty (pass at least one core)"),
-        };
-        match cores.is_empty() {
-            true => {
-                Err(io::Error::new(io::ErrorKind::InvalidInput, format!("cannot start workers: {message}")))
-            }
-            false => Ok(cores),
+        let invalid = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        match self.unpinned {
+            Some(0) => return invalid("cannot start workers: count is 0 (request at least one)".to_owned()),
+            Some(count) => return Ok(vec![None; count]),
+            None => {}
         }
-    }
-}
-
-/// Main function of a worker thread: builds the runtime, reports it, and runs the future once all workers have
-/// reported.
-fn run_worker<F: Future>(
-    worker: WorkerContext,
-    builder: &RuntimeBuilder,
-    make: &impl Fn(WorkerContext) -> F,
-    report: &mpsc::Sender<io::Result<(usize, Handle)>>,
-    started: &mpsc::Receiver<()>,
-) -> io::Result<F::Output> {
-    let runtime = match pin_and_build(worker.core, builder) {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            // The receiver expects exactly one report from each worker.
-            report.send(Err(io::Error::new(error.kind(), error.to_string()))).ok();
-            return Err(error);
+        let allowed = allowed_cores()?;
+        let cores = self.cores.as_ref().unwrap_or(&allowed);
+        if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
+            return invalid(format!(
+                "core {core} is outside the CPU affinity mask of this process (allowed: {allowed:?})"
+            ));
         }
-    };
-    report.send(Ok((worker.index, runtime.handle()))).ok();
-    match started.recv() {
-        Ok(()) => Ok(runtime.block_on(make(worker))),
-        Err(_) => Err(io::Error::other("another worker failed to start")),
+        if cores.is_empty() {
+            return invalid(
+                "cannot start workers: list of cores is empty (pass at least one core)".to_owned(),
+            );
+        }
+        let pin = self.cores.is_some() || allowed.len() > 1;
+        Ok(cores.iter().map(|core| pin.then_some(*core)).collect())
     }
-}
-
-/// Returns the core of each worker: the requested cores, or all allowed ones. A single worker on a default core is not
-/// pinned.
-fn cores_to_pin(requested: Option<Vec<usize>>) -> io::Result<Vec<Option<usize>>> {
-    let allowed = allowed_cores()?;
-    let pin = requested.is_some() || allowed.len() > 1;
-    let cores = requested.unwrap_or_else(|| allowed.clone());
-    if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("core {core} is outside the CPU affinity mask of this process (allowed: {allowed:?})"),
-        ));
-    }
-    Ok(cores.into_iter().map(|core| pin.then_some(core)).collect())
 }
 
 fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Runtime> {
@@ -186,15 +165,9 @@ impl<T> Workers<T> {
     /// Returns an error if a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
         flush_wakes_before_blocking();
+        let panicked = "a worker panicked (see the panic message on stderr)";
         let results: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
-        results
-            .into_iter()
-            .map(|result| {
-                result.unwrap_or_else(|_| {
-                    Err(io::Error::other("a worker panicked (see the panic message on stderr)"))
-                })
-            })
-            .collect()
+        results.into_iter().map(|result| result.map_err(|_| io::Error::other(panicked))?).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Connections in all address families: stream operations, and the handle that shuts down a stream.
+//! Stream operations in all address families, and the handle that shuts down a stream.
 
 use std::cell::Ref;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, PollIo, SendBuf, StreamOption, wake_all};
+use crate::driver::{Driver, End, FileRange, Key, PollIo, SendBuf, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -22,8 +22,8 @@ const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Connection owned by a stream or shared by its halves.
 pub struct Connection {
-    shared: Rc<Shared>,
-    key: Key,
+    pub(super) shared: Rc<Shared>,
+    pub(super) key: Key,
 }
 
 /// Handle that shuts down a connection from outside the task that uses it; see
@@ -95,7 +95,7 @@ impl Connection {
         Ok(Self { shared, key })
     }
 
-    fn driver(&self) -> Ref<'_, Driver> {
+    pub(super) fn driver(&self) -> Ref<'_, Driver> {
         self.shared.driver.borrow()
     }
 
@@ -105,14 +105,6 @@ impl Connection {
 
     pub(super) fn address<F: StreamFamily>(&self, end: End) -> io::Result<F::Address> {
         F::address(&self.driver().address(self.key, end)?)
-    }
-
-    pub(super) fn peer_credentials(&self) -> io::Result<PeerCredentials> {
-        self.driver().peer_credentials(self.key)
-    }
-
-    pub fn poll_connect(&self, context: &Context<'_>) -> PollIo<()> {
-        self.shared.driver.borrow_mut().poll_connect(self.key, context.waker())
     }
 
     #[inline]
@@ -167,14 +159,7 @@ impl Connection {
         context: &Context<'_>,
         poll: impl FnOnce(&mut Driver, &Waker) -> PollIo<usize>,
     ) -> PollIo<usize> {
-        if !self.shared.has_budget_or_yield(context) {
-            return Poll::Pending;
-        }
-        let polled = poll(&mut self.shared.driver.borrow_mut(), context.waker());
-        if let Poll::Ready(Ok(count)) = polled {
-            self.shared.spend_budget(count);
-        }
-        polled
+        self.shared.poll_driver(context, poll, |count| *count)
     }
 
     pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
@@ -197,9 +182,8 @@ impl Connection {
         poll_fn(move |context| {
             let sent = self.poll_send(&mut outgoing, context);
             if matches!(sent, Poll::Ready(Err(_))) {
-                // The owner of the bytes may panic when they are dropped. Drop them here, where unwinding also drops
-                // the error: if the future were dropped after returning its result, the compiler would leak the
-                // result.
+                // The destructor of the bytes may panic. They are dropped here, where unwinding also drops the error: if
+                // a future panics when it is dropped after it has returned, the compiler leaks its result.
                 drop(outgoing.take());
             }
             sent
@@ -257,8 +241,6 @@ impl Connection {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
-    /// Sends part of a file after all accepted bytes, and returns the number of bytes sent. `on_progress` is called
-    /// with the number of bytes each time the kernel takes some.
     pub async fn send_file(
         &self,
         file: &File,
@@ -290,13 +272,11 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ready when the kernel has taken all accepted bytes, or when the remaining bytes will be submitted in the next
-    /// turns.
+    /// Ready when the kernel has taken all accepted bytes, or will be given the rest in the next turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }
 
-    /// Shuts down the write direction after the accepted bytes, without waiting for them.
     pub fn shutdown(&self) -> io::Result<()> {
         self.shared.driver.borrow_mut().shutdown_write(self.key)
     }
@@ -313,18 +293,11 @@ impl Connection {
         };
         driver.shutdown_write(self.key).ok();
         drop(driver);
-        // It is unknown when the runtime will run again, so the FIN is sent now.
-        if !self.shared.is_current() {
-            self.shared.flush_driver();
-        }
+        self.shared.flush_driver_unless_current();
     }
 
     pub(super) fn set(&self, option: StreamOption) -> io::Result<()> {
         self.driver().set_option(self.key, option)
-    }
-
-    pub fn abort(&self) {
-        self.shared.driver.borrow_mut().abort(self.key);
     }
 
     /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received but
@@ -348,9 +321,6 @@ impl Drop for Connection {
         if unsent {
             linger(&self.shared, self.key);
         }
-        // It is unknown when the runtime will run again, so the connection is closed now.
-        if !self.shared.is_current() {
-            self.shared.flush_driver();
-        }
+        self.shared.flush_driver_unless_current();
     }
 }

@@ -24,8 +24,6 @@ pub trait Sealed {
     /// Type names for debug output.
     const STREAM: &'static str;
     const LISTENER: &'static str;
-    /// `true` if an accepted socket inherits the options of its listener.
-    const ACCEPTED_HAS_OPTIONS: bool;
 
     fn address(address: &SockAddr) -> io::Result<Self::Address>
     where
@@ -55,7 +53,6 @@ impl StreamFamily for Unix {
 impl Sealed for Tcp {
     const STREAM: &'static str = "TcpStream";
     const LISTENER: &'static str = "TcpListener";
-    const ACCEPTED_HAS_OPTIONS: bool = true;
 
     fn address(address: &SockAddr) -> io::Result<SocketAddr> {
         address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an IP socket"))
@@ -65,7 +62,6 @@ impl Sealed for Tcp {
 impl Sealed for Unix {
     const STREAM: &'static str = "UnixStream";
     const LISTENER: &'static str = "UnixListener";
-    const ACCEPTED_HAS_OPTIONS: bool = false;
 
     fn address(address: &SockAddr) -> io::Result<UnixAddress> {
         match (address.as_pathname(), address.as_abstract_namespace()) {

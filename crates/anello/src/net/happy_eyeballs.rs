@@ -14,10 +14,8 @@ use crate::time::sleep;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Tries to connect to the addresses, returns the first connection and cancels the other attempts. An attempt starts
-/// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`.
-///
-/// # Errors
-/// Returns the errors of all attempts if all fail. Errors returned by `connect` must include the addresses.
+/// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`. If all fail, the error contains the errors
+/// of all attempts, which must include the addresses.
 pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -53,18 +51,17 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
 /// Returns the addresses with alternating families, starting with that of the first address. Preserves the order within
 /// each family.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let count = addresses.len();
     let is_first_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (mut next, mut other): (VecDeque<_>, VecDeque<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == is_first_ipv6);
-    let mut ordered = Vec::with_capacity(count);
-    while let Some(address) = next.pop_front() {
-        ordered.push(address);
+    let alternating = std::iter::from_fn(|| {
+        let address = next.pop_front();
         if !other.is_empty() {
             std::mem::swap(&mut next, &mut other);
         }
-    }
-    ordered
+        address
+    });
+    alternating.collect()
 }
 
 /// Combines the errors of all attempts into one. The result has the kind of the first error not caused by a missing
@@ -95,7 +92,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::net::resolve::resolver;
+    use crate::net::resolve::RESOLVER;
     use crate::net::{TcpListener, TcpStream};
     use crate::{DriverKind, Runtime};
 
@@ -103,8 +100,8 @@ mod tests {
         text.parse().expect("valid address")
     }
 
-    fn addresses<const COUNT: usize>(texts: [&str; COUNT]) -> Vec<SocketAddr> {
-        texts.map(address).into()
+    fn addresses(texts: &str) -> Vec<SocketAddr> {
+        texts.split(' ').filter(|text| !text.is_empty()).map(address).collect()
     }
 
     /// Runs a test on the available Linux drivers.
@@ -118,23 +115,15 @@ mod tests {
         }
     }
 
-    /// Resolves the name `host` to these addresses on this thread. Other names do not exist.
-    fn resolve_to(addresses: Vec<SocketAddr>) {
-        resolver::set(Arc::new(move |name, _port| match name {
-            "host" => Ok(addresses.clone()),
-            _ => Err(io::ErrorKind::NotFound.into()),
-        }));
-    }
-
     #[test]
     fn addresses_alternate_between_families_starting_with_first() {
-        let given = addresses(["[::1]:1", "[::2]:1", "[::3]:1", "1.0.0.1:1", "1.0.0.2:1"]);
-        let ordered = addresses(["[::1]:1", "1.0.0.1:1", "[::2]:1", "1.0.0.2:1", "[::3]:1"]);
-        assert_eq!(interleave(given), ordered);
-        let given = addresses(["1.0.0.1:1", "1.0.0.2:1", "1.0.0.3:1", "[::1]:1"]);
-        let ordered = addresses(["1.0.0.1:1", "[::1]:1", "1.0.0.2:1", "1.0.0.3:1"]);
-        assert_eq!(interleave(given), ordered);
-        assert_eq!(interleave(Vec::new()), []);
+        for (given, ordered) in [
+            ("[::1]:1 [::2]:1 [::3]:1 1.0.0.1:1 1.0.0.2:1", "[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"),
+            ("1.0.0.1:1 1.0.0.2:1 1.0.0.3:1 [::1]:1", "1.0.0.1:1 [::1]:1 1.0.0.2:1 1.0.0.3:1"),
+            ("", ""),
+        ] {
+            assert_eq!(interleave(addresses(given)), addresses(ordered));
+        }
     }
 
     #[test]
@@ -154,7 +143,7 @@ mod tests {
             for binds in [false, true] {
                 let (release, released) = mpsc::channel();
                 let released = Mutex::new(released);
-                resolver::set(Arc::new(move |name, port| {
+                RESOLVER.set(Arc::new(move |name, port| {
                     assert_eq!((name, thread::current().id() == worker), ("host", false));
                     released.lock().expect("one at a time").recv().expect("a release");
                     Ok(vec![SocketAddr::new(at.ip(), if port == 0 { 0 } else { at.port() })])
@@ -182,7 +171,7 @@ mod tests {
     #[test]
     fn addresses_are_not_resolved() {
         on_drivers(async || {
-            resolver::set(Arc::new(|name, _| panic!("{name} was resolved")));
+            RESOLVER.set(Arc::new(|name, _| panic!("{name} was resolved")));
             let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
             let at = listener.local_addr().expect("valid address");
             let text = at.to_string();
@@ -195,11 +184,10 @@ mod tests {
             TcpStream::connect(("127.0.0.1".to_owned(), at.port())).await.expect("connected");
             TcpStream::connect(&[at][..]).await.expect("connected");
             TcpStream::connect_from(SocketAddr::new(at.ip(), 0), &text).await.expect("connected");
-            assert_eq!(
-                crate::net::lookup_host("[::1]:7").await.expect("valid address"),
-                [address("[::1]:7")]
-            );
-            assert_eq!(crate::net::lookup_host("::1:7").await.expect("valid address"), [address("[::1]:7")]);
+            for host in ["[::1]:7", "::1:7"] {
+                let found = crate::net::lookup_host(host).await.expect("valid address");
+                assert_eq!(found, [address("[::1]:7")], "{host}");
+            }
             assert!(matches!(at.ip(), IpAddr::V4(_)));
             for wrong in ["", "host", "host:", ":80", "host:port", "host:65536"] {
                 let error = TcpStream::connect(wrong).await.expect_err("an error");
@@ -211,7 +199,10 @@ mod tests {
     #[test]
     fn connect_to_name_without_addresses_fails() {
         on_drivers(async || {
-            resolve_to(Vec::new());
+            RESOLVER.set(Arc::new(|name, _| match name {
+                "host" => Ok(Vec::new()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }));
             let error = TcpStream::connect("host:80").await.expect_err("an error");
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
             assert!(TcpListener::bind_host("host:80").await.is_err());

@@ -3,31 +3,84 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::family::StreamFamily;
+use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use crate::driver::{self, AcceptSink, Key, PollIo};
+use crate::driver::{AcceptSink, Accepted, Driver, Key, PollIo};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
-/// Backlog: number of connections that the kernel queues until they are accepted.
+/// Number of connections that the kernel queues until they are accepted.
 pub(super) const BACKLOG: u32 = 4096;
 
-/// Delay before a listener retries when the process has no descriptors left: long enough to avoid a busy loop, and
-/// short enough to recover without noticeable delay.
+/// Delay before a listener retries when the process has no descriptors left.
 pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Result of an accept.
-pub(super) enum Accepted {
-    Stream(Connection),
-    /// Descriptor in blocking mode, not registered with this driver.
-    Descriptor(OwnedFd),
+/// Listening socket of the family `F`: a [`TcpListener`](super::TcpListener) or a
+/// [`UnixListener`](super::UnixListener), bound to this thread's runtime.
+pub struct StreamListener<F> {
+    listener: Listener,
+    family: PhantomData<fn() -> F>,
+}
+
+impl<F: StreamFamily> StreamListener<F> {
+    pub(super) fn new(listener: Listener) -> Self {
+        Self { listener, family: PhantomData }
+    }
+
+    /// Accepts the next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
+    ///
+    /// If the process has no descriptors left, the listener uses a reserved descriptor to reject pending clients, and
+    /// then pauses for 100 ms. It never returns `EMFILE` or `ENFILE`. Several tasks can wait concurrently; they accept
+    /// in turn. Cancel-safe: if the future is dropped, the connection accepted for it is returned by the next call.
+    ///
+    /// # Errors
+    /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
+    /// exhaustion.
+    pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
+        self.listener.accept().await.map(StreamSocket::new)
+    }
+
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:
+    /// io_uring then accepts all connections in the accept queue with one operation, and each connection holds a
+    /// descriptor. With `false`, at most one connection that `accept` has not yet returned is open. Use this for
+    /// servers that run close to a descriptor limit.
+    pub fn set_accept_ahead(&self, accepts_ahead: bool) {
+        self.listener.set_accept_ahead(accepts_ahead);
+    }
+
+    /// Returns the local address (`getsockname(2)`), with the assigned port if the listener was bound to port 0.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.listener.address::<F>()
+    }
+
+    /// Converts a standard library listener, for example one passed by a service manager.
+    ///
+    /// # Errors
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
+        Ok(Self::new(Listener::import(listener.into())?))
+    }
+}
+
+impl<F: StreamFamily> fmt::Debug for StreamListener<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple(F::LISTENER).field(&self.listener).finish()
+    }
 }
 
 pub(super) struct Listener {
@@ -60,9 +113,14 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Connection> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
+            let poll = |context: &Context<'_>| {
+                let poll = |driver: &mut Driver, waker: &Waker| driver.poll_accept(self.key, waker);
+                let accepted = self.shared.poll_driver(context, poll, |_| 0);
+                accepted.map_ok(|key| Connection::new(Rc::clone(&self.shared), key))
+            };
+            match poll_fn(|context| ticket.poll(context, || poll(context))).await {
                 Err(error) if is_exhausted(&error) => {
-                    self.refuse(&error);
+                    warn_exhausted(&error, self.refuse());
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                 }
                 accepted => return accepted,
@@ -70,39 +128,18 @@ impl Listener {
         }
     }
 
-    /// Polls for the next connection. Also returns errors for which [`is_exhausted`] is `true`.
-    pub fn poll_accept(&self, context: &Context<'_>) -> PollIo<Connection> {
-        if !self.shared.has_budget_or_yield(context) {
-            return Poll::Pending;
-        }
-        let accepted = ready!(self.shared.driver.borrow_mut().poll_accept(self.key, context.waker()));
-        self.shared.spend_budget(0);
-        Poll::Ready(accepted.map(|key| Connection::new(Rc::clone(&self.shared), key)))
-    }
-
-    /// Polls like `poll_accept`, but returns the connection as a descriptor if `keeps` returns `false`.
+    /// Returns the connection as a descriptor if `keeps` returns `false`. Does not pause if no descriptors are left.
     pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
-        if !self.shared.has_budget_or_yield(context) {
-            return Poll::Pending;
-        }
-        let accepted =
-            ready!(self.shared.driver.borrow_mut().poll_accept_if(self.key, context.waker(), keeps));
-        self.shared.spend_budget(0);
-        Poll::Ready(accepted.map(|accepted| match accepted {
-            driver::Accepted::Stream(key) => Accepted::Stream(Connection::new(Rc::clone(&self.shared), key)),
-            driver::Accepted::Descriptor(descriptor) => Accepted::Descriptor(descriptor),
-        }))
+        self.shared.poll_driver(context, |driver, waker| driver.poll_accept_if(self.key, waker, keeps), |_| 0)
     }
 
-    /// Sets whether connections may be accepted before the application calls `accept`.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.shared.driver.borrow_mut().set_accept_ahead(self.key, accepts_ahead);
     }
 
-    /// Rejects pending clients because no descriptors are available.
-    pub fn refuse(&self, error: &io::Error) {
-        let refused = self.shared.driver.borrow_mut().refuse(self.key);
-        warn_exhausted(error, refused);
+    /// Rejects pending clients because no descriptors are available. Returns their number.
+    pub fn refuse(&self) -> usize {
+        self.shared.driver.borrow_mut().refuse(self.key)
     }
 
     /// Closes the listener. Connections that the kernel has already accepted for it go to the sink. The caller must
@@ -141,32 +178,30 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }
 
-/// Minimum interval between warnings about exhausted descriptors.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time of the last warning, and the counts since then that have not been logged.
 static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, refused: 0, suppressed: 0 });
 
+/// Time of the last warning, and the counts since then.
 struct Warned {
     at: Option<Instant>,
     refused: usize,
     suppressed: u64,
 }
 
-/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process. Exhaustion usually
-/// persists, and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
+/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process: exhaustion usually persists,
+/// and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
 pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
-    let (refused, suppressed) = {
-        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-        warned.refused += refused;
-        let now = Instant::now();
-        if warned.at.is_some_and(|at| now.saturating_duration_since(at) < WARNING_INTERVAL) {
-            warned.suppressed += 1;
-            return;
-        }
-        let reported = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
-        (reported.refused, reported.suppressed)
-    };
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.refused += refused;
+    let now = Instant::now();
+    if warned.at.is_some_and(|at| now.saturating_duration_since(at) < WARNING_INTERVAL) {
+        warned.suppressed += 1;
+        return;
+    }
+    let reset = Warned { at: Some(now), refused: 0, suppressed: 0 };
+    let Warned { refused, suppressed, .. } = std::mem::replace(&mut *warned, reset);
+    drop(warned);
     tracing::warn!(%error, refused, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }

@@ -100,9 +100,6 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 }
 
 impl Host {
-    /// Returns the addresses if no name needs to be resolved.
-    ///
-    /// # Errors
     /// Returns `InvalidInput` for a name.
     pub(super) fn without_resolution(self) -> io::Result<Vec<SocketAddr>> {
         match self {
@@ -117,17 +114,16 @@ impl Host {
         }
     }
 
-    /// Returns the addresses. A name is resolved by the system.
     pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Named(name, port) => {
-                let resolver = resolver::current();
-                spawn_blocking(move || {
-                    resolver(&name, port).map_err(|error| {
-                        io::Error::new(error.kind(), format!("cannot resolve {name}: {error}"))
-                    })
+                #[cfg(test)]
+                let getaddrinfo = RESOLVER.with_borrow(std::sync::Arc::clone);
+                let resolved =
+                    spawn_blocking(move || getaddrinfo(&name, port).map_err(|error| (name, error)));
+                resolved.await?.map_err(|(name, error)| {
+                    io::Error::new(error.kind(), format!("cannot resolve {name}: {error}"))
                 })
-                .await?
             }
             other => other.without_resolution(),
         }
@@ -138,12 +134,10 @@ impl Host {
 /// of preference. A socket address is returned unchanged. Cancel-safe.
 ///
 /// ```
-/// # let runtime = anello::Runtime::new()?;
-/// # runtime.block_on(async {
+/// # anello::Runtime::new()?.block_on(async {
 /// let addresses = anello::net::lookup_host("localhost:80").await?;
 /// assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == 80));
-/// # Ok::<(), std::io::Error>(())
-/// # })?;
+/// # Ok::<(), std::io::Error>(()) })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
@@ -154,42 +148,15 @@ pub async fn lookup_host(host: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>
     host.to_host()?.resolve().await
 }
 
-/// Name resolver: the system's or, in this crate's tests, one that the test sets for its thread.
-pub(super) mod resolver {
-    use std::io;
-    use std::net::{SocketAddr, ToSocketAddrs};
+fn getaddrinfo(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(std::net::ToSocketAddrs::to_socket_addrs(&(name, port))?.collect())
+}
 
-    fn system(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok((name, port).to_socket_addrs()?.collect())
-    }
+#[cfg(test)]
+type Resolver = std::sync::Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-    #[cfg(not(test))]
-    pub fn current() -> impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + 'static {
-        system
-    }
-
-    #[cfg(test)]
-    pub use stub::{current, set};
-
-    #[cfg(test)]
-    mod stub {
-        use std::cell::RefCell;
-        use std::sync::Arc;
-
-        use super::{SocketAddr, io, system};
-
-        type Resolver = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
-
-        thread_local! {
-            static RESOLVER: RefCell<Resolver> = RefCell::new(Arc::new(system));
-        }
-
-        pub fn current() -> Resolver {
-            RESOLVER.with_borrow(Arc::clone)
-        }
-
-        pub fn set(resolver: Resolver) {
-            RESOLVER.set(resolver);
-        }
-    }
+#[cfg(test)]
+thread_local! {
+    /// Resolves the names that futures on this thread look up.
+    pub(super) static RESOLVER: std::cell::RefCell<Resolver> = std::cell::RefCell::new(std::sync::Arc::new(getaddrinfo));
 }

@@ -15,8 +15,8 @@ use crate::fs::File;
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
 /// thread's runtime.
 ///
-/// Receiving and sending are independent: [`split`](Self::split) and [`into_split`](Self::into_split) return one half
-/// for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
+/// Receiving and sending are independent: [`split`](Stream::split) and [`into_split`](Stream::into_split) return one
+/// half for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
 /// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes for up to
 /// 30 seconds and is then closed.
 pub struct StreamSocket<F> {
@@ -27,13 +27,6 @@ pub struct StreamSocket<F> {
 impl<F: StreamFamily> StreamSocket<F> {
     pub(super) fn new(connection: Connection) -> Self {
         Self { connection, family: PhantomData }
-    }
-
-    pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
-        if !F::ACCEPTED_HAS_OPTIONS {
-            connection.set(StreamOption::UrgentInline)?;
-        }
-        Ok(Self::new(connection))
     }
 
     /// Receives bytes and returns them in the buffer that the kernel filled. Returns `None` at EOF.
@@ -101,10 +94,9 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.write(bytes)
     }
 
-    /// Writes several slices as one message, like [`write`](Self::write). Messages of at most 4096 bytes that are
-    /// shorter than [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes) are copied into
-    /// one buffer on both drivers. Longer messages are passed to the kernel without a copy (`sendmsg(2)`). At most the
-    /// first 1024 slices are used. Cancel-safe.
+    /// Writes several slices as one message, like [`write`](Self::write). Short messages are copied into one buffer on
+    /// both drivers. Longer messages are passed to the kernel without a copy (`sendmsg(2)`). At most the first 1024
+    /// slices are used. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -173,14 +165,12 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.shutdown()
     }
 
-    /// Borrows the stream as two halves, for two futures in one task.
+    /// See [`Stream::split`].
     pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         Stream::split(self)
     }
 
-    /// Splits the stream into two independent halves, for two tasks. Unless [`forget`](OwnedWriteHalf::forget) was
-    /// called, dropping the write half shuts down the write direction after the accepted bytes, and the peer then reads
-    /// EOF. The connection is closed when both halves are dropped.
+    /// See [`Stream::into_split`].
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
     }
@@ -210,14 +200,14 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.set(StreamOption::SendBufferBytes(bytes))
     }
 
-    /// Returns a handle that can shut down the connection from other tasks on this thread while a task is using it.
+    /// See [`Stream::shutdown_handle`].
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
     }
 
     /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
     pub fn abort(self) {
-        self.connection.abort();
+        self.connection.shared.driver.borrow_mut().abort(self.connection.key);
     }
 
     /// Converts a standard library stream.

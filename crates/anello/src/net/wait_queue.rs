@@ -4,17 +4,17 @@
 //! next one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
 use crate::driver::wake_all;
 
-/// Wakers of the waiting futures, in order of arrival. The driver stores the waker of one of them, or one of them was
-/// woken and will poll again.
+/// Wakers of the waiting futures, numbered in order of arrival. The driver stores the waker of one of these futures, or
+/// one was woken and will poll again.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
-    waiting: RefCell<VecDeque<(u64, Waker)>>,
-    last_number: Cell<u64>,
+    waiting: RefCell<BTreeMap<u64, Waker>>,
+    next_number: Cell<u64>,
 }
 
 /// Position of one future in the queue. The future enters the queue at its first pending poll.
@@ -41,32 +41,19 @@ impl WaitTicket<'_> {
     }
 
     fn wait(&mut self, waker: &Waker) {
-        let number = *self.number.get_or_insert_with(|| {
-            self.wait_queue.last_number.set(self.wait_queue.last_number.get() + 1);
-            self.wait_queue.last_number.get()
-        });
-        let mut waiting = self.wait_queue.waiting.borrow_mut();
-        let replaced = match waiting.iter_mut().find(|(other, _)| *other == number) {
-            Some((_, registered)) if registered.will_wake(waker) => None,
-            Some((_, registered)) => Some(std::mem::replace(registered, waker.clone())),
-            None => {
-                waiting.push_back((number, waker.clone()));
-                None
-            }
-        };
+        let WaitQueue { waiting, next_number } = self.wait_queue;
+        let number = *self.number.get_or_insert_with(|| next_number.replace(next_number.get() + 1));
         // Dropping a waker can run arbitrary code, so the queue must not be borrowed.
-        drop(waiting);
+        let replaced = waiting.borrow_mut().insert(number, waker.clone());
         drop(replaced);
     }
 
     fn leave(&mut self) {
-        let number = self.number.take();
         let mut waiting = self.wait_queue.waiting.borrow_mut();
-        let index = waiting.iter().position(|(other, _)| Some(*other) == number);
-        let own = index.and_then(|index| waiting.remove(index));
+        let own = self.number.take().and_then(|number| waiting.remove(&number));
         // Futures that complete without having waited also wake the next one, because their poll replaced the waker
         // stored by the driver.
-        let next = waiting.front().map(|(_, waker)| waker.clone());
+        let next = waiting.first_key_value().map(|(_, waker)| waker.clone());
         drop(waiting);
         drop(own);
         wake_all(next);

@@ -16,9 +16,8 @@ use crate::executor::{Shared, TimerKey, current};
 
 /// Returns the current time on the runtime's clock, which all timers use.
 ///
-/// The clock is monotonic (`clock_gettime(2)`), and virtual on the simulated driver. Its starting point differs between
-/// runtimes. Use this function to measure durations in code that also sleeps: on the simulated driver, every other
-/// clock disagrees with the timers.
+/// The clock is monotonic (`clock_gettime(2)`), and virtual on the simulated driver, where every other clock disagrees
+/// with the timers. Its starting point differs between runtimes.
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
@@ -27,10 +26,7 @@ pub fn monotonic_now() -> Duration {
     Duration::from_nanos(current().now_ns())
 }
 
-/// Waits until `duration` has elapsed.
-///
-/// # Cancel safety
-/// This function is cancel-safe.
+/// Waits until `duration` has elapsed. Cancel-safe.
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
@@ -75,7 +71,7 @@ pub struct Sleep {
     deadline_ns: u64,
     /// Key of the timer in the wheel, once the future has been polled.
     timer: Option<TimerKey>,
-    /// True if the sleep has yielded once because its deadline had passed and the task's budget was exhausted.
+    /// True if the deadline had passed, but the sleep has yielded because the task's budget was exhausted.
     has_yielded: bool,
 }
 
@@ -111,9 +107,8 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if self.shared.now_ns() >= self.deadline_ns {
-            // A sleep whose deadline has passed consumes budget like a socket operation: a task that is late for every
-            // tick of an interval must not starve the others. It yields at most once, because other futures of the same
-            // task can exhaust the budget in every poll.
+            // Consumes budget like a socket operation: a task that is late for every tick of an interval must not starve
+            // the others. Yields at most once, because other futures of the task can exhaust the budget in every poll.
             if !self.has_yielded && !self.shared.has_budget_or_yield(context) {
                 self.has_yielded = true;
                 return Poll::Pending;
@@ -148,9 +143,7 @@ pub struct Interval {
 
 impl Interval {
     /// Waits for the next tick. Missed ticks are skipped: the next tick is at the next multiple of the period.
-    ///
-    /// # Cancel safety
-    /// This function is cancel-safe: no tick is lost if the future is dropped.
+    /// Cancel-safe: no tick is lost if the future is dropped.
     pub async fn tick(&mut self) {
         Pin::new(&mut self.sleep).await;
         let now_ns = self.sleep.shared.now_ns();

@@ -17,18 +17,20 @@ const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 pub async fn run(server: Server, check: Check) -> Result<Vec<String>, String> {
     let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
     match check {
-        Check::CompleteBytes => complete_bytes(server.address, timeout).await,
-        Check::StalledReader => stalled_reader(server.address, timeout).await,
-        Check::ManyConnections(connections) => many_connections(server.address, connections, timeout).await,
-        Check::CompleteAnswers(served) => {
+        Check::CompleteBytes(None) => complete_bytes(server.address, timeout).await,
+        Check::StalledReader(None) => stalled_reader(server.address, timeout).await,
+        Check::ManyConnections(None, connections) => {
+            many_connections(server.address, connections, timeout).await
+        }
+        Check::CompleteBytes(Some(served)) => {
             let pages: Vec<Page> = served.targets().into_iter().map(|target| page(target, served)).collect();
             http::complete_bytes(server, &pages, timeout).await
         }
-        Check::StalledDownload(served) => {
+        Check::StalledReader(Some(served)) => {
             let (large, small) = (page(Target::Huge, served), page(Target::Hello, served));
             http::stalled_reader(server, &large, &small, timeout).await
         }
-        Check::ManyRequests(served, connections) => {
+        Check::ManyConnections(Some(served), connections) => {
             let smallest = served.targets().first().copied().unwrap_or(Target::Fixed);
             http::many_connections(server, connections, &page(smallest, served), timeout).await
         }

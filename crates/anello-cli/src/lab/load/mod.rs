@@ -317,7 +317,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
         let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
-        let stopped = load.check(target, Check::CompleteBytes, &AtomicBool::new(true));
+        let stopped = load.check(target, Check::CompleteBytes(None), &AtomicBool::new(true));
         assert_eq!(stopped.unwrap_err(), "interrupted");
     }
 

@@ -49,7 +49,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let identity = Identity::for_cells(&config.cells)?;
     let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
     let mut load = load.with_identity(identity.as_ref(), &config.cells);
-    let mut machine = LocalMachine::new().with_identity(identity);
+    let mut machine = LocalMachine::new(identity);
     config.provenance.load_driver = Some(load.driver_name());
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn connections_flag_obeys_open_file_limit() {
-        let mut config = LabConfig::smoke(PathBuf::from("anello"));
+        let mut config = LabConfig::preset("smoke", PathBuf::from("anello")).unwrap();
         apply_overrides(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100)
             .unwrap();
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
@@ -91,7 +91,7 @@ mod tests {
             ("saturated", 0.8, ""),
             ("whole-core", 1.0, "Method whole-core instead of saturated (--method)."),
         ] {
-            let mut config = LabConfig::smoke(PathBuf::from("anello"));
+            let mut config = LabConfig::preset("smoke", PathBuf::from("anello")).unwrap();
             config.scenario.scaling.clear();
             apply_overrides(&mut config, &flags(&["--method", method]), 1000).unwrap();
             assert_eq!((config.cores.server_share, config.scenario.scaling.concat().as_str()), (share, note));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn unchanged_passes_give_no_note() {
-        let mut config = LabConfig::quick(PathBuf::from("anello"));
+        let mut config = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
         config.scenario.scaling.clear();
         let (passes, seconds) = (config.timing.passes, config.load_time().as_secs_f64());
         for (factor, note) in

@@ -16,8 +16,8 @@ use crate::common::output;
 /// Merges the logs and prints the result.
 pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
-    let sums = merge::totals(&logs).map_err(invalid_data)?;
-    let errors = merge::errors(&logs).map_err(invalid_data)?;
+    let sums = merge::totals(&logs)?;
+    let errors = merge::errors(&logs)?;
     if let Some(path) = &arguments.hdr {
         refuse_to_overwrite(path, &arguments.logs)?;
         let file = File::create(path).context(path.display())?;

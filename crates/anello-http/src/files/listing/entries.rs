@@ -1,5 +1,7 @@
 //! The entries of a directory.
 
+use serde::{Serialize, Serializer};
+
 use super::super::path::{Dotfiles, check_name};
 use super::super::stamp::Timestamp;
 
@@ -21,7 +23,6 @@ use super::super::stamp::Timestamp;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Path of the directory, relative to the document root.
     pub(super) path: String,
     dotfiles: Dotfiles,
     max_entries: usize,
@@ -31,22 +32,32 @@ pub struct Listing {
 
 /// Type of a directory entry. A symbolic link has the type of its target. Other types (FIFO, device) are neither
 /// served nor listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type")]
 pub enum Contents {
     /// A directory.
+    #[serde(rename = "folder")]
     Directory,
     /// A regular file.
+    #[serde(rename = "file")]
     File {
         /// Size in bytes.
+        #[serde(rename = "size_bytes")]
         bytes: u64,
     },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Entry {
     pub(super) name: String,
+    #[serde(flatten)]
     pub(super) contents: Contents,
+    #[serde(serialize_with = "serialize_time")]
     pub(super) modified: Timestamp,
+}
+
+fn serialize_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_rfc3339_seconds(time.to_system_time()))
 }
 
 impl Listing {
@@ -92,5 +103,20 @@ impl Listing {
     /// Returns the path with a leading and a trailing slash.
     pub(super) fn full_path(&self) -> String {
         if self.path.is_empty() { "/".to_owned() } else { format!("/{}/", self.path) }
+    }
+
+    /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with a leading
+    /// and a trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry has
+    /// `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Object<'a> {
+            path: String,
+            entries: Vec<&'a Entry>,
+            complete: bool,
+        }
+        let (path, entries) = (self.full_path(), self.sorted_entries());
+        // Serializing strings, numbers and booleans cannot fail.
+        serde_json::to_string(&Object { path, entries, complete: !self.is_truncated }).unwrap_or_default()
     }
 }

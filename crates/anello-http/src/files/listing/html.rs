@@ -1,14 +1,9 @@
 //! Directory listing as an HTML page: responsive, with light and dark color schemes, usable with a keyboard and a
 //! screen reader, and without scripts, images or web fonts.
 
-use std::fmt::Write;
-
 use super::super::path::encoded_name;
 use super::super::stamp::Timestamp;
 use super::entries::{Contents, Entry, Listing};
-
-/// Approximate size of an entry in the page, in bytes.
-const ENTRY_OVERHEAD_BYTES: usize = 300;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -25,90 +20,65 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 impl Listing {
     /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
     pub fn html(&self) -> String {
-        let mut page = String::with_capacity(STYLE.len() + 2048 + self.entries.len() * ENTRY_OVERHEAD_BYTES);
-        let title = escape(&self.full_path());
-        page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-        page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-        page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
-        append(
-            &mut page,
-            format_args!("<title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n"),
+        let entries = self.sorted_entries();
+        let mut page = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <title>Index of {}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+             <body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n<table>\n<caption>{}</caption>\n\
+             <thead>\n<tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>\
+             <th scope=\"col\">Modified<span class=\"clock\"> (UTC)</span></th></tr>\n</thead>\n<tbody>\n",
+            escape(&self.full_path()),
+            breadcrumbs(&self.path),
+            summary(&entries),
         );
-        append(
-            &mut page,
-            format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Breadcrumbs(&self.path)),
-        );
-        append_table(&mut page, self);
-        page.push_str("</main>\n</body>\n</html>\n");
-        page
+        if !self.path.is_empty() {
+            page += &row("up", "../", "Parent directory", "<td></td><td></td>");
+        }
+        page.extend(entries.into_iter().map(entry_row));
+        page += "</tbody>\n</table>\n";
+        if self.is_truncated {
+            let shown = self.entries.len();
+            page +=
+                &format!("<p role=\"note\">This directory has more entries; only {shown} are listed.</p>\n");
+        }
+        page + "</main>\n</body>\n</html>\n"
     }
 }
 
-fn append_table(page: &mut String, listing: &Listing) {
-    let entries = listing.sorted_entries();
-    append(page, format_args!("<table>\n<caption>{}</caption>\n", summary(&entries)));
-    page.push_str("<thead>\n<tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>");
-    page.push_str(
-        "<th scope=\"col\">Modified<span class=\"clock\"> (UTC)</span></th></tr>\n</thead>\n<tbody>\n",
-    );
-    if !listing.path.is_empty() {
-        append_row(page, "up", "../", "Parent directory", "<td></td><td></td>");
-    }
-    for entry in entries {
-        append_entry_row(page, entry);
-    }
-    page.push_str("</tbody>\n</table>\n");
-    if listing.is_truncated {
-        let shown = listing.entries.len();
-        append(
-            page,
-            format_args!("<p role=\"note\">This directory has more entries; only {shown} are listed.</p>\n"),
-        );
-    }
-}
-
-fn append_entry_row(page: &mut String, entry: &Entry) {
-    let (symbol, slash) = match entry.contents {
-        Contents::Directory => ("directory", "/"),
-        Contents::File { .. } => ("file", ""),
+fn entry_row(entry: &Entry) -> String {
+    let (symbol, slash, size) = match entry.contents {
+        Contents::Directory => ("directory", "/", "<td></td>".to_owned()),
+        Contents::File { bytes } => {
+            ("file", "", format!("<td title=\"{bytes} bytes\">{}</td>", human_size(bytes)))
+        }
     };
     let link = format!("{}{slash}", encoded_name(&entry.name));
     // Names can contain characters that change the text direction; `bdi` isolates them.
     let text = format!("<bdi>{}</bdi>{slash}", escape(&entry.name));
-    let size = match entry.contents {
-        Contents::Directory => "<td></td>".to_owned(),
-        Contents::File { bytes } => format!("<td title=\"{bytes} bytes\">{}</td>", human_size(bytes)),
-    };
-    append_row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time_element(entry.modified)));
+    row(symbol, &link, &text, &format!("{size}<td>{}</td>", time_element(entry.modified)))
 }
 
-/// Appends a table row. `link`, `text` and `cells` must be escaped HTML.
-fn append_row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
-    append(
-        page,
-        format_args!(
-            "<tr><th scope=\"row\"><svg class=\"{symbol}\" aria-hidden=\"true\"><use href=\"#{symbol}\"/></svg>\
-             <a href=\"{link}\">{text}</a></th>{cells}</tr>\n"
-        ),
-    );
+/// Returns a table row. `link`, `text` and `cells` must be escaped HTML.
+fn row(symbol: &str, link: &str, text: &str, cells: &str) -> String {
+    format!(
+        "<tr><th scope=\"row\"><svg class=\"{symbol}\" aria-hidden=\"true\"><use href=\"#{symbol}\"/></svg>\
+         <a href=\"{link}\">{text}</a></th>{cells}</tr>\n"
+    )
 }
 
-/// Displays the path with a link to each parent directory. The links are relative, so they work under any path
-/// prefix.
-struct Breadcrumbs<'a>(&'a str);
-
-impl std::fmt::Display for Breadcrumbs<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self.0.split('/').filter(|name| !name.is_empty()).collect();
-        let link = |up: usize| if up == 0 { "./".to_owned() } else { "../".repeat(up) };
-        write!(formatter, "<a href=\"{}\" aria-label=\"Root directory\">/</a>", link(names.len()))?;
-        for (index, name) in names.iter().enumerate() {
-            let (up, name) = (names.len() - 1 - index, escape(name));
-            let current = if up == 0 { " aria-current=\"page\"" } else { "" };
-            write!(formatter, "<wbr><a href=\"{}\"{current}><bdi>{name}</bdi></a>/", link(up))?;
-        }
-        Ok(())
-    }
+/// Returns the path with a link to each parent directory. The links are relative, so they work under any path prefix.
+fn breadcrumbs(path: &str) -> String {
+    let names: Vec<_> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let link = |up: usize| if up == 0 { "./".to_owned() } else { "../".repeat(up) };
+    let root = format!("<a href=\"{}\" aria-label=\"Root directory\">/</a>", link(names.len()));
+    let links = names.iter().enumerate().map(|(index, name)| {
+        let (up, name) = (names.len() - 1 - index, escape(name));
+        let current = if up == 0 { " aria-current=\"page\"" } else { "" };
+        format!("<wbr><a href=\"{}\"{current}><bdi>{name}</bdi></a>/", link(up))
+    });
+    root + &links.collect::<String>()
 }
 
 /// Returns a summary, for example "1 directory, 12 files, 3.4 MiB".
@@ -118,15 +88,17 @@ fn summary(entries: &[&Entry]) -> String {
         Contents::Directory => None,
     });
     let (files, bytes) = sizes.fold((0, 0_u64), |(files, sum), bytes| (files + 1, sum.saturating_add(bytes)));
-    let directory_count = |count| format!("{count} {}", if count == 1 { "directory" } else { "directories" });
-    let file_count = |count| format!("{count} {}", if count == 1 { "file" } else { "files" });
+    let directories = match entries.len() - files {
+        1 => "1 directory".to_owned(),
+        count => format!("{count} directories"),
+    };
+    let file_summary =
+        format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, human_size(bytes));
     match (entries.len() - files, files) {
         (0, 0) => "Empty directory".to_owned(),
-        (directories, 0) => directory_count(directories),
-        (0, files) => format!("{}, {}", file_count(files), human_size(bytes)),
-        (directories, files) => {
-            format!("{}, {}, {}", directory_count(directories), file_count(files), human_size(bytes))
-        }
+        (_, 0) => directories,
+        (0, _) => file_summary,
+        _ => format!("{directories}, {file_summary}"),
     }
 }
 
@@ -157,21 +129,6 @@ fn human_size(bytes: u64) -> String {
 
 /// Escapes text for element content and quoted attributes.
 fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-fn append(page: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to a `String` fails only if a `Display` implementation fails, and none here does.
-    page.write_fmt(text).unwrap_or_default();
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }

@@ -6,10 +6,47 @@
 //! so its URL must end with a slash.
 
 mod entries;
-mod format;
 mod html;
-mod json;
 
 pub use entries::{Contents, Listing};
-pub use format::Format;
 pub use html::CONTENT_SECURITY_POLICY;
+
+use super::fields::FieldLines;
+use super::negotiate::{Quality, weighted};
+
+/// Output format of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// HTML page.
+    Html,
+    /// JSON object.
+    Json,
+}
+
+impl Format {
+    /// Selects the format from the query (`?format=json`, `?format=html`) or otherwise from the weights in `Accept`.
+    /// The default is HTML. The response needs `Vary: Accept`.
+    pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
+        let parameters = query.into_iter().flat_map(|query| query.split('&'));
+        for parameter in parameters {
+            match parameter {
+                "format=json" => return Self::Json,
+                "format=html" => return Self::Html,
+                _ => {}
+            }
+        }
+        let [json, html] = ["application/json", "text/html"].map(|media_type| quality(accept, media_type));
+        if json > html { Self::Json } else { Self::Html }
+    }
+}
+
+/// Returns the weight of a media type in `Accept`. The most specific matching media range applies (RFC 9110,
+/// section 12.5.1).
+fn quality(accept: &FieldLines<'_>, media_type: &str) -> Quality {
+    let (top_level_type, _) = media_type.split_once('/').unwrap_or_default();
+    let ranges = ["*/*", &format!("{top_level_type}/*"), media_type];
+    let specificity =
+        |range: &[u8]| ranges.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(range));
+    let matching = weighted(accept).filter_map(|(range, quality)| Some((specificity(range)?, quality)));
+    matching.max().map_or(0, |(_, quality)| quality)
+}

@@ -4,13 +4,12 @@
 //! The output is printable ASCII. The size limit of a field applies to the escaped text, so line length is bounded
 //! regardless of the input. A truncated field ends in `...`.
 
-/// Maximum number of output bytes per input byte: `\u0000`.
-pub(super) const MAX_ESCAPE_BYTES: usize = 6;
+use crate::h1::words::{HIGH, any, each};
 
+/// Maximum number of output bytes per input byte, as in `\u0000`.
+pub(super) const MAX_ESCAPE_BYTES: usize = 6;
 /// Suffix of a truncated field. Not counted in the size limit.
 pub(super) const TRUNCATION_MARK: &[u8] = b"...";
-
-const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends a value to be enclosed in quotes in the common and combined formats. Escapes control bytes, quotes,
 /// backslashes and non-ASCII bytes as `\xHH`, like nginx, so that log parsers find the closing quote.
@@ -76,34 +75,18 @@ fn truncate_beyond(end: usize, start: usize, line: &mut Vec<u8>) -> bool {
 }
 
 /// Returns `true` if a value needs no escapes, which is the common case.
-///
-/// Checks eight bytes at a time. The last group of eight bytes may overlap the previous one, so no remainder is left to
-/// check.
 fn is_plain(value: &[u8]) -> bool {
-    let Some(last) = value.last_chunk() else {
-        return !value.iter().any(|&byte| needs_escape(byte));
-    };
-    let (words, _) = value.as_chunks();
-    let mask = words.iter().fold(escape_mask(last), |mask, word| mask | escape_mask(word));
-    mask & (EVERY_BYTE * 0x80) == 0
-}
-
-/// A word in which each byte has the value 1.
-const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
-
-/// Returns a word in which the highest bit of at least one byte is set if and only if at least one input byte needs an
-/// escape.
-///
-/// The result does not identify the byte, because additions and subtractions carry into the next byte. A non-ASCII byte
-/// is detected by the first term (`word`). For an ASCII byte, each of the other terms sets the highest bit if the byte
-/// is in the range that the term checks.
-fn escape_mask(word: &[u8; 8]) -> u64 {
-    let word = u64::from_ne_bytes(*word);
-    let delete = word.wrapping_add(EVERY_BYTE);
-    // XOR swaps 0x20 and 0x22 (the quote). All bytes to detect are then below 0x21.
-    let control_or_quote = (word ^ (EVERY_BYTE * 0x02)).wrapping_sub(EVERY_BYTE * 0x21);
-    let backslash = (word ^ (EVERY_BYTE * u64::from(b'\\'))).wrapping_sub(EVERY_BYTE);
-    word | delete | control_or_quote | backslash
+    // For each word, the highest bit of at least one byte is set if and only if at least one byte needs an escape. The
+    // result does not identify the byte, because additions and subtractions carry into the next byte. A non-ASCII byte
+    // is detected by the first term (`word`). For an ASCII byte, each of the other terms sets the highest bit if the
+    // byte is in the range that the term checks.
+    !any(value, |word| {
+        let delete = word.wrapping_add(each(0x01));
+        // XOR swaps 0x20 and 0x22 (the quote). All bytes to detect are then below 0x21.
+        let control_or_quote = (word ^ each(0x02)).wrapping_sub(each(0x21));
+        let backslash = (word ^ each(b'\\')).wrapping_sub(each(0x01));
+        (word | delete | control_or_quote | backslash) & HIGH
+    })
 }
 
 fn needs_escape(byte: u8) -> bool {
@@ -111,7 +94,7 @@ fn needs_escape(byte: u8) -> bool {
 }
 
 fn hex(byte: u8) -> [u8; 2] {
-    [HEX_DIGITS[usize::from(byte >> 4)], HEX_DIGITS[usize::from(byte & 15)]]
+    [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
 #[cfg(test)]

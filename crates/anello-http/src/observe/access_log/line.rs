@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
-use super::time_text::TimeText;
+use crate::h1::HttpDate;
 
 /// Upper bound for the length of a line without its four peer-controlled fields: JSON names and punctuation (157
 /// bytes), time (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
 const FIXED_BYTES: usize = 384;
-
 /// Number of peer-controlled fields: method, target, referer and user agent.
 const PEER_FIELDS: usize = 4;
 
@@ -134,7 +133,7 @@ impl FormattedPeer {
     }
 }
 
-/// Names of the formats, in the order of the variants.
+/// In the order of the variants.
 const FORMAT_NAMES: [(&str, LogFormat); 3] =
     [("common", LogFormat::Common), ("combined", LogFormat::Combined), ("json", LogFormat::Json)];
 
@@ -149,13 +148,12 @@ impl FromStr for LogFormat {
 
     /// Parses `common`, `combined` or `json`.
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = FORMAT_NAMES.iter().find(|(known, _)| *known == name);
+        let known = FORMAT_NAMES.into_iter().find(|(known, _)| *known == name);
         let unknown = || format!("unknown log format {name:?} (expected common, combined or json)");
-        known.map(|(_, format)| *format).ok_or_else(unknown)
+        known.map(|(_, format)| format).ok_or_else(unknown)
     }
 }
 
-/// Formats the lines of one worker.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     format: LogFormat,
@@ -168,7 +166,7 @@ pub(super) struct LineWriter {
 impl LineWriter {
     pub(super) fn new(format: LogFormat, max_field_bytes: usize, worker: usize) -> Self {
         let json_suffix = format!(",\"worker\":{worker}}}").into_bytes();
-        Self { format, max_field_bytes, time: TimeText::new(), json_suffix }
+        Self { format, max_field_bytes, time: TimeText::default(), json_suffix }
     }
 
     /// Returns the maximum length of a line whose fields have at most `max_field_bytes` each.
@@ -186,7 +184,6 @@ impl LineWriter {
         FIXED_BYTES + request + optional(entry.referer) + optional(entry.user_agent)
     }
 
-    /// Appends an entry to a buffer, as one line.
     pub(super) fn push(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         let start = line.len();
         match self.format {
@@ -280,34 +277,50 @@ fn push_number(number: impl itoa::Integer, line: &mut Vec<u8>) {
     line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Timestamps in UTC. The date and time up to the second are formatted once per second, milliseconds for each line.
+#[derive(Clone, Debug, Default)]
+struct TimeText {
+    /// The most recently formatted second since the Unix epoch.
+    second: Option<u64>,
+    /// RFC 3339: `2026-11-22T16:27:35.042Z`.
+    rfc3339: [u8; 24],
+    /// Common log format: `22/Nov/2026:16:27:35 +0000`.
+    common: [u8; 26],
+}
 
-    #[test]
-    fn line_length_is_bounded_for_any_input() {
-        let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
-        let hostile = [1u8; 10_000];
-        for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
-            // Sizes that are multiples of the escape length let escapes fill a field completely.
-            for max_field_bytes in [0, 1, 6, 600, 4096, 100_000] {
-                let long = std::str::from_utf8(&hostile).unwrap();
-                let entry = LogEntry {
-                    unix_time_ns: u64::MAX,
-                    duration_us: u64::MAX,
-                    peer: &peer,
-                    request: Some(RequestLine { method: long, target: &hostile, version: "HTTP/1.1" }),
-                    status: u16::MAX,
-                    body_bytes: u64::MAX,
-                    referer: Some(&hostile),
-                    user_agent: Some(&hostile),
-                };
-                let mut writer = LineWriter::new(format, max_field_bytes, usize::MAX);
-                let mut line = Vec::new();
-                writer.push(&entry, &mut line);
-                assert!(line.len() <= LineWriter::max_line_bytes(max_field_bytes), "{} bytes", line.len());
-                assert!(line.len() <= writer.max_entry_bytes(&entry));
-            }
+impl TimeText {
+    fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
+        let digits = [milliseconds / 100, milliseconds / 10 % 10, milliseconds % 10];
+        self.rfc3339[20..23].copy_from_slice(&digits.map(|digit| b'0' + digit as u8));
+        &self.rfc3339
+    }
+
+    fn common(&mut self, unix_time_ns: u64) -> &[u8; 26] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        &self.common
+    }
+
+    fn set_second(&mut self, second: u64) {
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.format(second);
         }
+    }
+
+    /// Formats the second in both formats, using the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
+    #[cold]
+    fn format(&mut self, second: u64) {
+        // A 64-bit nanosecond count reaches only to the year 2554, within the range of HTTP dates.
+        let date = HttpDate::from_unix(second);
+        let text = date.as_str();
+        let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+        let month_number =
+            "JanFebMarAprMayJunJulAugSepOctNovDec".find(month).map_or(0, |start| start / 3 + 1);
+        let rfc3339 = format!("{year}-{month_number:02}-{day}T{time}.000Z");
+        self.rfc3339 = rfc3339.as_bytes().try_into().unwrap_or(self.rfc3339);
+        let common = format!("{day}/{month}/{year}:{time} +0000");
+        self.common = common.as_bytes().try_into().unwrap_or(self.common);
     }
 }

@@ -14,16 +14,15 @@
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
 //!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only if the
 //!   log is closed while the error persists.
-//! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). Formatting takes
-//!   about 650 instructions in the common format, 1000 in the combined format and 1100 as JSON, with the fields of a
-//!   typical browser.
+//! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). With the fields of a
+//!   typical browser, formatting takes about 650 instructions in the common format, 1000 in the combined format and
+//!   1100 as JSON.
 
 mod escape;
 mod line;
 mod options;
 mod output;
 mod shared;
-mod time_text;
 mod worker_log;
 mod writer;
 
@@ -39,12 +38,11 @@ pub use shared::LogStats;
 pub use worker_log::WorkerLog;
 
 use output::Output;
-use shared::{Message, Shared};
+use shared::{ABANDONED, FINISHING, Message, Shared};
 use writer::Writer;
 
-/// A running access log.
-///
-/// Dropping the log has the same effect as [`close`](Self::close), except that errors are reported through `tracing`.
+/// A running access log. Dropping it has the same effect as [`close`](Self::close), except that errors are reported
+/// through `tracing`.
 #[derive(Debug)]
 pub struct AccessLog {
     handle: AccessLogHandle,
@@ -62,9 +60,8 @@ pub struct AccessLogHandle {
 }
 
 impl AccessLog {
-    /// Opens the target (`open(2)`) and starts the writer thread.
-    ///
-    /// The writer thread inherits the CPU affinity of the caller, so start the log before pinning threads to cores.
+    /// Opens the target (`open(2)`) and starts the writer thread, which inherits the CPU affinity of the caller: start
+    /// the log before pinning threads to cores.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error from the system call if
@@ -77,7 +74,7 @@ impl AccessLog {
     }
 
     fn start_on(output: Output, options: AccessLogOptions) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(options));
+        let shared = Arc::new(Shared { options, ..Shared::default() });
         let (messages, received) = channel();
         let writer = Writer::new(output, Arc::clone(&shared), received);
         let (exit_guard, writer_exited) = channel::<()>();
@@ -94,15 +91,14 @@ impl AccessLog {
         self.handle.clone()
     }
 
-    /// Creates the log of one worker. See [`AccessLogHandle::worker`].
+    /// Creates the log of one worker, like [`AccessLogHandle::worker`].
     pub fn worker(&self, index: usize) -> WorkerLog {
         self.handle.worker(index)
     }
 
     /// Writes all flushed lines and stops the writer thread. Blocks for at most
-    /// [`close_timeout`](AccessLogOptions::close_timeout).
-    ///
-    /// Drop every [`WorkerLog`] first, to flush its buffer. Lines recorded afterwards are dropped and counted.
+    /// [`close_timeout`](AccessLogOptions::close_timeout). Drop every [`WorkerLog`] first, to flush its buffer. Lines
+    /// recorded afterwards are dropped and counted.
     ///
     /// # Errors
     /// Returns an error if lines could not be written in time, because writes fail or the reader of a pipe is stalled.
@@ -113,12 +109,12 @@ impl AccessLog {
 
     fn stop(&mut self) -> io::Result<()> {
         let shared = &self.handle.shared;
-        shared.finish();
+        shared.state.fetch_max(FINISHING, Ordering::AcqRel);
         self.handle.wake_writer();
         let timed_out =
             self.writer_exited.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
         if timed_out {
-            shared.abandon();
+            shared.state.store(ABANDONED, Ordering::Release);
             self.handle.wake_writer();
         }
         match shared.lost_lines.load(Ordering::Relaxed) {
@@ -133,32 +129,27 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        if self.handle.shared.is_finishing() {
-            return;
-        }
-        if let Err(error) = self.stop() {
+        if !self.handle.shared.is_finishing()
+            && let Err(error) = self.stop()
+        {
             tracing::warn!(%error, "cannot close the access log");
         }
     }
 }
 
 impl AccessLogHandle {
-    /// Creates the log of one worker. JSON lines contain the index of the worker.
-    ///
-    /// Each worker needs its own log, with its own buffers. Once the access log is closed, all lines are dropped and
-    /// counted.
+    /// Creates the log of one worker. JSON lines contain its index. Each worker needs its own log, with its own buffers.
+    /// Once the access log is closed, all lines are dropped and counted.
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
 
-    /// Requests that the file be reopened by its name, for example after log rotation has renamed it.
-    ///
-    /// Returns immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines
-    /// still go to the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval).
-    /// If the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
-    /// output.
+    /// Requests that the file be reopened by its name, for example after log rotation has renamed it. Returns
+    /// immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines still go to
+    /// the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval). If the old
+    /// file ends in a partly written line, the new file receives the whole line. Has no effect on standard output.
     pub fn reopen(&self) {
-        self.shared.request_reopen();
+        self.shared.reopen_requests.fetch_add(1, Ordering::Release);
         self.wake_writer();
     }
 
@@ -171,7 +162,14 @@ impl AccessLogHandle {
 
     /// Returns the counts since the log was started.
     pub fn stats(&self) -> LogStats {
-        self.shared.stats()
+        let shared = &self.shared;
+        LogStats {
+            written_lines: shared.written_lines.get(),
+            written_bytes: shared.written_bytes.get(),
+            dropped_lines: shared.all_dropped_lines(),
+            errors: shared.errors.get(),
+            reopens: shared.reopens.get(),
+        }
     }
 }
 

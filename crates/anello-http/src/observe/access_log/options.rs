@@ -50,23 +50,18 @@ impl Default for AccessLogOptions {
 impl AccessLogOptions {
     pub(super) fn validate(&self) -> io::Result<()> {
         let max_line_bytes = LineWriter::max_line_bytes(self.max_field_bytes);
-        if self.buffer_bytes < max_line_bytes {
-            return Err(invalid_input(format!(
+        let message = if self.buffer_bytes < max_line_bytes {
+            format!(
                 "access log buffer too small: {} bytes (at least {max_line_bytes} required for fields of {} bytes)",
                 self.buffer_bytes, self.max_field_bytes
-            )));
-        }
-        if self.max_buffers < 2 {
-            return Err(invalid_input(
-                "too few access log buffers (at least 2 buffers per worker required)".into(),
-            ));
-        }
-        Ok(())
+            )
+        } else if self.max_buffers < 2 {
+            "too few access log buffers (at least 2 buffers per worker required)".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
-}
-
-fn invalid_input(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
 /// Destination of the log lines.

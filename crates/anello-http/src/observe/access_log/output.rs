@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,34 +17,24 @@ use super::options::LogTarget;
 /// Permissions of a newly created file. Log lines contain personal data, so other users have no access.
 const MODE: u32 = 0o640;
 
-/// The target of the log, and its open file.
 #[derive(Debug)]
 pub(super) struct Output {
-    target: Target,
+    /// An inherited descriptor counts as standard output, which is never reopened.
+    target: LogTarget,
     /// `None` while a FIFO has no reader.
     file: Option<File>,
 }
 
-#[derive(Debug)]
-enum Target {
-    /// An inherited descriptor, which is never reopened.
-    Inherited,
-    Path(PathBuf),
-}
-
 impl Output {
-    /// Opens the target with `open(2)`, or duplicates standard output with `dup(2)`. Does not wait for the reader of a
-    /// FIFO.
+    /// Opens the target, or duplicates standard output. Does not wait for the reader of a FIFO.
     pub(super) fn open(target: LogTarget) -> io::Result<Self> {
         match target {
             // Uses a separate descriptor, because a blocked write through `io::stdout` would hold the lock of the
             // standard library and block all other threads that print.
             LogTarget::Stdout => {
                 let file = io::stdout().as_fd().try_clone_to_owned().map_err(|error| {
-                    io::Error::new(
-                        error.kind(),
-                        format!("cannot log to standard output: {error} (check that it is open)"),
-                    )
+                    let message = format!("cannot log to standard output: {error} (check that it is open)");
+                    io::Error::new(error.kind(), message)
                 })?;
                 Ok(Self::inherited(file.into()))
             }
@@ -54,33 +44,27 @@ impl Output {
                     Err(error) if has_no_reader(&path, &error) => None,
                     Err(error) => return Err(with_path(&path, &error)),
                 };
-                Ok(Self { target: Target::Path(path), file })
+                Ok(Self { target: LogTarget::File(path), file })
             }
         }
     }
 
-    /// Creates an output that writes to an open file.
     pub(super) fn inherited(file: File) -> Self {
-        Self { target: Target::Inherited, file: Some(file) }
+        Self { target: LogTarget::Stdout, file: Some(file) }
     }
 
-    /// Reopens the file by its name. Returns `true` if the name now refers to a different file.
-    ///
-    /// # Errors
-    /// Returns the error from `open(2)`; the old file stays open.
+    /// Reopens the file by its name. Returns `true` if the name now refers to a different file. After an error, the old
+    /// file stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
-        let Target::Path(path) = &self.target else { return Ok(false) };
+        let LogTarget::File(path) = &self.target else { return Ok(false) };
         let file = open_to_append(path).map_err(|error| with_path(path, &error))?;
         let is_unchanged = self.file.as_ref().is_some_and(|old| is_same(old, &file).unwrap_or(false));
         self.file = Some(file);
         Ok(!is_unchanged)
     }
 
-    /// Writes at least one byte with a single `write(2)` and returns the number of bytes written.
-    ///
-    /// # Errors
-    /// Returns the error from `write(2)` or `open(2)`, for example `WouldBlock` if a FIFO is full. Returns `WriteZero`
-    /// if nothing was written.
+    /// Writes at least one byte with a single `write(2)` and returns the number of bytes written. Returns `WouldBlock` if
+    /// a FIFO is full.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.reopen()?;
@@ -106,8 +90,8 @@ impl Output {
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.target {
-            Target::Inherited => f.write_str("standard output"),
-            Target::Path(path) => write!(f, "{}", path.display()),
+            LogTarget::Stdout => f.write_str("standard output"),
+            LogTarget::File(path) => write!(f, "{}", path.display()),
         }
     }
 }

@@ -8,9 +8,10 @@ use std::sync::mpsc::SyncSender;
 use super::options::AccessLogOptions;
 use crate::observe::counter::Counter;
 
-const RUNNING: u8 = 0;
-const FINISHING: u8 = 1;
-const ABANDONED: u8 = 2;
+/// State in which the writer thread must write all queued lines and exit. In state 0, the log is running.
+pub(super) const FINISHING: u8 = 1;
+/// State in which the writer thread must exit without writing the remaining lines.
+pub(super) const ABANDONED: u8 = 2;
 
 /// Counters of an access log since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,13 +29,11 @@ pub struct LogStats {
     pub reopens: u64,
 }
 
-/// Shared state of one log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Shared {
     pub options: AccessLogOptions,
-    /// `RUNNING`, `FINISHING` or `ABANDONED`.
-    state: AtomicU8,
-    reopen_requests: AtomicU64,
+    pub state: AtomicU8,
+    pub reopen_requests: AtomicU64,
     /// Only the writer thread modifies this counter and the three after it.
     pub written_lines: Counter,
     pub written_bytes: Counter,
@@ -84,30 +83,6 @@ impl Drop for Batch {
 }
 
 impl Shared {
-    pub fn new(options: AccessLogOptions) -> Self {
-        Self {
-            options,
-            state: AtomicU8::new(RUNNING),
-            reopen_requests: AtomicU64::new(0),
-            written_lines: Counter::default(),
-            written_bytes: Counter::default(),
-            errors: Counter::default(),
-            reopens: Counter::default(),
-            dropped_lines: AtomicU64::new(0),
-            lost_lines: AtomicU64::new(0),
-        }
-    }
-
-    /// Requests that the writer thread write all queued lines and exit.
-    pub fn finish(&self) {
-        self.state.fetch_max(FINISHING, Ordering::AcqRel);
-    }
-
-    /// Requests that the writer thread exit without writing the remaining lines.
-    pub fn abandon(&self) {
-        self.state.store(ABANDONED, Ordering::Release);
-    }
-
     pub fn is_finishing(&self) -> bool {
         self.state.load(Ordering::Acquire) >= FINISHING
     }
@@ -116,25 +91,6 @@ impl Shared {
         self.state.load(Ordering::Acquire) >= ABANDONED
     }
 
-    pub fn request_reopen(&self) {
-        self.reopen_requests.fetch_add(1, Ordering::Release);
-    }
-
-    pub fn reopen_requests(&self) -> u64 {
-        self.reopen_requests.load(Ordering::Acquire)
-    }
-
-    pub fn stats(&self) -> LogStats {
-        LogStats {
-            written_lines: self.written_lines.get(),
-            written_bytes: self.written_bytes.get(),
-            dropped_lines: self.all_dropped_lines(),
-            errors: self.errors.get(),
-            reopens: self.reopens.get(),
-        }
-    }
-
-    /// Returns the number of lines that were dropped by workers or lost by the writer thread.
     pub fn all_dropped_lines(&self) -> u64 {
         self.dropped_lines.load(Ordering::Relaxed) + self.lost_lines.load(Ordering::Relaxed)
     }

@@ -23,7 +23,6 @@ pub struct WorkerLog {
     empty: Receiver<Vec<u8>>,
     dropped_lines: u64,
     buffer_bytes: usize,
-    max_buffers: usize,
     flush_interval_ns: u64,
 }
 
@@ -31,29 +30,22 @@ impl WorkerLog {
     pub(super) fn new(index: usize, shared: &Arc<Shared>, messages: Sender<Message>) -> Self {
         let options = &shared.options;
         let (returned, empty) = sync_channel(MAX_FREE_BUFFERS);
-        let buffers =
-            WorkerBuffers { shared: Arc::clone(shared), allocated: AtomicUsize::new(1), empty: returned };
+        let (shared, allocated) = (Arc::clone(shared), AtomicUsize::new(1));
+        let buffers = Arc::new(WorkerBuffers { shared, allocated, empty: returned });
         Self {
             line: LineWriter::new(options.format, options.max_field_bytes, index),
-            batch: Batch {
-                bytes: Vec::with_capacity(options.buffer_bytes),
-                lines: 0,
-                buffers: Arc::new(buffers),
-            },
+            batch: Batch { bytes: Vec::with_capacity(options.buffer_bytes), lines: 0, buffers },
             oldest_ns: 0,
             messages,
             empty,
             dropped_lines: 0,
             buffer_bytes: options.buffer_bytes,
-            max_buffers: options.max_buffers,
             flush_interval_ns: u64::try_from(options.flush_interval.as_nanos()).unwrap_or(u64::MAX),
         }
     }
 
-    /// Records one request.
-    ///
-    /// Formats the line into the buffer of the worker, and flushes the buffer when it is full or its first line is too
-    /// old. Never blocks. If no buffer is available, the line is dropped and counted.
+    /// Records one request. Formats the line into the buffer of the worker, and flushes the buffer when it is full or its
+    /// first line is too old. Never blocks. If no buffer is available, the line is dropped and counted.
     pub fn record(&mut self, entry: &LogEntry<'_>) {
         let free_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
         if free_bytes < self.line.max_entry_bytes(entry) && !self.flush_batch() {
@@ -106,30 +98,25 @@ impl WorkerLog {
     /// the log is closed.
     #[cold]
     fn flush_batch(&mut self) -> bool {
-        match self.take_empty_buffer() {
-            Some(empty) => self.send_batch(empty),
-            None => false,
-        }
+        self.take_empty_buffer().is_some_and(|empty| self.send_batch(empty))
     }
 
-    /// Queues the batch for the writer thread, and starts a new batch in the buffer `next`. Returns `false` and changes
-    /// nothing if the log is closed.
-    fn send_batch(&mut self, next: Vec<u8>) -> bool {
-        let next = Batch { bytes: next, lines: 0, buffers: Arc::clone(&self.batch.buffers) };
+    /// Queues the batch for the writer thread, and starts a new batch in the buffer `empty`. Returns `false` and
+    /// changes nothing if the log is closed.
+    fn send_batch(&mut self, empty: Vec<u8>) -> bool {
+        let next = Batch { bytes: empty, lines: 0, buffers: Arc::clone(&self.batch.buffers) };
         let sent = self.messages.send(Message::Batch(mem::replace(&mut self.batch, next)));
-        if let Err(SendError(Message::Batch(batch))) = sent {
-            self.batch = batch;
-            return false;
-        }
-        true
+        let Err(SendError(Message::Batch(batch))) = sent else { return true };
+        self.batch = batch;
+        false
     }
 
     fn take_empty_buffer(&self) -> Option<Vec<u8>> {
         if let Ok(buffer) = self.empty.try_recv() {
             return Some(buffer);
         }
-        let allocated = &self.batch.buffers.allocated;
-        if allocated.load(Ordering::Relaxed) >= self.max_buffers {
+        let WorkerBuffers { shared, allocated, .. } = &*self.batch.buffers;
+        if allocated.load(Ordering::Relaxed) >= shared.options.max_buffers {
             return None;
         }
         allocated.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use super::shared::{Batch, Message, Shared};
 
 /// Minimum time between two log messages about the same problem.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Interval at which shutdown and reopen requests are checked while a FIFO is full.
 const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -23,18 +23,11 @@ pub(super) struct Writer {
     reopened: u64,
     /// Time of the next attempt after a failed reopen.
     reopen_at: Option<Instant>,
-    /// Whether the last write failed.
     is_failing: bool,
-    failures: LogThrottle,
-    drops: LogThrottle,
-    /// Number of dropped lines that have been reported.
+    /// Times of the last messages about failures and about dropped lines.
+    failures_reported_at: Option<Instant>,
+    drops_reported_at: Option<Instant>,
     reported_drops: u64,
-}
-
-/// Rate limit for one kind of log message.
-#[derive(Default)]
-struct LogThrottle {
-    last: Option<Instant>,
 }
 
 impl Writer {
@@ -46,8 +39,8 @@ impl Writer {
             reopened: 0,
             reopen_at: None,
             is_failing: false,
-            failures: LogThrottle::default(),
-            drops: LogThrottle::default(),
+            failures_reported_at: None,
+            drops_reported_at: None,
             reported_drops: 0,
         }
     }
@@ -64,7 +57,6 @@ impl Writer {
         }
     }
 
-    /// Waits for the next message. Returns `None` if the thread must exit.
     fn receive(&self) -> Option<Message> {
         if self.shared.is_abandoned() {
             return None;
@@ -108,8 +100,8 @@ impl Writer {
         let lost_lines = batch.bytes[position..].iter().filter(|&&byte| byte == b'\n').count() as u64;
         self.shared.written_lines.add(batch.lines - lost_lines);
         batch.lines = lost_lines;
-        if lost_lines == 0 {
-            self.report_recovery();
+        if lost_lines == 0 && std::mem::take(&mut self.is_failing) {
+            tracing::info!(log = %self.output, "access log is being written again");
         }
     }
 
@@ -140,26 +132,20 @@ impl Writer {
 
     fn report_failure(&mut self, error: &io::Error, message: &str) {
         self.shared.errors.add(1);
-        if self.failures.is_due() {
+        if is_report_due(&mut self.failures_reported_at) {
             let retry_after = self.shared.options.retry_interval;
             tracing::error!(log = %self.output, %error, ?retry_after, "{message}");
         }
     }
 
-    fn report_recovery(&mut self) {
-        if std::mem::take(&mut self.is_failing) {
-            tracing::info!(log = %self.output, "access log is being written again");
-        }
-    }
-
     fn reopen_requested(&self) -> bool {
-        self.shared.reopen_requests() != self.reopened
+        self.shared.reopen_requests.load(Ordering::Acquire) != self.reopened
             && self.reopen_at.is_none_or(|deadline| deadline <= Instant::now())
     }
 
     /// Reopens the file if a request is pending. Returns `true` if the log is now written to a different file.
     fn reopen_if_requested(&mut self) -> bool {
-        let requests = self.shared.reopen_requests();
+        let requests = self.shared.reopen_requests.load(Ordering::Acquire);
         if !self.reopen_requested() {
             return false;
         }
@@ -183,7 +169,7 @@ impl Writer {
 
     fn report_drops(&mut self) {
         let dropped = self.shared.all_dropped_lines();
-        if dropped > self.reported_drops && self.drops.is_due() {
+        if dropped > self.reported_drops && is_report_due(&mut self.drops_reported_at) {
             tracing::warn!(
                 lines = dropped - self.reported_drops, log = %self.output,
                 "access log lines dropped: target too slow (use a faster target or more buffers)"
@@ -193,15 +179,13 @@ impl Writer {
     }
 }
 
-impl LogThrottle {
-    /// Returns `true` if a message is due. If so, the next one is due after [`REPORT_INTERVAL`].
-    fn is_due(&mut self) -> bool {
-        let due = self.last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL);
-        if due {
-            self.last = Some(Instant::now());
-        }
-        due
+/// Returns `true` if a message is due. If so, the next one is due after [`REPORT_INTERVAL`].
+fn is_report_due(last: &mut Option<Instant>) -> bool {
+    let is_due = last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL);
+    if is_due {
+        *last = Some(Instant::now());
     }
+    is_due
 }
 
 /// Returns the start of the line that contains `position`. After a reopen the writer continues from there, so that the
@@ -211,13 +195,8 @@ fn line_start(bytes: &[u8], position: usize) -> usize {
 }
 
 #[cfg(test)]
-mod unit_tests {
-    use super::line_start;
-
-    #[test]
-    fn line_start_follows_last_line_feed() {
-        let bytes = b"ab\ncd\n";
-        let starts: Vec<usize> = (0..=bytes.len()).map(|position| line_start(bytes, position)).collect();
-        assert_eq!(starts, [0, 0, 0, 3, 3, 3, 6]);
-    }
+#[test]
+fn line_start_follows_last_line_feed() {
+    let starts = [0, 1, 2, 3, 4, 5, 6].map(|position| line_start(b"ab\ncd\n", position));
+    assert_eq!(starts, [0, 0, 0, 3, 3, 3, 6]);
 }

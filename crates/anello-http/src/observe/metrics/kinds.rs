@@ -1,16 +1,9 @@
 //! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
 //! series.
 
-use crate::h1::Method;
-
-/// Label values of the request method. The last one stands for all other methods, and for requests whose head could not
-/// be parsed.
+/// In the order of the variants of [`Method`](crate::h1::Method). The last label stands for all other methods, and for
+/// requests whose head could not be parsed.
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
-
-/// Returns the index of the label value. The variants of [`Method`] are in the same order.
-pub(super) fn method_index(method: Method) -> usize {
-    (method as usize).min(METHODS.len() - 1)
-}
 
 /// Why a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,41 +66,21 @@ pub enum ParseErrorKind {
 }
 
 impl CloseReason {
-    /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 13] = [
-        "peer",
-        "complete",
-        "idle",
-        "header_timeout",
-        "body_timeout",
-        "send_timeout",
-        "request_timeout",
-        "protocol_error",
-        "aborted",
-        "handler_error",
-        "upgrade",
-        "drain",
-        "evicted",
-    ];
+    /// Label values, separated by spaces, in the order of the variants.
+    pub(super) const LABELS: &str = "peer complete idle header_timeout body_timeout send_timeout request_timeout \
+        protocol_error aborted handler_error upgrade drain evicted";
+    pub(super) const COUNT: usize = Self::Evicted as usize + 1;
 }
 
 impl RejectReason {
-    /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 1] = ["max_connections"];
+    pub(super) const LABELS: &str = "max_connections";
+    pub(super) const COUNT: usize = Self::MaxConnections as usize + 1;
 }
 
 impl ParseErrorKind {
-    /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 8] = [
-        "malformed",
-        "body_too_large",
-        "target_too_long",
-        "expectation",
-        "fields_too_large",
-        "coding",
-        "version",
-        "other",
-    ];
+    pub(super) const LABELS: &str =
+        "malformed body_too_large target_too_long expectation fields_too_large coding version other";
+    pub(super) const COUNT: usize = Self::Other as usize + 1;
 
     /// Returns the class of a parse error that is reported with this status code.
     pub fn of(status: u16) -> Self {
@@ -124,9 +97,5 @@ impl ParseErrorKind {
     }
 }
 
-/// Label values of the status class. A status code outside the range 100 to 599 is counted in the nearest class.
+/// A status code outside the range 100 to 599 is counted in the nearest class.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
-pub(super) fn status_class(status: u16) -> usize {
-    usize::from((status / 100).clamp(1, 5)) - 1
-}

@@ -10,46 +10,22 @@
 //! increment is a load, an addition and a store. A scrape can run on any thread and reads all blocks. Because the
 //! workers keep counting meanwhile, the sums are not an atomic snapshot.
 //!
-//! | metric | type | labels |
-//! |---|---|---|
-//! | `anello_http_requests_total` | counter | `method`: seven methods and `other`; `status`: `1xx` to `5xx` |
-//! | `anello_http_request_duration_seconds` | histogram | `le`: powers of two from 1024 ns to 17.2 s |
-//! | `anello_http_connections_accepted_total` | counter | |
-//! | `anello_http_connections_open` | gauge | |
-//! | `anello_http_connections_rejected_total` | counter | `reason`: [`RejectReason`] |
-//! | `anello_http_connections_closed_total` | counter | `reason`: [`CloseReason`] |
-//! | `anello_http_received_bytes_total`, `anello_http_sent_bytes_total` | counter | |
-//! | `anello_http_parse_errors_total` | counter | `kind`: [`ParseErrorKind`] |
-//! | `anello_http_cache_hits_total`, `anello_http_cache_misses_total` | counter | |
-//! | `anello_http_cache_bytes` | gauge | |
-//! | `anello_http_log_lines_written_total`, `anello_http_log_lines_dropped_total` | counter | |
-//! | `anello_http_log_bytes_written_total`, `anello_http_log_errors_total`, `anello_http_log_reopens_total` | counter | |
-//! | `anello_driver_…` | counter or gauge | `worker`; the samples passed to [`WorkerMetrics::publish`] |
-//! | `anello_build_info` | gauge, always 1 | `version`, and [`MetricsOptions::build_labels`] |
-//! | `process_start_time_seconds`, `process_open_fds`, `process_max_fds` | gauge | |
-//! | `process_resident_memory_bytes`, `process_virtual_memory_bytes` | gauge | |
-//! | `process_cpu_seconds_total` | counter | |
+//! The page `docs/reference/http-metrics.md` lists the metrics. Label values, except those of `anello_build_info`, are
+//! fixed at compile time: input from a peer cannot create a new time series.
 //!
 //! Requests rejected with a parse error are included in `requests_total` and have no duration. `sent_bytes_total`
 //! counts response bodies only; `received_bytes_total` counts request heads and bodies.
-//!
-//! All label values except those of `anello_build_info` are fixed at compile time: input from a peer cannot create a
-//! new time series.
 
-mod exposition;
-mod histogram;
 mod kinds;
 mod process;
 mod render;
-mod sample;
 mod worker;
 
 use std::sync::Arc;
 use std::thread;
 
 pub use kinds::{CloseReason, ParseErrorKind, RejectReason};
-pub use sample::{Sample, SampleKind, driver_samples};
-pub use worker::{MAX_SAMPLES, WorkerMetrics};
+pub use worker::{MAX_SAMPLES, Sample, SampleKind, WorkerMetrics, driver_samples};
 
 use super::access_log::LogStats;
 use process::Process;
@@ -91,28 +67,24 @@ struct Inner {
 }
 
 impl ServerMetrics {
-    /// Creates metrics with all counters at zero.
-    ///
-    /// Opens the `/proc` files that a scrape reads. A scrape then works inside a sandbox that allows `pread64`, `fstat`
-    /// or `statx`, and `prlimit64`. Create the metrics before entering the sandbox. Before Linux 6.2 a scrape also
-    /// opens `/proc/self/fd`; if that is denied, it omits `process_open_fds`.
+    /// Creates metrics with all counters at zero, and opens the `/proc` files that a scrape reads. A scrape then works
+    /// inside a sandbox that allows `pread64`, `fstat` or `statx`, and `prlimit64`. Create the metrics before entering
+    /// the sandbox. Before Linux 6.2 a scrape also opens `/proc/self/fd`; if that is denied, it omits
+    /// `process_open_fds`.
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
         let inner = Inner { blocks, build_labels: options.build_labels, process: Process::open() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns the counters of the worker with this index. A worker that replaces another one continues from the
-    /// existing values.
-    ///
-    /// Returns `None` if the index is out of range, or if another [`WorkerMetrics`] for it exists.
+    /// Returns the counters of the worker with this index, or `None` if the index is out of range or another
+    /// [`WorkerMetrics`] for it exists. A worker that replaces another one continues from the existing values.
     pub fn worker(&self, index: usize) -> Option<WorkerMetrics> {
         self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
 
-    /// Appends all metrics to `text`: about 10 KiB, plus half a KiB per worker, with media type [`CONTENT_TYPE`].
-    ///
-    /// `log` contains the counts of the access log, if there is one. Reads three `/proc` files.
+    /// Appends all metrics to `text`: about 10 KiB, plus half a KiB per worker, with media type [`CONTENT_TYPE`]. Reads
+    /// three `/proc` files. `log` contains the counts of the access log, if there is one.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
         let Inner { blocks, build_labels, process } = &*self.inner;
         render::render(blocks, build_labels, log, &process.snapshot(), text);

@@ -7,18 +7,16 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Open `/proc` files of this process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// `/proc/self/stat`
     stat: Option<File>,
-    /// The directory `/proc/self/fd`.
+    /// `/proc/self/fd`.
     descriptors: Option<File>,
-    /// Boot time of the machine in nanoseconds since the Unix epoch, from `/proc/stat`.
+    /// Boot time of the machine.
     boot_unix_ns: Option<u64>,
 }
 
-/// Process metrics at one point in time. A value that could not be read is `None`.
+/// A value that could not be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessSnapshot {
     pub(super) stat: Option<Stat>,
@@ -27,7 +25,6 @@ pub(super) struct ProcessSnapshot {
     pub(super) descriptors_limit: Option<u64>,
 }
 
-/// Selected fields of `/proc/self/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     /// User and system CPU time of all threads, in clock ticks.
@@ -41,24 +38,17 @@ pub(super) struct Stat {
 impl Process {
     /// Opens the files. If `/proc` is unavailable, a scrape omits the process metrics.
     pub(super) fn open() -> Self {
-        let open_file = |path: &str| {
-            File::open(path)
-                .inspect_err(
-                    |error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)"),
-                )
-                .ok()
-        };
+        let warn = |path: &str, error: io::Error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)");
+        let open_file = |path| File::open(path).map_err(|error| warn(path, error)).ok();
         let boot_unix_ns = fs::read_to_string("/proc/stat").ok().and_then(|stat| boot_unix_ns(&stat));
         Self { stat: open_file("/proc/self/stat"), descriptors: open_file("/proc/self/fd"), boot_unix_ns }
     }
 
-    /// Reads the current values (`pread(2)`, `fstat(2)`, `getrlimit(2)`).
     pub(super) fn snapshot(&self) -> ProcessSnapshot {
         let stat = self.stat.as_ref().and_then(|file| read(file).ok()).and_then(|text| Stat::parse(&text));
-        let start_unix_ns = match (stat, self.boot_unix_ns) {
-            (Some(stat), Some(boot)) => Some(boot.saturating_add(ticks_ns(stat.start_ticks))),
-            _ => None,
-        };
+        let start_unix_ns = stat
+            .zip(self.boot_unix_ns)
+            .map(|(stat, boot_unix_ns)| boot_unix_ns.saturating_add(ticks_ns(stat.start_ticks)));
         ProcessSnapshot {
             stat,
             start_unix_ns,
@@ -88,9 +78,8 @@ fn read(file: &File) -> io::Result<String> {
 
 impl Stat {
     /// Parses the contents of `/proc/self/stat` (`proc_pid_stat(5)`).
-    ///
-    /// Skips everything up to the last `)`, because the command name can contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
+        // The command name, which ends at the last `)`, can contain spaces and parentheses.
         let (_, fields) = text.rsplit_once(')')?;
         // Field numbers are 1-based: the first field after the command name is field 3.
         let fields: Vec<&str> = fields.split_whitespace().collect();

@@ -5,19 +5,15 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use super::histogram::Histogram;
-use super::kinds::{
-    CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES, method_index, status_class,
-};
-use super::sample::Sample;
+use anello::DriverMetrics;
+
+use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use crate::h1::Method;
 use crate::observe::counter::Counter;
 
 /// Maximum number of samples that a worker can publish. Further samples are ignored.
 pub const MAX_SAMPLES: usize = 64;
 
-/// Counters of one worker.
-///
 /// Aligned to two cache lines, because processors prefetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -30,17 +26,15 @@ pub(super) struct Block {
     pub(super) cache_misses: Counter,
     pub(super) cache_bytes: Counter,
     pub(super) accepted: Counter,
-    pub(super) closed: [Counter; CloseReason::LABELS.len()],
-    pub(super) rejected: [Counter; RejectReason::LABELS.len()],
-    pub(super) parse_errors: [Counter; ParseErrorKind::LABELS.len()],
+    pub(super) closed: [Counter; CloseReason::COUNT],
+    pub(super) rejected: [Counter; RejectReason::COUNT],
+    pub(super) parse_errors: [Counter; ParseErrorKind::COUNT],
     samples: Mutex<Vec<Sample>>,
-    /// Whether a `WorkerMetrics` for this block exists.
     is_claimed: AtomicBool,
 }
 
-/// Handle with which one worker updates its counters.
-///
-/// Each call takes a few instructions. No method blocks, and only [`publish`](Self::publish) allocates or uses a lock.
+/// Handle with which one worker updates its counters. Each call takes a few instructions. No method blocks, and only
+/// [`publish`](Self::publish) allocates or uses a lock.
 #[derive(Debug)]
 pub struct WorkerMetrics {
     block: Arc<Block>,
@@ -49,30 +43,28 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Returns the handle of a block, or `None` if the block already has one.
+    /// Returns `None` if the block already has a handle.
     pub(super) fn claim(block: &Arc<Block>) -> Option<Self> {
         // Acquire pairs with the release in `drop`: a new handle sees the counts of its predecessor.
         let was_claimed = block.is_claimed.swap(true, Ordering::AcqRel);
         (!was_claimed).then(|| Self { block: Arc::clone(block), not_sync: PhantomData })
     }
 
-    /// Records a completed or aborted request with its method, response status and duration.
-    ///
-    /// [`Server`](crate::Server) measures the duration from the end of the request head until the response has been
-    /// queued for sending.
+    /// Records a completed or aborted request. [`Server`](crate::Server) measures the duration from the end of the
+    /// request head until the response has been queued for sending.
     pub fn record_request(&self, method: Method, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
-    /// Records a request without a duration, such as one that could not be parsed. The request is not part of the
-    /// duration histogram.
+    /// Records a request that is not part of the duration histogram, such as one that could not be parsed.
     pub fn record_untimed_request(&self, method: Method, status: u16) {
-        self.block.requests[method_index(method)][status_class(status)].add(1);
+        let method = (method as usize).min(METHODS.len() - 1);
+        let class = usize::from((status / 100).clamp(1, 5)) - 1;
+        self.block.requests[method][class].add(1);
     }
 
-    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, plaintext bytes are
-    /// counted.
+    /// Adds bytes received from a peer: request heads, bodies and any other data (plaintext, with TLS).
     pub fn add_received_bytes(&self, bytes: u64) {
         self.block.received_bytes.add(bytes);
     }
@@ -119,11 +111,11 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples).
+    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples), which replace the
+    /// previous ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call
+    /// this periodically, for example once per second.
     ///
-    /// Replaces the previously published samples. A scrape reports the last published samples, so call this
-    /// periodically, for example once per second. Never blocks: returns `false` without publishing if a scrape is
-    /// reading the samples. Allocates on the first call. Samples beyond [`MAX_SAMPLES`] are ignored.
+    /// Never blocks: returns `false` without publishing if a scrape is reading the samples. Allocates on the first call.
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -143,10 +135,107 @@ impl Drop for WorkerMetrics {
 }
 
 impl Block {
-    /// Returns the most recently published samples.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+const LOWEST_EXPONENT: u32 = 10;
+/// Number of buckets with a finite bound. An unbounded bucket follows them.
+pub(super) const BOUNDS: usize = 25;
+
+/// Latency histogram whose bucket bounds are powers of two, so that the bucket index is computed from the leading
+/// zeros.
+///
+/// ```text
+///   bucket     0         1         2       …    24        25
+///   up to   1024 ns   2048 ns   4096 ns    …  17.2 s   infinity
+///             2^10      2^11      2^12          2^34
+/// ```
+///
+/// Upper bounds are inclusive, as in Prometheus. Adjacent bounds differ by a factor of two, so a quantile estimated
+/// from the buckets is accurate within that factor. This is sufficient for monitoring; use a load generator for exact
+/// latencies.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    /// Count of each bucket, not cumulative.
+    pub(super) buckets: [Counter; BOUNDS + 1],
+    pub(super) sum_ns: Counter,
+}
+
+impl Histogram {
+    pub(super) fn record(&self, value_ns: u64) {
+        self.buckets[bucket(value_ns)].add(1);
+        self.sum_ns.add(value_ns);
+    }
+}
+
+pub(super) fn bound_ns(bucket: usize) -> u64 {
+    1 << (LOWEST_EXPONENT as usize + bucket)
+}
+
+fn bucket(value_ns: u64) -> usize {
+    // Subtracting one makes the bound inclusive: a power of two falls into the bucket that it bounds.
+    let bits = u64::BITS - value_ns.saturating_sub(1).leading_zeros();
+    (bits.saturating_sub(LOWEST_EXPONENT) as usize).min(BOUNDS)
+}
+
+/// A named value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Metric name, rendered as `anello_driver_NAME`, with the suffix `_total` for a counter. Consists of ASCII letters,
+    /// digits and underscores and does not start with a digit; a scrape omits samples with an invalid name. A name must
+    /// have the same meaning on all workers.
+    pub name: &'static str,
+    /// Description for the `# HELP` line, as one sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: SampleKind,
+    /// Current value.
+    pub value: u64,
+}
+
+/// Type of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleKind {
+    /// A count since startup, which never decreases.
+    Counter,
+    /// A current value, which can increase and decrease.
+    Gauge,
+}
+
+impl Sample {
+    /// Creates a counter sample.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, kind: SampleKind::Counter, value }
+    }
+
+    /// Creates a gauge sample.
+    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, kind: SampleKind::Gauge, value }
+    }
+}
+
+/// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
+pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
+    let (exhaustions, late_completions) = (metrics.buffer_exhaustions, metrics.late_completions);
+    let counters = [
+        ("accepted", "Connections accepted.", metrics.accepted),
+        ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
+        ("receives", "Receive operations that returned data.", metrics.receives),
+        ("sends", "Sends completed in one operation.", metrics.sends),
+        ("short_sends", "Sends that were not accepted in full at first.", metrics.short_sends),
+        ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
+        ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
+        ("buffer_exhaustions", "Receive operations for which no receive buffer was free.", exhaustions),
+        ("late_completions", "Completions of operations that had already been released.", late_completions),
+        ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
+        ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
+        ("sockets", "Sockets owned by the driver.", metrics.sockets),
+    ];
+    let mut samples = counters.map(|(name, help, value)| Sample::counter(name, help, value));
+    samples[counters.len() - 1].kind = SampleKind::Gauge;
+    samples
 }
 
 #[cfg(test)]

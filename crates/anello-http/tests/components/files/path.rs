@@ -1,6 +1,11 @@
 //! Tests for request target resolution.
 
-use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, PathError, TargetPath, resolve};
+use anello_http::files::listing::{Contents, Listing};
+use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, TargetPath, resolve};
+use anello_http::files::stamp::Timestamp;
+use proptest::prelude::*;
+use proptest::sample::select;
+
 fn resolved(target: &str) -> TargetPath<'_> {
     resolve(target, Dotfiles::Hide).unwrap_or_else(|error| panic!("{target}: {error}"))
 }
@@ -215,4 +220,94 @@ fn errors_describe_their_cause() {
         rejected("/..").to_string(),
         "the path contains a . or .. segment (resolve it before sending the request)"
     );
+}
+
+#[test]
+fn unencoded_targets_are_borrowed() {
+    for target in ["/", "/a.html?b", "/a/b/", "/.well-known/x", "/café", "http://host/a/b/"] {
+        let path = resolved(target);
+        let memory = target.as_bytes().as_ptr_range();
+        assert!((memory.start..=memory.end).contains(&path.relative().as_ptr()), "{target}");
+    }
+}
+
+/// Generates targets from fragments that attackers and clients use.
+fn targets() -> impl Strategy<Value = String> {
+    const FRAGMENTS: &str = "/ // . .. ... a bc %2e %2E %2f %5c \\ %00 %0a %25 %252e ü %c3%bc %c0%ae %ff % %4 ? # \
+        %20 .well-known http:// host * : \u{7f} a.b ~ \u{202e}";
+    let fragments: Vec<_> = FRAGMENTS.split(' ').chain([" "]).collect();
+    let targets = prop::collection::vec(select(fragments), 0..12).prop_map(|fragments| fragments.concat());
+    prop_oneof![targets.clone().prop_map(|rest| format!("/{rest}")), targets, any::<String>()]
+}
+
+/// Returns the error for a file with this name, if there is one. Dotfiles are hidden.
+fn name_error(name: &str, at_top: bool) -> Option<PathError> {
+    match name {
+        "." | ".." => Some(PathError::DotSegment),
+        _ if name.bytes().any(|byte| byte.is_ascii_control()) => Some(PathError::ControlByte),
+        _ if name.contains('\\') => Some(PathError::Backslash),
+        _ if name.starts_with('.') && !(at_top && name == ".well-known") => Some(PathError::Hidden),
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fault_32_accepted_targets_stay_below_document_root(target in targets(), serve_dotfiles in any::<bool>()) {
+        let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
+        let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
+        let relative = path.relative();
+        prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
+        prop_assert!(!relative.contains(['\0', '\\', '\n']));
+        prop_assert!(relative.len() <= MAX_PATH_BYTES);
+        if !relative.is_empty() {
+            for (index, name) in relative.split('/').enumerate() {
+                prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
+                let is_well_known = index == 0 && name == ".well-known";
+                prop_assert!(serve_dotfiles || !name.starts_with('.') || is_well_known, "{name:?}");
+                prop_assert!(name.len() <= MAX_NAME_BYTES);
+            }
+        }
+        let location = path.redirect_location();
+        prop_assert!(location.starts_with('/') && !location.starts_with("//"));
+        prop_assert!(location.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte)));
+        let again = resolve(&location, dotfiles).unwrap();
+        prop_assert_eq!((again.relative(), again.is_directory()), (relative, true));
+    }
+
+    /// A URL is always resolved byte by byte, a plain path usually in one pass.
+    #[test]
+    fn fast_resolution_matches_slow_resolution(target in targets()) {
+        if target.starts_with('/') {
+            let url = format!("http://host{target}");
+            for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
+                prop_assert_eq!(resolve(&target, dotfiles), resolve(&url, dotfiles));
+            }
+        }
+    }
+
+    #[test]
+    fn encoded_names_resolve_to_same_name(name in "[^/]{1,60}", directory in "[a-z]{0,3}") {
+        let at_top = directory.is_empty();
+        let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let target_of = |name: &str| format!("/{directory}{}{name}", if at_top { "" } else { "/" });
+        let target = target_of(&encoded);
+        let mut listing = Listing::new(&directory, Dotfiles::Hide, 1);
+        prop_assert_eq!(listing.includes(name.as_bytes()), name_error(&name, at_top).is_none());
+        if let Some(error) = name_error(&name, at_top) {
+            prop_assert_eq!(resolve(&target, Dotfiles::Hide), Err(error));
+            return Ok(());
+        }
+        let is_added = listing.add(name.as_bytes(), Contents::File { bytes: 0 }, Timestamp::default());
+        prop_assert!(is_added);
+        let page = listing.html();
+        let (_, row) = page.split_once("<use href=\"#file\"/></svg><a href=\"").expect("row of the file");
+        let (link, _) = row.split_once('"').expect("end of the link");
+        for target in [target, target_of(link)] {
+            let relative = resolved(&target).relative().to_owned();
+            prop_assert_eq!(relative.rsplit('/').next(), Some(&name[..]));
+        }
+    }
 }

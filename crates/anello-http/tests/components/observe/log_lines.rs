@@ -15,13 +15,22 @@ const UNLIMITED: usize = 10_000;
 
 /// Returns the text of a log that has these entries.
 fn log_text(format: LogFormat, max_field_bytes: usize, entries: &[LogEntry<'_>]) -> String {
+    worker_log_text(3, format, max_field_bytes, entries)
+}
+
+fn worker_log_text(
+    worker: usize,
+    format: LogFormat,
+    max_field_bytes: usize,
+    entries: &[LogEntry<'_>],
+) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");
     let mut options = AccessLogOptions::default();
     (options.format, options.max_field_bytes) = (format, max_field_bytes);
     (options.target, options.buffer_bytes) = (LogTarget::File(path.clone()), 384 + 4 * max_field_bytes);
     let log = AccessLog::start(options).unwrap();
-    let mut worker = log.worker(3);
+    let mut worker = log.worker(worker);
     entries.iter().for_each(|entry| worker.record(entry));
     drop(worker);
     log.close().unwrap();
@@ -280,5 +289,31 @@ fn all_months_are_formatted() {
     assert_eq!(formatted.len(), names.len());
     for (month, (rfc3339, common)) in formatted.iter().enumerate() {
         assert_eq!((&rfc3339[5..7], &common[3..6]), (&*format!("{:02}", month + 1), names[month]));
+    }
+}
+
+#[test]
+fn line_length_is_bounded_for_any_input() {
+    let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
+    let hostile = [1u8; 10_000];
+    let method = std::str::from_utf8(&hostile).unwrap();
+    let entry = LogEntry {
+        unix_time_ns: u64::MAX,
+        duration_us: u64::MAX,
+        peer: &peer,
+        request: Some(RequestLine { method, target: &hostile, version: "HTTP/1.1" }),
+        status: u16::MAX,
+        body_bytes: u64::MAX,
+        referer: Some(&hostile),
+        user_agent: Some(&hostile),
+    };
+    for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
+        // Sizes that are multiples of the escape length let escapes fill a field completely.
+        for max_field_bytes in [0, 1, 6, 600, 4096, 100_000] {
+            // A debug assertion also checks the bound for this entry.
+            let text = worker_log_text(usize::MAX, format, max_field_bytes, &[entry]);
+            assert!((1..=384 + 4 * max_field_bytes).contains(&text.len()), "{} bytes", text.len());
+            assert_eq!(text.lines().count(), 1);
+        }
     }
 }

@@ -395,3 +395,24 @@ proptest! {
         prop_assert_eq!(bucket(duration_ns >> shift), search_bucket(duration_ns >> shift));
     }
 }
+
+#[test]
+fn values_are_rendered_exactly() {
+    for (nanoseconds, seconds) in [
+        (0, "0"),
+        (1024, "0.000001024"),
+        (1_000_000_000, "1"),
+        (10_500_000_000, "10.5"),
+        (u64::MAX, "18446744073.709551615"),
+    ] {
+        let metrics = metrics(1);
+        let worker = metrics.worker(0).unwrap();
+        worker.record_request(Method::Get, 200, nanoseconds);
+        worker.set_cache_bytes(u64::MAX);
+        let mut text = Vec::new();
+        metrics.render(None, &mut text);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(&format!("\nanello_http_request_duration_seconds_sum {seconds}\n")), "{text}");
+        assert!(text.contains("\nanello_http_cache_bytes 18446744073709551615\n"), "{text}");
+    }
+}

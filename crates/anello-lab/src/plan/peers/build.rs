@@ -1,8 +1,6 @@
-//! Building a peer, and checking whether it is up to date.
-//!
-//! A build runs the commands of the manifest in order and writes their output to `build.log`. After all commands
-//! have succeeded and the program exists, `built.json` records the build ([`Built`]).
+//! Building a peer, and checking whether it is up to date. A build runs the commands of the manifest in order.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,13 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::peers::manifest::Manifest;
-use crate::plan::peers::origin::{Origin, PinnedLibrary};
+use crate::plan::peers::origin::Origin;
 use crate::plan::peers::toolchains::Toolchains;
 
-/// Directories within a peer's directory that contain no sources. They are created by tools that were run by hand.
+/// Directories that tools create within a peer's directory. They contain no sources.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
-/// Number of trailing log lines that are reported when a build fails.
+/// Number of log lines that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
 /// A peer: its manifest and its directories.
@@ -44,8 +42,7 @@ pub struct Built {
     pub compiler: String,
     /// Build commands.
     pub commands: Vec<String>,
-    /// Build time, in seconds since 1970.
-    pub built_unix_s: u64,
+    pub(crate) built_unix_s: u64,
     /// Origin of the library and the server. Empty in records from older versions.
     #[serde(default)]
     pub origin: Origin,
@@ -70,12 +67,7 @@ pub enum Outcome {
     /// The build succeeded.
     Built(Built),
     /// Required programs are not on `PATH`. Nothing was built.
-    Missing {
-        /// Names of the programs.
-        programs: Vec<String>,
-        /// Requirements other than programs, from the manifest.
-        hint: Option<String>,
-    },
+    Missing(Vec<String>),
     /// The build failed.
     Failed {
         /// Description of the failure.
@@ -84,20 +76,12 @@ pub enum Outcome {
         last_lines: Vec<String>,
         /// Path of the log.
         log: PathBuf,
-        /// Requirements other than programs, from the manifest.
-        hint: Option<String>,
     },
 }
 
 impl Peer {
-    /// Expands `{out}` and `{peer}` in a word of the manifest.
     pub(super) fn expand(&self, word: &str) -> String {
         word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
-    }
-
-    /// Returns the library that the peer demonstrates.
-    pub(super) fn library(&self) -> PinnedLibrary<'_> {
-        PinnedLibrary { name: &self.manifest.library, directory: &self.folder }
     }
 
     /// Returns the toolchain programs that are not found.
@@ -114,10 +98,10 @@ impl Peer {
             Ok((built, fs::metadata(&record)?.modified()?))
         };
         match read() {
-            Ok((built, modified)) if self.missing_parts().is_empty() => match self.newest_source() {
-                Ok(newest) if newest <= modified => State::Built(built),
-                _ => State::Outdated(built),
-            },
+            Ok((built, modified)) if self.missing_parts().is_empty() => {
+                let is_current = self.newest_source().is_ok_and(|newest| newest <= modified);
+                if is_current { State::Built(built) } else { State::Outdated(built) }
+            }
             _ => State::NotBuilt,
         }
     }
@@ -125,30 +109,25 @@ impl Peer {
     /// Builds the peer unless it is up to date and was built by the same compiler. With `force`, always builds it. May
     /// take minutes and may download the dependencies in the lock file.
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
-        let hint = self.manifest.hint.clone();
         let programs = self.missing_programs(toolchains);
         if !programs.is_empty() {
-            return Outcome::Missing { programs, hint };
+            return Outcome::Missing(programs);
         }
         let log = self.out.join("build.log");
-        let failed =
-            |why: String| Outcome::Failed { why, last_lines: last_lines(&log), log: log.clone(), hint };
-        let compiler = match toolchains.first_line(&self.manifest.compiler, &self.folder) {
-            Ok(compiler) => compiler,
-            Err(why) => return failed(why),
+        let build = || {
+            let compiler = toolchains.first_line(&self.manifest.compiler, &self.folder)?;
+            match self.state() {
+                State::Built(built) if !force && built.compiler == compiler => Ok(Outcome::UpToDate(built)),
+                _ => self.run_build(toolchains, compiler, &log).map(Outcome::Built),
+            }
         };
-        if let (State::Built(built), false) = (self.state(), force)
-            && built.compiler == compiler
-        {
-            return Outcome::UpToDate(built);
-        }
-        match self.run_build(toolchains, compiler, &log) {
-            Ok(built) => Outcome::Built(built),
-            Err(why) => failed(why),
-        }
+        build().unwrap_or_else(|error: io::Error| {
+            let last_lines = last_lines(&log);
+            Outcome::Failed { why: error.to_string(), last_lines, log }
+        })
     }
 
-    fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> Result<Built, String> {
+    fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> io::Result<Built> {
         let record = self.out.join("built.json");
         let prepare = || {
             fs::create_dir_all(&self.out)?;
@@ -158,48 +137,43 @@ impl Peer {
                 _ => File::create(log),
             }
         };
-        let mut file = prepare().map_err(|error| format!("{}: {error}", self.out.display()))?;
+        let mut file = in_context(self.out.display(), prepare())?;
         // Sources that change during the build count as newer than the build.
         let start = SystemTime::now();
         let mut commands = Vec::new();
         for words in &self.manifest.build {
             let words: Vec<String> = words.iter().map(|word| self.expand(word)).collect();
-            self.run_command(toolchains, &words, &mut file)
-                .map_err(|why| format!("{}: {why}", words.join(" ")))?;
             commands.push(words.join(" "));
+            in_context(words.join(" "), self.run_command(toolchains, &words, &mut file))?;
         }
         if let [missing, ..] = self.missing_parts().as_slice() {
-            return Err(format!("build succeeded but did not create {missing}"));
+            return Err(io::Error::other(format!("build succeeded but did not create {missing}")));
         }
         let version = match &self.manifest.version {
             Some(version) => version.clone(),
             None => toolchains.first_line(&self.manifest.version_command, &self.folder)?,
         };
-        let sources = self.manifest.sources.iter().map(Path::new);
-        let sources: Vec<&Path> = std::iter::once(self.folder.as_path()).chain(sources).collect();
+        let further = self.manifest.sources.iter().map(Path::new);
+        let sources: Vec<&Path> = [self.folder.as_path()].into_iter().chain(further).collect();
         let built = Built {
             peer: self.manifest.name.clone(),
             library: self.manifest.library.clone(),
-            origin: Origin::current(self.library(), &version, &sources),
+            origin: Origin::current(&self.folder, &self.manifest.library, &version, &sources),
             version,
             compiler,
             commands,
             built_unix_s: start.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         };
-        write_record(&record, &built, start).map_err(|error| format!("{}: {error}", record.display()))?;
+        in_context(record.display(), write_record(&record, &built, start))?;
         Ok(built)
     }
 
-    fn run_command(&self, toolchains: &Toolchains, words: &[String], log: &mut File) -> Result<(), String> {
-        let mut run = || {
-            writeln!(log, "$ {}", words.join(" "))?;
-            let mut command = toolchains.command(words, &self.folder)?;
-            command.stdout(log.try_clone()?).stderr(log.try_clone()?).status()
-        };
-        match run() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("failed with {status}")),
-            Err(error) => Err(error.to_string()),
+    fn run_command(&self, toolchains: &Toolchains, words: &[String], log: &mut File) -> io::Result<()> {
+        writeln!(log, "$ {}", words.join(" "))?;
+        let mut command = toolchains.command(words, &self.folder)?;
+        match command.stdout(log.try_clone()?).stderr(log.try_clone()?).status()? {
+            status if status.success() => Ok(()),
+            status => Err(io::Error::other(format!("failed with {status}"))),
         }
     }
 
@@ -210,17 +184,13 @@ impl Peer {
         files.map(|(_, word)| self.expand(word)).filter(|file| !Path::new(file).is_file()).collect()
     }
 
-    /// Returns the modification time of the newest source.
     fn newest_source(&self) -> io::Result<SystemTime> {
-        let mut newest = newest_below(&self.folder)?;
-        for directory in &self.manifest.sources {
-            newest = newest.max(newest_below(&self.folder.join(directory))?);
-        }
-        Ok(newest)
+        let further =
+            self.manifest.sources.iter().map(|directory| newest_below(&self.folder.join(directory)));
+        further.chain([newest_below(&self.folder)]).try_fold(UNIX_EPOCH, |newest, time| Ok(newest.max(time?)))
     }
 }
 
-/// Returns the modification time of the newest file below `directory`.
 fn newest_below(directory: &Path) -> io::Result<SystemTime> {
     let mut newest = UNIX_EPOCH;
     for entry in fs::read_dir(directory)? {
@@ -244,6 +214,11 @@ fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<(
     file.write_all(text.as_bytes())?;
     file.set_modified(start)?;
     fs::rename(temporary, record)
+}
+
+/// Adds a context to the message of an error.
+pub(super) fn in_context<T>(context: impl Display, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{context}: {error}")))
 }
 
 fn last_lines(log: &Path) -> Vec<String> {

@@ -21,83 +21,53 @@ pub struct Origin {
     pub server_commit: Option<String>,
 }
 
-/// A library whose version is pinned by the project in a directory.
-#[derive(Clone, Copy)]
-pub(super) struct PinnedLibrary<'a> {
-    pub(super) name: &'a str,
-    /// Directory of the lock file.
-    pub(super) directory: &'a Path,
-}
-
 impl Origin {
     /// Determines the current origin. Must be called after a build, when the library has been downloaded. `sources` are
-    /// the directories of the peer's sources. Runs `git` and reads Cargo's directory of unpacked crates.
-    pub(super) fn current(library: PinnedLibrary<'_>, version: &str, sources: &[&Path]) -> Origin {
-        Origin { server_commit: commit::of_sources(sources), ..Origin::pinned(library, version) }
+    /// the directories of the peer's sources.
+    pub(super) fn current(directory: &Path, library: &str, version: &str, sources: &[&Path]) -> Origin {
+        Origin { server_commit: commit::of_sources(sources), ..Origin::pinned(directory, library, version) }
     }
 
-    /// Determines the origin of the library, which depends only on the lock file and the version. Also works for a peer
+    /// Determines the origin of the library from its version and the lock file in `directory`. Also works for a peer
     /// whose build record does not contain its origin.
-    pub(super) fn pinned(library: PinnedLibrary<'_>, version: &str) -> Origin {
-        let PinnedLibrary { name, directory } = library;
-        let version_commit = || commit::of_version(version).map(str::to_owned);
+    pub fn pinned(directory: &Path, library: &str, version: &str) -> Origin {
+        let version_commit = commit::of_version(version).map(str::to_owned);
         Origin {
-            library_checksum: locked_checksum(directory, name, version),
-            library_commit: version_commit().or_else(|| published_commit(&cargo_home()?, name, version)),
+            library_checksum: locked_checksum(directory, library, version),
+            library_commit: version_commit.or_else(|| published_commit(&cargo_home()?, library, version)),
             server_commit: None,
         }
     }
 }
 
-/// Returns the library's checksum in the lock file of the project in `directory`.
-pub(super) fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
+fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
     let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
     if let Some(lock) = read("Cargo.lock") {
-        return checksum_of_crate(&lock, library, version).map(|checksum| format!("sha256:{checksum}"));
+        let lock: toml::Table = lock.parse().ok()?;
+        let text = |package: &'_ toml::Value, key: &str| Some(package.get(key)?.as_str()?.to_owned());
+        let is_library = |package: &&toml::Value| {
+            text(package, "name").as_deref() == Some(library)
+                && text(package, "version").as_deref() == Some(version)
+        };
+        let package = lock.get("package")?.as_array()?.iter().find(is_library)?;
+        return Some(format!("sha256:{}", text(package, "checksum")?));
     }
     let sums = read("go.sum")?;
     let start = format!("{library} {version} ");
     sums.lines().find_map(|line| Some(line.strip_prefix(&start)?.to_owned()))
 }
 
-fn checksum_of_crate(lock: &str, library: &str, version: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Lock {
-        package: Vec<Package>,
-    }
-    #[derive(Deserialize)]
-    struct Package {
-        name: String,
-        version: String,
-        checksum: Option<String>,
-    }
-    let lock: Lock = toml::from_str(lock).ok()?;
-    let mut packages = lock.package.into_iter();
-    packages.find(|package| package.name == library && package.version == version)?.checksum
-}
-
-/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate. Cargo verified the
-/// crate's checksum when it unpacked the crate, but the commit itself is only claimed by the publisher. Cargo has a
-/// directory for each registry; the first one that contains the crate is used.
+/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate, so it is a claim of the
+/// publisher. Cargo has a directory for each registry; the first one that contains the crate is used.
 fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Published {
-        git: Git,
-    }
-    #[derive(Deserialize)]
-    struct Git {
-        sha1: String,
-        #[serde(default)]
-        dirty: bool,
-    }
     let registries = fs::read_dir(cargo_home.join("registry/src")).ok()?;
     let file = |registry: &Path| registry.join(format!("{library}-{version}/.cargo_vcs_info.json"));
     let mut texts = registries.filter_map(|registry| fs::read(file(&registry.ok()?.path())).ok());
-    let Published { git } = serde_json::from_slice(&texts.next()?).ok()?;
-    Some(format!("{}{}", git.sha1, if git.dirty { CHANGED } else { "" }))
+    let info: serde_json::Value = serde_json::from_slice(&texts.next()?).ok()?;
+    let git = &info["git"];
+    Some(format!("{}{}", git["sha1"].as_str()?, if git["dirty"] == true { CHANGED } else { "" }))
 }
 
-/// Returns the directory in which Cargo stores downloads.
 fn cargo_home() -> Option<PathBuf> {
     let set = std::env::var_os("CARGO_HOME").filter(|home| !home.is_empty());
     set.map(PathBuf::from).or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")))
@@ -106,17 +76,6 @@ fn cargo_home() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checksum_matches_name_and_version() {
-        let lock = "[[package]]\nname = \"x\"\nversion = \"1.0.0\"\nchecksum = \"aa\"\n\
-                    [[package]]\nname = \"x\"\nversion = \"2.0.0\"\nchecksum = \"bb\"\n\
-                    [[package]]\nname = \"own\"\nversion = \"0.1.0\"\n";
-        assert_eq!(checksum_of_crate(lock, "x", "2.0.0").as_deref(), Some("bb"));
-        assert_eq!(checksum_of_crate(lock, "x", "3.0.0"), None);
-        assert_eq!(checksum_of_crate(lock, "own", "0.1.0"), None, "a path dependency has no checksum");
-        assert_eq!(checksum_of_crate("no lock file", "x", "1.0.0"), None);
-    }
 
     #[test]
     fn published_commit_reads_crate_metadata() {

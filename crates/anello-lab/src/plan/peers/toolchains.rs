@@ -1,4 +1,4 @@
-//! Search path for the programs that build peers.
+//! Search for the programs that build peers, and commands that run them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -24,14 +24,16 @@ impl Toolchains {
         Toolchains { path: std::env::var_os("PATH").unwrap_or_default() }
     }
 
-    /// Returns the path of a program. `None` if it is not found.
-    pub fn locate(&self, program: &str) -> Option<PathBuf> {
+    pub(crate) fn locate(&self, program: &str) -> Option<PathBuf> {
         let directories =
             std::env::split_paths(&self.path).filter(|directory| !directory.as_os_str().is_empty());
-        directories.map(|directory| directory.join(program)).find(|file| is_executable(file))
+        let is_executable = |file: &PathBuf| {
+            fs::metadata(file)
+                .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+        };
+        directories.map(|directory| directory.join(program)).find(is_executable)
     }
 
-    /// Creates a command with this search path and an empty standard input.
     pub(super) fn command(&self, words: &[String], directory: &Path) -> io::Result<Command> {
         let name = words.first().map_or("", String::as_str);
         let program = if name.contains('/') { Some(directory.join(name)) } else { self.locate(name) };
@@ -45,8 +47,8 @@ impl Toolchains {
     }
 
     /// Returns the first non-empty line of a command's standard output or, if that is empty, standard error.
-    pub(super) fn first_line(&self, words: &[String], directory: &Path) -> Result<String, String> {
-        let failed = |why: String| format!("{}: {why}", words.join(" "));
+    pub(super) fn first_line(&self, words: &[String], directory: &Path) -> io::Result<String> {
+        let failed = |why: String| io::Error::other(format!("{}: {why}", words.join(" ")));
         let output = self.command(words, directory).and_then(|mut command| command.output());
         let Output { status, stdout, stderr } = output.map_err(|error| failed(error.to_string()))?;
         if !status.success() {
@@ -57,8 +59,4 @@ impl Toolchains {
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
         line.map(str::to_owned).ok_or_else(|| failed("printed nothing".to_owned()))
     }
-}
-
-fn is_executable(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -1,8 +1,7 @@
-//! Scenario files in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are examples.
+//! Scenario files in TOML, independent of the machine. `docs/reference/lab-scenarios.md` documents every key.
 //!
-//! Parsing is strict. An unknown key, an invalid number or a cell that does not fit the protocol is an error that
-//! gives the file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
-//! `resolve.rs` creates a [`LabConfig`](crate::LabConfig) from a file and a machine.
+//! Parsing is strict: an unknown key, an invalid number or a cell that does not fit the protocol is an error that gives
+//! the file, line and column, shows the line, and states the remedy.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,16 +10,14 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use thiserror::Error;
 use toml::Spanned;
 
-use crate::plan::cell::DiskOperation;
-use crate::plan::cipher::Cipher;
-use crate::plan::contender::Role;
-use crate::plan::contender::Serves;
+use crate::plan::cell::{Cipher, DiskOperation};
+use crate::plan::contender::{Role, Serves};
 use crate::plan::site::Target;
 use crate::plan::toml_error::describe_toml_error;
 
-/// Contents of a scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScenarioFile {
@@ -69,13 +66,10 @@ pub(super) struct ScenarioFile {
     #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
     pub server_share: Option<Spanned<f64>>,
-    #[serde(default = "default_seed")]
-    pub seed: u64,
-    #[serde(default = "default_check")]
-    pub check: bool,
+    pub seed: Option<u64>,
+    pub check: Option<bool>,
 }
 
-/// Protocol of a scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -83,7 +77,6 @@ pub(super) enum Protocol {
     #[default]
     Echo,
     Http,
-    /// HTTP over TLS.
     Https,
     Idle,
     Disk,
@@ -98,29 +91,24 @@ impl Protocol {
 
 /// Candidates for the reference. The first one that participates is used.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(from = "Names")]
-pub(super) struct Reference(pub Vec<String>);
-
-#[derive(Deserialize)]
 #[serde(
     untagged,
     expecting = "expected the name of a contender, or a list of names of which the first participating one is used"
 )]
-enum Names {
+pub(super) enum Reference {
     One(String),
-    Several(Vec<String>),
+    FirstOf(Vec<String>),
 }
 
-impl From<Names> for Reference {
-    fn from(names: Names) -> Reference {
-        match names {
-            Names::One(name) => Reference(vec![name]),
-            Names::Several(names) => Reference(names),
+impl Reference {
+    pub fn candidates(&self) -> &[String] {
+        match self {
+            Reference::One(name) => std::slice::from_ref(name),
+            Reference::FirstOf(names) => names,
         }
     }
 }
 
-/// An entry of `[[cells]]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CellEntry {
@@ -131,31 +119,27 @@ pub(super) struct CellEntry {
     pub reconnect: Option<bool>,
     pub cipher: Option<Cipher>,
     pub rate_per_second: Option<u64>,
-    #[serde(default = "default_count")]
-    pub server_cores: usize,
+    pub server_cores: Option<usize>,
 }
 
-/// A contender: a name or a command.
+/// A contender, defined by its name or its command.
 #[derive(Debug, Clone)]
 pub(super) enum ContenderEntry {
     Name(String),
     Inline(InlineContender),
 }
 
-/// A contender defined by its command.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InlineContender {
     pub name: String,
     pub command: String,
-    #[serde(default = "default_role")]
+    #[serde(default)]
     pub role: Role,
     pub driver: Option<String>,
     pub version: Option<String>,
     pub connections_limit: Option<usize>,
-    /// Resources that an HTTP server can serve.
     pub serves: Option<Spanned<Vec<Serves>>>,
-    /// Name of the contender that differs from this one only in the property under test.
     #[serde(alias = "against")]
     pub base: Option<Spanned<String>>,
 }
@@ -189,7 +173,6 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     })
 }
 
-/// Parses a number with a unit: `us`, `ms` or `s`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
     let number: f64 = text[..unit].parse().ok()?;
@@ -202,24 +185,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * seconds).ok()
 }
 
-fn default_seed() -> u64 {
-    1
-}
-
-fn default_check() -> bool {
-    true
-}
-
-fn default_count() -> usize {
-    1
-}
-
-fn default_role() -> Role {
-    Role::Peer
-}
-
 impl ScenarioFile {
-    /// Parses a file. `file_name` is only used in error messages.
     pub fn parse(file_name: &str, text: &str) -> Result<ScenarioFile, ScenarioError> {
         toml::from_str(text).map_err(|error| {
             let message = describe_toml_error(error.message());
@@ -227,30 +193,29 @@ impl ScenarioFile {
         })
     }
 
-    /// Returns the protocol of the scenario.
     pub fn protocol(&self) -> Protocol {
         self.protocol.as_ref().map_or_else(Protocol::default, |protocol| *protocol.get_ref())
     }
 
-    /// Returns the position for an error about a missing key: the `protocol` key, or `name` if there is no
-    /// `protocol`.
+    /// Returns the position for an error about a missing key: the `protocol` key or, if there is none, `name`.
     pub fn missing_key_span(&self) -> Range<usize> {
         self.protocol.as_ref().map_or_else(|| self.name.span(), Spanned::span)
     }
 }
 
 /// Error in a scenario file, with its position and remedy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{file_name}:{line}:{column}: {message}\n{margin} |\n{line} | {quoted}\n{margin} | {indent}^",
+    margin = " ".repeat(.line.to_string().len()),
+    indent = " ".repeat(.column - 1)
+)]
 pub struct ScenarioError {
-    /// File name as given, or preset name.
     file_name: String,
-    /// Line number, 1-based.
+    /// 1-based, as `column`, which counts characters.
     line: usize,
-    /// Column number in characters, 1-based.
     column: usize,
-    /// Text of the line.
     quoted: String,
-    /// Cause and remedy.
     message: String,
 }
 
@@ -268,43 +233,5 @@ impl ScenarioError {
             quoted: text[line_start..].lines().next().unwrap_or_default().to_owned(),
             message,
         }
-    }
-}
-
-impl fmt::Display for ScenarioError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScenarioError { file_name, line, column, quoted, message } = self;
-        let number = line.to_string();
-        let (margin, indent) = (" ".repeat(number.len()), " ".repeat(column - 1));
-        write!(
-            formatter,
-            "{file_name}:{line}:{column}: {message}\n{margin} |\n{number} | {quoted}\n{margin} | {indent}^"
-        )
-    }
-}
-
-impl std::error::Error for ScenarioError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duration_requires_number_and_unit() {
-        assert_eq!(parse_duration("64ms"), Some(Duration::from_millis(64)));
-        assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
-        for wrong in ["", "10", "s", "-1s", "10 s", "3h"] {
-            assert_eq!(parse_duration(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn error_shows_position_and_line() {
-        let text = "name = \"x\"\ntitle = \"ü\" 5\n";
-        let error = ScenarioFile::parse("a.toml", text).unwrap_err().to_string();
-        assert!(error.starts_with("a.toml:2:13: "), "{error}");
-        assert!(error.ends_with("2 | title = \"ü\" 5\n  |             ^"), "{error}");
-        let past_end = ScenarioError::at("a.toml", "x", 7..9, "what".to_owned()).to_string();
-        assert!(past_end.starts_with("a.toml:1:2: what"), "{past_end}");
     }
 }

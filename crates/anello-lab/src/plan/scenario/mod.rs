@@ -1,64 +1,59 @@
-//! Scenario files, and how they are resolved on a machine.
-//!
-//! ```text
-//!  scenario file (TOML) ─► ScenarioFile ─┐
-//!                          Resources ────┴─► resolve ─► LabConfig ─► run
-//!                          (the machine)
-//! ```
+//! Scenario files, and how [`resolve`] creates a [`LabConfig`] from a file and the [`Resources`] of a machine.
 
 mod file;
-mod presets;
 mod resolve;
 mod resources;
 
 use std::path::PathBuf;
 
-use thiserror::Error;
-
 use crate::plan::config::LabConfig;
 
 pub use file::ScenarioError;
-pub use presets::{PRESETS, preset};
 pub use resolve::{drop_cells_over_limit, resolve};
 pub use resources::Resources;
 
-/// Reason why a preset cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum PresetError {
-    /// There is no preset with this name.
-    #[error("unknown preset \"{0}\" (choose one of {list})", list = PRESETS.map(|(name, _)| name).join(", "))]
-    Unknown(String),
-    /// No part of the preset can run on this machine.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+/// Name and text of every preset. The first one is the default.
+pub const PRESETS: [(&str, &str); 19] = [
+    ("quick", include_str!("../../../presets/quick.toml")),
+    ("smoke", include_str!("../../../presets/smoke.toml")),
+    ("frevib", include_str!("../../../presets/frevib.toml")),
+    ("joakimthun", include_str!("../../../presets/joakimthun.toml")),
+    ("monoio-peak", include_str!("../../../presets/monoio-peak.toml")),
+    ("monoio-fixed", include_str!("../../../presets/monoio-fixed.toml")),
+    ("few", include_str!("../../../presets/few.toml")),
+    ("go-uring", include_str!("../../../presets/go-uring.toml")),
+    ("models", include_str!("../../../presets/models.toml")),
+    ("options", include_str!("../../../presets/options.toml")),
+    ("large", include_str!("../../../presets/large.toml")),
+    ("many", include_str!("../../../presets/many.toml")),
+    ("aa", include_str!("../../../presets/aa.toml")),
+    ("http", include_str!("../../../presets/http.toml")),
+    ("files", include_str!("../../../presets/files.toml")),
+    ("tls", include_str!("../../../presets/tls.toml")),
+    ("chen622", include_str!("../../../presets/chen622.toml")),
+    ("disk", include_str!("../../../presets/disk.toml")),
+    ("idle", include_str!("../../../presets/idle.toml")),
+];
+
+/// Returns the text of the named preset.
+pub fn preset(name: &str) -> Option<&'static str> {
+    PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, text)| *text)
 }
 
 impl LabConfig {
     /// Returns the named preset for this machine, without peers. `executable` is the `anello` command.
     ///
     /// # Errors
-    /// Returns an error if the preset does not exist, or if no part of it can run on this machine.
-    pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, PresetError> {
-        let text = preset(name).ok_or_else(|| PresetError::Unknown(name.to_owned()))?;
+    /// Returns an error if no part of the preset can run on this machine.
+    ///
+    /// # Panics
+    /// Panics if there is no preset with this name.
+    pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, ScenarioError> {
+        let text = preset(name).unwrap_or_else(|| {
+            let names = PRESETS.map(|(name, _)| name).join(", ");
+            panic!("unknown preset \"{name}\" (choose one of {names})")
+        });
         let resources = Resources::of_this_machine(executable, std::env::temp_dir().join("anello-lab.disk"));
-        Ok(resolve(&format!("{name}.toml"), text, &resources)?)
-    }
-
-    /// Returns the `quick` preset, which takes about a minute: anello on both drivers and the baseline servers,
-    /// with 1, 50 and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
-    ///
-    /// # Panics
-    /// Panics if the embedded preset is invalid. A test verifies that it is valid.
-    pub fn quick(executable: PathBuf) -> LabConfig {
-        LabConfig::preset("quick", executable).expect("preset fits any machine")
-    }
-
-    /// Returns the `smoke` preset, which takes a few seconds. It shows that everything works, but its results are
-    /// imprecise.
-    ///
-    /// # Panics
-    /// Panics if the embedded preset is invalid. A test verifies that it is valid.
-    pub fn smoke(executable: PathBuf) -> LabConfig {
-        LabConfig::preset("smoke", executable).expect("preset fits any machine")
+        resolve(&format!("{name}.toml"), text, &resources)
     }
 }

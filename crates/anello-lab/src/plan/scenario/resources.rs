@@ -1,5 +1,3 @@
-//! Resources of a machine that a scenario can use.
-
 use std::path::{Path, PathBuf};
 
 use crate::plan::contender::Contender;
@@ -17,21 +15,20 @@ pub struct Resources {
     pub siblings: Vec<Vec<usize>>,
     /// Maximum number of connections that the lab may have open.
     pub connections_limit: usize,
-    /// Echo servers among the built peers.
+    /// Built peers that serve echo.
     pub peers: Vec<Contender>,
-    /// Names of known echo servers that are not built.
+    /// Names of echo contenders that are not built.
     pub unbuilt_peers: Vec<String>,
-    /// HTTP servers among the built peers.
+    /// Built peers that serve HTTP.
     pub http_peers: Vec<Contender>,
-    /// Names of known HTTP servers that are not built.
+    /// Names of HTTP contenders that are not built.
     pub unbuilt_http_peers: Vec<String>,
     /// File that disk workers use. Its directory must exist.
     pub disk_file: PathBuf,
 }
 
 impl Resources {
-    /// Returns the resources of this machine, without peers. `executable` is the `anello` command, and `disk_file` is
-    /// the disk workers' file.
+    /// Returns the resources of this machine, without peers.
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
         Resources {

@@ -25,11 +25,9 @@ impl Disk {
 
 /// A line of mountinfo: `36 35 98:0 /root /mount-point options [tags] - type source options`.
 struct Mount<'a> {
-    /// Major and minor device number: "98:0".
     numbers: &'a str,
     mount_point: PathBuf,
     file_system: &'a str,
-    /// Mounted source, in a format that depends on the file system.
     source: String,
 }
 
@@ -48,8 +46,8 @@ impl Mount<'_> {
         })
     }
 
-    /// Returns the directory of the block device. The device number of a file system that spans several devices
-    /// does not belong to any block device. In that case, the mounted source identifies the device.
+    /// Returns the directory of the block device. The device number of a file system that spans several devices belongs
+    /// to no block device, so the mounted source identifies it.
     fn device_directory(&self, tree: &Tree<'_>) -> Option<String> {
         let by_name = || {
             let source = self.source.strip_prefix('/').filter(|source| source.starts_with("dev/"))?;
@@ -67,8 +65,7 @@ fn device_name(tree: &Tree<'_>, directory: &str) -> Option<String> {
     uevent.lines().find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
 }
 
-/// Returns the active scheduler, which the kernel lists in brackets. A partition has no scheduler of its own: its
-/// directory is inside the directory of its device.
+/// Returns the active scheduler. A partition has no scheduler of its own: its directory is inside that of its device.
 fn scheduler(tree: &Tree<'_>, directory: &str) -> Option<String> {
     let queues = [format!("{directory}/queue/scheduler"), format!("{directory}/../queue/scheduler")];
     let line = queues.iter().find_map(|path| tree.line(path))?;
@@ -82,41 +79,8 @@ fn resolve_links(file: &Path) -> PathBuf {
     fs::canonicalize(&file).ok().or_else(in_parent).unwrap_or(file)
 }
 
-/// Decodes octal escapes in mountinfo, such as `\040` for a space.
+/// Decodes octal escapes in mountinfo.
 fn unescape(text: &str) -> String {
-    let mut parts = text.split('\\');
-    let mut whole = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                whole.push(char::from(code));
-                whole.push_str(&part[3..]);
-            }
-            None => {
-                whole.push('\\');
-                whole.push_str(part);
-            }
-        }
-    }
-    whole
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    #[test]
-    fn resolves_links_in_path_of_missing_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let real = fs::canonicalize(directory.path()).unwrap();
-        fs::create_dir(real.join("real")).unwrap();
-        symlink("real", real.join("link")).unwrap();
-        assert_eq!(resolve_links(&directory.path().join("link/absent")), real.join("real/absent"));
-        fs::write(real.join("real/there"), "").unwrap();
-        assert_eq!(resolve_links(&directory.path().join("link/there")), real.join("real/there"));
-        assert_eq!(unescape(r"/a\040b\134c\9"), r"/a b\c\9");
-    }
+    let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\043", "#"), (r"\134", r"\")];
+    escapes.into_iter().fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::result::environment::SYSCTLS;
 
-/// File tree in which any file may be missing.
+/// Any file may be missing.
 pub(super) struct Tree<'a> {
     pub(super) root: &'a Path,
 }
@@ -22,8 +23,11 @@ impl Tree<'_> {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// Returns the frequency governor of these cores: one name if all cores have the same governor, otherwise
-    /// each governor with its cores. `None` if no governor is readable.
+    pub(super) fn number<T: FromStr>(&self, path: &str) -> Option<T> {
+        self.line(path)?.parse().ok()
+    }
+
+    /// Returns the frequency governor of these cores or, if they differ, each governor with its cores.
     pub(super) fn governor(&self, cores: &[usize]) -> Option<String> {
         let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
         for core in cores {
@@ -77,16 +81,14 @@ impl Tree<'_> {
     }
 
     pub(super) fn container(&self) -> Option<String> {
-        if self.root.join(".dockerenv").exists() {
-            return Some("Docker (/.dockerenv)".to_owned());
-        }
-        if self.root.join("run/.containerenv").exists() {
-            return Some("Podman (/run/.containerenv)".to_owned());
+        for (name, file) in [("Docker", ".dockerenv"), ("Podman", "run/.containerenv")] {
+            if self.root.join(file).exists() {
+                return Some(format!("{name} (/{file})"));
+            }
         }
         let cgroup = self.text("proc/1/cgroup")?;
-        let sign = ["docker", "kubepods", "containerd", "lxc", "libpod"]
-            .iter()
-            .find(|&&sign| cgroup.contains(sign))?;
+        let signs = ["docker", "kubepods", "containerd", "lxc", "libpod"];
+        let sign = signs.into_iter().find(|sign| cgroup.contains(sign))?;
         Some(format!("{sign} (cgroup of process 1)"))
     }
 }

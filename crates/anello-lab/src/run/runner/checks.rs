@@ -10,29 +10,13 @@ use crate::run::runner::Runner;
 /// Number of connections in the many-connections check, unless the contender or the machine supports fewer.
 const CHECK_CONNECTIONS: usize = 5000;
 
-/// Number of connections in that check with TLS. A handshake costs about as much as a hundred requests, and all
-/// handshakes must complete before the server's handshake timeout expires.
+/// All TLS handshakes, each as costly as a hundred requests, must complete within the server's handshake timeout.
 const CHECK_TLS_CONNECTIONS: usize = 1000;
 
-/// Name of the first check: the contender starts.
 const START: &str = "start";
 
-/// Returns the checks for a workload, in order. The stalled-reader check needs large files: small
-/// responses fit into the socket buffers, so a stalled reader has no effect.
-fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) -> Vec<Check> {
-    match workload {
-        Workload::Http { .. } => {
-            let stalled = targets.files.then_some(Check::StalledDownload(targets));
-            let last = Check::ManyRequests(targets, connections);
-            [Check::CompleteAnswers(targets)].into_iter().chain(stalled).chain([last]).collect()
-        }
-        _ => vec![Check::CompleteBytes, Check::StalledReader, Check::ManyConnections(connections)],
-    }
-}
-
 impl Runner<'_> {
-    /// Checks all contenders, once per run. A contender that fails is excluded from the run. On return, each
-    /// contender has passed all checks or has been excluded, unless the run was stopped.
+    /// Checks all contenders, once per run. A contender that fails is excluded from the run.
     pub fn check_all(&mut self) {
         let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
         if !self.config.check || !servers {
@@ -70,20 +54,25 @@ impl Runner<'_> {
         let default_connections =
             if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
         let connections = default_connections.min(limit).min(max_open_connections);
-        let checks = checks_of(workload, SupportedTargets::of(&contender.serves), connections);
+        let targets = workload.target().map(|_| SupportedTargets::of(&contender.serves));
+        // Small responses fit into the socket buffers, so a stalled reader has no effect.
+        let has_large_replies = targets.is_none_or(|targets| targets.files);
+        let stalled = has_large_replies.then_some(Check::StalledReader(targets));
+        let checks = [Check::CompleteBytes(targets)].into_iter().chain(stalled);
+        let checks = checks.chain([Check::ManyConnections(targets, connections)]);
         // A resumed run may have completed some of the checks.
         let passed = |check: &Check| {
             let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);
             records.any(|record| record.passed && record.what == check.to_string())
         };
-        let pending: Vec<Check> = checks.into_iter().filter(|check| !passed(check)).collect();
+        let pending: Vec<Check> = checks.filter(|check| !passed(check)).collect();
         if pending.is_empty() {
             return;
         }
         let start_ns = self.machine.now_ns();
         if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
             // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
-            let elapsed_ns = self.since(start_ns);
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
             self.report(index, None, 0, what, Consequence::SkippedPass);
             return;
@@ -105,9 +94,8 @@ impl Runner<'_> {
             if self.stopped() && outcome.is_err() {
                 break; // The check was interrupted.
             }
-            let elapsed_ns = self.since(start_ns);
-            let has_many_connections = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
-            let fewer = fewer.clone().filter(|_| has_many_connections);
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+            let fewer = fewer.clone().filter(|_| matches!(check, Check::ManyConnections(..)));
             let with_note = |details: Vec<String>| details.into_iter().chain(fewer).collect::<Vec<_>>();
             match outcome {
                 Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
@@ -126,10 +114,6 @@ impl Runner<'_> {
     fn failed_to_start(&self, index: usize) -> bool {
         let name = &self.config.contenders[index].name;
         self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
-    }
-
-    fn since(&mut self, start_ns: u64) -> u64 {
-        self.machine.now_ns().saturating_sub(start_ns)
     }
 
     /// Records the outcome of a check, and excludes the contender if the check failed.

@@ -1,4 +1,4 @@
-//! Cells with idle connections. These cells measure memory instead of speed.
+//! Cells with idle connections, which measure memory instead of speed.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,12 +12,11 @@ use crate::run::runner::slices::Measured;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check};
 
 /// Number of connections opened before the first memory sample. By then, the server has allocated the memory that does
-/// not depend on the number of connections (rings, pools, code pages).
+/// not depend on the number of connections.
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
-    /// Measures the memory of idle connections. Every slice starts its own server process, because a process rarely
-    /// returns memory to the kernel.
+    /// Every slice starts its own server process, because a process rarely returns memory to the kernel.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);
@@ -58,12 +57,10 @@ impl Runner<'_> {
         let address = self.start(index, self.config.cores_of(&cell))?;
         let pid = self.pid(index)?;
         let start_ns = self.since_start_ns();
-        let first = first_batch(cell.connections);
+        // The result is the difference between the samples, so the first batch is at most half of the connections.
+        let first = FIRST_BATCH.min(cell.connections / 2);
         // Take both samples after the same idle time.
-        let first_session = match first {
-            0 => None,
-            _ => Some(self.open_idle(address, &cell, first)?),
-        };
+        let first_session = if first > 0 { Some(self.open_idle(address, &cell, first)?) } else { None };
         let before = self.machine.usage(pid)?;
         let (session, load) = self.open_idle(address, &cell, cell.connections - first)?;
         let after = self.machine.usage(pid)?;
@@ -90,10 +87,4 @@ impl Runner<'_> {
         check(&load)?;
         Ok((session, load))
     }
-}
-
-/// Returns how many connections of an idle cell are opened before the first sample. At most half of them are,
-/// because the result is the difference between the samples.
-fn first_batch(connections: usize) -> usize {
-    FIRST_BATCH.min(connections / 2)
 }

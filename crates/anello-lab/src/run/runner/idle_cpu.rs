@@ -1,21 +1,20 @@
 //! Contenders that use CPU while idle: a polling kernel thread, a periodic timer, a busy loop.
 //!
-//! All contenders share the server cores, and idle ones should sleep. A contender that does not sleep takes CPU
-//! time and cache from the contender being measured. Each contender is therefore sampled while idle after its
-//! warm-up in a cell. A busy sample is repeated once, in case work from the warm-up was still unfinished. A contender
-//! that is busy in both samples is suspended (SIGSTOP) outside its own slices from then on, and the report says so.
+//! A contender that does not sleep while idle takes CPU time and cache from the contender being measured. Each
+//! contender is therefore sampled while idle after its warm-up in a cell, and a busy sample is repeated once, in case
+//! work from the warm-up was unfinished. A contender that is busy in both samples is suspended (SIGSTOP) outside its
+//! own slices from then on, and the report says so.
 
 use std::time::Duration;
 
 use crate::run::runner::Runner;
 
-/// Duration of one sample.
 const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
 
-/// Maximum number of samples. Sampling ends with the first sample that is not busy.
+/// Sampling ends with the first sample that is not busy.
 const MAX_IDLE_SAMPLES: usize = 2;
 
-/// Maximum fraction of a core that a contender may use while idle.
+/// Fraction of a core. A contender that uses more while idle is busy.
 const MAX_IDLE_CPU_FRACTION: f64 = 0.02;
 
 impl Runner<'_> {
@@ -36,7 +35,7 @@ impl Runner<'_> {
         self.result.contenders[index].idle_cpu_fraction.get_or_insert(fraction);
     }
 
-    /// Returns the fraction of a core that a process uses during one sample.
+    /// Returns the fraction of a core that a process uses while idle.
     fn sample_idle_cpu(&mut self, pid: u32) -> Option<f64> {
         let before = self.machine.usage(pid).ok()?;
         self.machine.sleep(IDLE_SAMPLE_DURATION);
@@ -44,21 +43,10 @@ impl Runner<'_> {
         Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / IDLE_SAMPLE_DURATION.as_nanos() as f64)
     }
 
-    /// Resumes a contender that may be suspended.
-    pub(super) fn resume_idle_spinner(&mut self, index: usize) {
-        if self.busy_when_idle.contains(&index)
-            && let Ok(pid) = self.pid(index)
-        {
-            self.machine.resume(pid);
-        }
-    }
-
-    /// Suspends a contender that uses CPU while idle.
-    pub(super) fn suspend_idle_spinner(&mut self, index: usize) {
-        if self.busy_when_idle.contains(&index)
-            && let Ok(pid) = self.pid(index)
-        {
-            self.machine.pause(pid);
+    /// Suspends or resumes a contender that uses CPU while idle.
+    pub(super) fn set_paused(&mut self, index: usize, is_paused: bool) {
+        if let (true, Ok(pid)) = (self.busy_when_idle.contains(&index), self.pid(index)) {
+            self.machine.set_paused(pid, is_paused);
         }
     }
 }

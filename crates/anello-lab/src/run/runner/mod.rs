@@ -7,7 +7,7 @@ mod idle;
 mod idle_cpu;
 mod slices;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +22,6 @@ use crate::result::latency;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::load::{Load, LoadSession, SliceLoad, latency_histogram};
 use crate::run::machine::{Machine, Running};
-use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 
 /// Number of retries for a slice with stolen or throttled time. After that, the round continues without a valid slice.
@@ -31,10 +30,9 @@ const STOLEN_RETRIES: usize = 1;
 /// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
 const WARM_UP_STEP: Duration = Duration::from_millis(250);
 
-/// Latency histograms by contender and cell.
+/// By contender and cell.
 type Latencies = HashMap<(usize, usize), Histogram<u64>>;
 
-/// A run in progress.
 pub struct Runner<'a> {
     config: &'a LabConfig,
     load: &'a mut dyn Load,
@@ -44,15 +42,12 @@ pub struct Runner<'a> {
     result: &'a mut LabResult,
     /// Cores whose stolen time is measured.
     cores: Vec<usize>,
-    /// Running processes, by contender index.
     running: Vec<Option<Running>>,
     /// Contenders that have completed their own warm-up since they were started.
     warmed_up: HashSet<usize>,
-    /// Contenders that use CPU while idle.
     busy_when_idle: HashSet<usize>,
     /// Pairs of a contender and a cell in which it sent wrong bytes.
     disqualified: HashSet<(usize, usize)>,
-    /// Contenders that failed a check.
     failed_check: HashSet<usize>,
     /// Contenders that could not be started for this group of cells. They are skipped until the next group.
     skipped: HashSet<usize>,
@@ -60,16 +55,13 @@ pub struct Runner<'a> {
     latencies: Latencies,
     /// Pass and latencies of the cell in progress.
     pending: (usize, Latencies),
-    /// Offset from the machine's clock to the time since the start of the run. In a resumed run, this includes its
-    /// earlier parts.
+    /// Offset from the machine's clock to the time since the start of the run, including its parts before a resume.
     clock_offset_ns: i128,
-    /// Number of slices in the completed cells.
-    completed_slices: usize,
+    /// Number of slices measured or skipped so far.
     done: usize,
     ever_started: bool,
 }
 
-/// Position of a slice in the run.
 #[derive(Clone, Copy)]
 struct SlicePosition {
     pass: usize,
@@ -86,8 +78,14 @@ struct ContenderSession {
 
 impl<'a> Runner<'a> {
     /// Creates a runner that continues from the state in `result`.
-    pub fn new(participants: Participants<'a>, result: &'a mut LabResult) -> Runner<'a> {
-        let Participants { config, load, machine, observer, stop } = participants;
+    pub fn new(
+        config: &'a LabConfig,
+        load: &'a mut dyn Load,
+        machine: &'a mut dyn Machine,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+        result: &'a mut LabResult,
+    ) -> Runner<'a> {
         let contender = |name: &str| config.contenders.iter().position(|contender| contender.name == name);
         let disqualified = result.failures.iter().filter_map(|failure| {
             let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
@@ -109,7 +107,6 @@ impl<'a> Runner<'a> {
             latencies: latencies.collect(),
             pending: (0, HashMap::new()),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
-            completed_slices: 0,
             done: 0,
             ever_started: !result.slices.is_empty(),
             config,
@@ -123,9 +120,8 @@ impl<'a> Runner<'a> {
 
     /// Runs all cells of this pass that are not complete yet.
     pub fn run_pass(&mut self, pass: usize) {
-        let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
-        core_counts.sort_unstable();
-        core_counts.dedup();
+        let core_counts: BTreeSet<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
+        let core_counts: Vec<usize> = core_counts.into_iter().collect();
         let mut random = Random::for_position(self.config.timing.seed, pass, None);
         for index in random.order(core_counts.len()) {
             let server_cores = core_counts[index];
@@ -156,6 +152,7 @@ impl<'a> Runner<'a> {
             if self.stopped() {
                 break;
             }
+            let done_before = self.done;
             if is_pending(self, cell) {
                 if self.config.cells[cell].workload == Workload::Idle {
                     self.run_idle_cell(pass, cell);
@@ -168,8 +165,7 @@ impl<'a> Runner<'a> {
                 self.complete(pass, cell);
             }
             // Skipped slices count as completed.
-            self.completed_slices += self.config.slices_in(&self.config.cells[cell]);
-            self.done = self.completed_slices;
+            self.done = done_before + self.config.slices_in(&self.config.cells[cell]);
             self.observer.progress(Progress::Slices { done: self.done });
         }
         self.stop_all();
@@ -203,8 +199,7 @@ impl<'a> Runner<'a> {
     }
 
     fn start_all(&mut self, pass: usize, server_cores: usize) {
-        let only_idle = self.config.cells.iter().all(|cell| cell.workload == Workload::Idle);
-        if only_idle {
+        if self.config.cells.iter().all(|cell| cell.workload == Workload::Idle) {
             return; // Idle cells start one contender at a time.
         }
         self.skipped.clear();
@@ -232,15 +227,14 @@ impl<'a> Runner<'a> {
         let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
             self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
+        let close =
+            |open: ContenderSession| ContenderSession { session: open.session.filter(|_| keep_open), ..open };
         let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
         for index in random.order(count) {
             if self.stopped() {
                 return;
             }
-            contender_sessions[index] = self.connect_contender(index, pass, cell);
-            if let Some(contender_session) = contender_sessions[index].as_mut().filter(|_| !keep_open) {
-                contender_session.session = None;
-            }
+            contender_sessions[index] = self.connect_contender(index, pass, cell).map(close);
         }
         for round in 0..self.config.timing.rounds {
             for index in random.order(count) {
@@ -249,8 +243,11 @@ impl<'a> Runner<'a> {
                 }
                 if let Some(contender_session) = contender_sessions[index].take() {
                     let position = SlicePosition { pass, cell, round };
+                    self.set_paused(index, false);
+                    // A restart also opens connections.
                     contender_sessions[index] =
-                        self.run_contender(index, contender_session, position, keep_open);
+                        self.run_contender(index, contender_session, position).map(close);
+                    self.set_paused(index, true);
                     self.done += 1;
                     self.observer.progress(Progress::Slices { done: self.done });
                 }
@@ -263,8 +260,7 @@ impl<'a> Runner<'a> {
         self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
     }
 
-    /// Returns whether a contender can be measured in a cell.
-    fn participates(&mut self, index: usize, cell: usize) -> bool {
+    fn participates(&self, index: usize, cell: usize) -> bool {
         !self.disqualified.contains(&(index, cell))
             && !self.failed_check.contains(&index)
             && supports(&self.config.contenders[index], &self.config.cells[cell])
@@ -276,16 +272,16 @@ impl<'a> Runner<'a> {
             // The process may still be running even though the contender does not participate. It must not disturb
             // the other contenders.
             self.measure_idle_cpu(index);
-            self.suspend_idle_spinner(index);
+            self.set_paused(index, true);
             return None;
         }
-        self.resume_idle_spinner(index);
+        self.set_paused(index, false);
         let contender_session = match self.connect(index, cell) {
             Ok(session) => Some(ContenderSession { session: Some(session), restarted: false }),
             Err(error) => self.restart_or_skip(index, pass, cell, error, false),
         };
         self.measure_idle_cpu(index);
-        self.suspend_idle_spinner(index);
+        self.set_paused(index, true);
         contender_session
     }
 
@@ -295,23 +291,21 @@ impl<'a> Runner<'a> {
             Some(running) => running.address,
             None => self.start(index, self.config.cores_of(cell))?,
         };
-        let connected = self.load.connect(address, cell);
-        let mut session = connected.map_err(|error| format!("cannot connect: {error}"))?;
+        let mut session =
+            self.load.connect(address, cell).map_err(|error| format!("cannot connect: {error}"))?;
         let own_warm_up = self.config.contenders[index].warm_up;
         if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own_warm_up)?;
         }
         if !self.config.timing.warm_up.is_zero() {
-            let load = session.run_slice(self.config.timing.warm_up)?;
-            check(&load)?;
+            check(&session.run_slice(self.config.timing.warm_up)?)?;
         }
         session.settle()?;
         Ok(session)
     }
 
     /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps if the stop flag is set.
-    fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
-        let mut remaining = duration;
+    fn warm_up(&self, session: &mut dyn LoadSession, mut remaining: Duration) -> Result<(), SliceError> {
         while !remaining.is_zero() && !self.stopped() {
             let step = remaining.min(WARM_UP_STEP);
             check(&session.run_slice(step)?)?;
@@ -320,67 +314,45 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs one slice for a contender and retries it if time was stolen. Returns the session unless the contender is
-    /// dropped from the cell.
+    /// Runs one slice for a contender. Returns the session unless the contender is dropped from the cell.
     fn run_contender(
-        &mut self,
-        index: usize,
-        contender_session: ContenderSession,
-        position: SlicePosition,
-        keep_open: bool,
-    ) -> Option<ContenderSession> {
-        self.resume_idle_spinner(index);
-        let contender_session = self.run_slice_with_retries(index, contender_session, position);
-        // A restart also opens connections. Close them if there are not enough descriptors for all contenders.
-        let contender_session = contender_session.map(|contender_session| ContenderSession {
-            session: contender_session.session.filter(|_| keep_open),
-            ..contender_session
-        });
-        self.suspend_idle_spinner(index);
-        contender_session
-    }
-
-    fn run_slice_with_retries(
         &mut self,
         index: usize,
         contender_session: ContenderSession,
         position: SlicePosition,
     ) -> Option<ContenderSession> {
         let ContenderSession { session, restarted } = contender_session;
-        let session = match session {
-            Some(session) => Ok(session),
-            None => self.connect(index, position.cell),
-        };
-        let mut session = match session {
-            Ok(session) => session,
-            Err(error) => {
-                return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
-            }
-        };
+        match self.run_slice_with_retries(index, session, position) {
+            Ok(session) => Some(ContenderSession { session: Some(session?), restarted }),
+            Err(error) => self.restart_or_skip(index, position.pass, position.cell, error, restarted),
+        }
+    }
+
+    /// Opens a session if `session` is `None`, runs one slice, and retries it if time was stolen. Returns `None` if the
+    /// run was stopped before the slice.
+    fn run_slice_with_retries(
+        &mut self,
+        index: usize,
+        session: Option<Box<dyn LoadSession>>,
+        position: SlicePosition,
+    ) -> Result<Option<Box<dyn LoadSession>>, SliceError> {
+        let mut session = session.map_or_else(|| self.connect(index, position.cell), Ok)?;
         if self.stopped() {
-            return None; // The warm-up may be incomplete.
+            return Ok(None); // The warm-up may be incomplete.
         }
         for _ in 0..=STOLEN_RETRIES {
-            match self.measure(index, session.as_mut(), position) {
-                Ok(quality) => {
-                    if !matches!(quality, Quality::Stolen | Quality::Throttled) || self.stopped() {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    drop(session);
-                    return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
-                }
+            let quality = self.measure(index, session.as_mut(), position)?;
+            if !matches!(quality, Quality::Stolen | Quality::Throttled) || self.stopped() {
+                break;
             }
         }
-        Some(ContenderSession { session: Some(session), restarted })
+        Ok(Some(session))
     }
 
     fn pid(&self, index: usize) -> Result<u32, SliceError> {
         Ok(self.running[index].as_ref().ok_or_else(|| "is not running".to_owned())?.pid)
     }
 
-    /// Handles the failure of a contender: restarts and reconnects it once, or drops it from the cell.
     fn restart_or_skip(
         &mut self,
         index: usize,
@@ -397,12 +369,11 @@ impl<'a> Runner<'a> {
             }
             SliceError::Broken(what) => self.root_cause(index, what),
         };
+        self.stop_contender(index);
         if restarted || self.stopped() {
             self.report(index, Some(cell), pass, what, Consequence::LeftOut);
-            self.stop_contender(index);
             return None;
         }
-        self.stop_contender(index);
         self.report(index, Some(cell), pass, what, Consequence::Restarted);
         match self.connect(index, cell) {
             Ok(session) => Some(ContenderSession { session: Some(session), restarted: true }),
@@ -410,15 +381,14 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Waits for the process to exit and returns its exit description with `what`. The load generator usually detects
-    /// a broken connection before the server's exit becomes visible, but the exit is the cause.
+    /// Waits for the process to exit and adds its exit description to `what`. The load generator usually detects a
+    /// broken connection before the exit of the server, which is the cause, becomes visible.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
-        match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
+        let timeout = self.config.startup.exit_timeout;
+        match self.machine.exit_description(running.pid, timeout) {
             Some(exit) => format!("{exit} (load generator error: {what})"),
-            None => {
-                format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
-            }
+            None => format!("{what} (still running after {} s)", timeout.as_secs_f64()),
         }
     }
 
@@ -496,7 +466,6 @@ fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogra
     latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
 }
 
-/// Returns the value from `name=value` in a ready line.
 fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())

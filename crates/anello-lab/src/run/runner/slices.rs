@@ -1,4 +1,4 @@
-//! Measurement of a slice, covering the load generator, the server and the machine.
+//! Measurement of a slice: the load generator, the server and the machine.
 
 use crate::plan::cell::Workload;
 use crate::result::{Quality, Slice};
@@ -43,10 +43,9 @@ impl Runner<'_> {
             ));
         }
         let after = self.machine.usage(pid)?;
-        let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
-            (Ok(before), Ok(after)) => after.saturating_sub(before),
-            _ => 0, // Stolen time is unavailable on some kernels. The environment record shows this.
-        };
+        // Stolen time is unavailable on some kernels. The environment record shows this.
+        let stolen = stolen_before.zip(self.machine.stolen_ns(&self.cores));
+        let stolen_ns = stolen.map_or(0, |(before, after)| after.saturating_sub(before));
         let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
         let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
         let slice = self.slice_record(index, position, start_ns, &measured);
@@ -59,7 +58,6 @@ impl Runner<'_> {
         Ok(quality)
     }
 
-    /// Adds a note for readers of the result, unless it is already present.
     fn note(&mut self, note: String) {
         if !self.result.notes.contains(&note) {
             self.result.notes.push(note);

@@ -10,13 +10,10 @@
 //!      └─────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The task is a hand-written future instead of an `async fn`, because every poll checks the due queue, the clock and
-//! the socket.
-//!
-//! The clock is read once for each received chunk. That time is the completion time of all replies in the chunk and, in
-//! a closed loop, the send time of the requests that follow.
+//! The task is a hand-written future because every poll checks the due queue, the clock and the socket. The clock is
+//! read once for each received chunk. That time is the completion time of all replies in the chunk and, in a closed
+//! loop, the send time of the requests that follow.
 
-mod closing;
 mod state;
 
 use std::future::Future;
@@ -28,8 +25,7 @@ use std::time::Duration;
 
 use anello::time::{Sleep, sleep};
 
-pub(crate) use self::state::Connection;
-use self::state::ConnectionState;
+pub(crate) use self::state::{Connection, ConnectionState};
 use crate::engine::shared::{InFlightRequest, Shared};
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
@@ -129,8 +125,7 @@ impl Connection {
                 }
                 Poll::Ready(Err(error)) => self.fail_connection(error, shared),
                 Poll::Pending if self.slot.abort_reason.get().is_some() => {
-                    let text = "timed out while connecting for a request";
-                    self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
+                    self.fail(ErrorKind::Timeout, "timed out while connecting for a request", shared);
                 }
                 // No request is waiting for this connection.
                 Poll::Pending
@@ -143,11 +138,14 @@ impl Connection {
             ConnectionState::AwaitingEof(stream) => match ready!(stream.poll_eof(context)) {
                 Ok(Some(bytes)) => {
                     let text = format!("server sent at least {bytes} bytes after the last response");
-                    self.fail_connection(ConnectionError::new(ErrorKind::ExcessData, text), shared);
+                    self.fail(ErrorKind::ExcessData, text, shared);
                 }
                 _ if self.slot.abort_reason.get() == Some(AbortReason::TimedOut) => {
-                    let text = "server announced close but kept the connection open";
-                    self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
+                    self.fail(
+                        ErrorKind::Timeout,
+                        "server announced close but kept the connection open",
+                        shared,
+                    );
                 }
                 Ok(None) | Err(_) => self.close(shared),
             },
@@ -159,8 +157,8 @@ impl Connection {
     /// Starts to open a closed connection if it is time to do so. Returns `true` if it has completed the measurement.
     fn poll_closed(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
-            let abandoned = shared.counted(std::mem::take(&mut self.resend_queue));
-            shared.counters.add_abandoned(abandoned);
+            let abandoned = shared.counted(self.resend_queue.drain(..));
+            shared.counters.update(|counts| counts.abandoned += abandoned);
             return Poll::Ready(true);
         }
         let delay_ns = self.slot.open_at_ns.get().saturating_sub(self.now(shared));
@@ -193,11 +191,8 @@ impl Connection {
 
     /// Closed loop: returns `true` if the think time before the next request has elapsed.
     fn is_think_time_elapsed(&mut self, context: &mut Context<'_>) -> bool {
-        let is_elapsed = self.think.as_mut().is_none_or(|think| is_sleep_elapsed(think, context));
-        if is_elapsed {
-            self.think = None;
-        }
-        is_elapsed
+        self.think.take_if(|think| is_sleep_elapsed(think, context));
+        self.think.is_none()
     }
 
     /// Returns `true` if no more requests will be started in this measurement.
@@ -254,13 +249,12 @@ impl Connection {
         capacity
     }
 
-    /// Records that `count` requests have been accepted for sending.
     #[inline]
     fn record_sent(&mut self, count: usize, bytes: usize, shared: &Shared) {
         let now_ns = self.now(shared);
         self.has_started |= shared.counts(now_ns);
         self.sequence += count as u64;
-        shared.counters.add_sent_bytes(bytes);
+        shared.counters.update(|counts| counts.sent_bytes += bytes as u64);
         if self.in_flight.is_empty() {
             self.slot.set_oldest_sent(now_ns);
         }
@@ -307,7 +301,7 @@ impl Connection {
             if self.in_flight.len() == 1 && !rest.is_empty() {
                 return Err(excess_data_error(bytes.len()));
             }
-            self.record_reply(&check, shared);
+            self.record_reply(check, shared);
             if self.decoder.closes_connection() || !shared.keep_alive {
                 return Ok(true);
             }
@@ -317,7 +311,7 @@ impl Connection {
         }
     }
 
-    /// Processes bytes that TLS has decrypted, like [`receive`](Self::receive).
+    /// Not inlined, to keep the code for plaintext connections small.
     #[inline(never)]
     fn receive_plaintext(&mut self, plaintext: Vec<u8>, shared: &Shared) -> Result<bool, ConnectionError> {
         let is_closing = self.receive(&plaintext, shared);

@@ -1,21 +1,30 @@
-//! State of one connection, and the transitions shared by polling and closing.
+//! State of one connection: opening it, recording replies, closing it (after its last response, on EOF or after an
+//! error), and handling its unanswered requests.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anello::time::{Sleep, sleep};
 
 use crate::engine::shared::{InFlightRequest, Shared};
-use crate::engine::slot::ConnectionSlot;
-use crate::model::errors::ConnectionError;
+use crate::engine::slot::{AbortReason, ConnectionSlot};
+use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::tls::HandshakeSummary;
 use crate::wire::exchange::ReplyDecoder;
-use crate::wire::reply::{ReplyCheck, RequestId};
+use crate::wire::message::{ReplyCheck, RequestId};
 use crate::wire::stream::Stream;
 
-/// A connection in the load, open or closed.
+/// Initial and maximum delay between attempts to open a connection.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Maximum age of a request that is sent again. If the server closes the connection later than this, the server is
+/// assumed to have received the request without answering it.
+const RETRY_WINDOW: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 pub(crate) struct Connection {
     /// Index among all connections in the load.
@@ -26,7 +35,7 @@ pub(crate) struct Connection {
     pub answered: u64,
     pub state: ConnectionState,
     pub decoder: ReplyDecoder,
-    /// Requests that have been sent but not answered, oldest first.
+    /// Oldest first.
     pub in_flight: VecDeque<InFlightRequest>,
     /// Closed loop: first send times of requests that are sent again because the connection closed before their reply.
     pub resend_queue: VecDeque<u64>,
@@ -43,12 +52,10 @@ pub(crate) struct Connection {
     pub now_ns: u64,
     /// Failures since the last reply: failed attempts to connect, and connections that closed without a reply.
     pub consecutive_failures: u32,
-    /// Set if the connection has ever been open.
     pub was_opened: bool,
-    /// Time at which the connection was last opened, and number of the first request on it.
+    /// Time at which the connection was last opened, and number of the first request since then.
     pub opened_ns: u64,
     pub first_sequence: u64,
-    /// Time of the last complete reply.
     pub last_reply_ns: u64,
 }
 
@@ -64,12 +71,6 @@ pub enum ConnectionState {
 }
 
 impl Connection {
-    /// Creates a connection that is not open.
-    pub fn new(index: u64, decoder: ReplyDecoder, slot: Rc<ConnectionSlot>) -> Self {
-        Self { index, decoder, slot, ..Self::default() }
-    }
-
-    /// Sets the stream of the connection and marks it as open.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.counters.open.set(shared.counters.open.get() + 1);
         if let Some(summary) = stream.handshake_summary() {
@@ -84,14 +85,6 @@ impl Connection {
         self.state = ConnectionState::Open(stream);
     }
 
-    /// Sends `close_notify` on a TLS connection if this is possible without blocking.
-    pub fn send_close_notify(&mut self) {
-        if let ConnectionState::Open(stream) = &mut self.state {
-            stream.send_close_notify();
-        }
-    }
-
-    /// Marks the connection as broken. It is not opened again.
     pub fn mark_broken(&mut self, shared: &Shared) {
         self.state = ConnectionState::Broken;
         self.slot.broken.set(true);
@@ -101,10 +94,6 @@ impl Connection {
 
     pub fn is_open(&self) -> bool {
         matches!(self.state, ConnectionState::Open(_))
-    }
-
-    pub fn is_broken(&self) -> bool {
-        matches!(self.state, ConnectionState::Broken)
     }
 
     /// Returns `true` if a request has started but is neither in flight nor answered.
@@ -126,7 +115,7 @@ impl Connection {
 
     /// Records the reply to the oldest request in flight.
     #[inline(always)]
-    pub fn record_reply(&mut self, check: &ReplyCheck, shared: &Shared) {
+    pub fn record_reply(&mut self, check: ReplyCheck, shared: &Shared) {
         let now_ns = self.now_ns;
         if self.in_flight.len() == shared.max_in_flight {
             self.ready_since_ns = now_ns;
@@ -148,7 +137,7 @@ impl Connection {
                     shared.counters.record_reply(request, now_ns);
                 }
             }
-            ReplyCheck::Invalid(error) => shared.counters.record_error(error.kind, 1, || error.text.clone()),
+            ReplyCheck::Invalid(error) => shared.counters.record_error(1, *error),
         }
     }
 
@@ -159,5 +148,151 @@ impl Connection {
             self.now_ns = shared.now_ns();
         }
         self.now_ns
+    }
+
+    /// Starts to close the connection after its last response.
+    pub(super) fn begin_close(&mut self, shared: &Shared) {
+        self.requeue_in_flight(shared);
+        match std::mem::replace(&mut self.state, ConnectionState::Closed) {
+            // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
+            // will close the connection, so wait until it does.
+            ConnectionState::Open(stream) if self.decoder.closes_connection() => {
+                self.state = ConnectionState::AwaitingEof(stream);
+                self.slot.set_oldest_sent(self.now_ns);
+            }
+            state => {
+                self.state = state;
+                self.close(shared);
+            }
+        }
+    }
+
+    /// Queues the requests in flight to be sent again on another connection.
+    fn requeue_in_flight(&mut self, shared: &Shared) {
+        self.sequence -= self.in_flight.len() as u64;
+        while let Some(request) = self.in_flight.pop_back() {
+            if !shared.open_loop {
+                self.resend_queue.push_front(request.due_ns);
+                continue;
+            }
+            if shared.queues_closed.get() {
+                shared.counters.add_unsent(u64::from(shared.counts(request.due_ns)));
+            } else {
+                self.slot.due_queue.borrow_mut().push_front(request.due_ns);
+                self.slot.resend_count.set(self.slot.resend_count.get() + 1);
+            }
+        }
+        self.slot.set_idle();
+    }
+
+    /// Handles EOF on an open connection.
+    pub(super) fn handle_eof(&mut self, shared: &Shared) {
+        self.now_ns = shared.now_ns();
+        let id = self.request_id(self.oldest_sequence());
+        let is_aborted = self.slot.abort_reason.get().is_some();
+        let is_truncated = matches!(&self.state, ConnectionState::Open(stream) if stream.is_truncated());
+        if !is_aborted
+            && !is_truncated
+            && !self.in_flight.is_empty()
+            && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, id)
+        {
+            shared.counters.add_received_bytes(0, self.now_ns);
+            self.record_reply(check, shared);
+            self.requeue_in_flight(shared);
+            self.close(shared);
+            return;
+        }
+        if !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
+            let has_answered = self.oldest_sequence() > self.first_sequence;
+            if self.in_flight.is_empty() {
+                self.close(shared);
+                // No delay if the connection was open for a while: closing an idle connection is not a failure.
+                let open_ns = self.now_ns.saturating_sub(self.opened_ns);
+                if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
+                    self.schedule_reconnect();
+                }
+                return;
+            }
+            // The server closed the idle connection while the next request was in flight, so the request is sent again.
+            // This happens at most once per request, because the next connection must answer a request first.
+            let sent_ns = self.in_flight.front().map_or(0, |request| request.sent_ns);
+            let idle_ns = self.now_ns.saturating_sub(sent_ns.max(self.last_reply_ns));
+            let is_in_retry_window = idle_ns < RETRY_WINDOW.as_nanos() as u64;
+            if has_answered && is_in_retry_window && self.decoder.progress(&shared.exchange).is_none() {
+                self.requeue_in_flight(shared);
+                self.close(shared);
+                return;
+            }
+        }
+        let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
+        match self.decoder.progress(&shared.exchange) {
+            None => self.fail(ErrorKind::ClosedEarly, "server closed the connection without a reply", shared),
+            Some(progress) => {
+                let text = format!("server closed the connection after {progress}{suffix}");
+                self.fail(ErrorKind::TruncatedReply, text, shared);
+            }
+        }
+    }
+
+    /// Closes the connection without sending buffered data. It can be opened again.
+    pub(super) fn close(&mut self, shared: &Shared) {
+        if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
+            std::mem::replace(&mut self.state, ConnectionState::Closed)
+        {
+            stream.abort();
+        }
+        // The next connection starts with a new decoder. Dropping this decoder also stops recording a body.
+        self.decoder = ReplyDecoder::default();
+        // Only connections with a shutdown handle have been counted as open.
+        if self.slot.is_open() {
+            shared.counters.open.set(shared.counters.open.get() - 1);
+        }
+        self.slot.set_closed();
+        // Requests that became due before now were delayed by the connection, not by the load generator.
+        self.ready_since_ns = self.now(shared);
+    }
+
+    /// Delays the next attempt to open the connection, because the last one failed.
+    fn schedule_reconnect(&mut self) {
+        let delay = MIN_RECONNECT_DELAY
+            .saturating_mul(1 << self.consecutive_failures.min(10))
+            .min(MAX_RECONNECT_DELAY);
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.state = ConnectionState::Waiting(sleep(delay));
+    }
+
+    #[cold]
+    pub(super) fn fail(&mut self, kind: ErrorKind, text: impl Into<String>, shared: &Shared) {
+        self.fail_connection(ConnectionError::new(kind, text), shared);
+    }
+
+    /// Records the error for every lost request and closes the connection.
+    #[cold]
+    pub(super) fn fail_connection(&mut self, error: ConnectionError, shared: &Shared) {
+        let now_ns = self.now(shared);
+        let counters = &shared.counters;
+        let requests = self.in_flight.drain(..).chain(self.reserved_request.take());
+        let lost_ns: Vec<u64> =
+            requests.map(|request| request.due_ns).chain(self.resend_queue.drain(..)).collect();
+        let (lost, kind) = ((lost_ns.len() as u64).max(1), error.kind);
+        match self.slot.abort_reason.get() {
+            Some(AbortReason::Interrupted) => {
+                counters.update(|counts| counts.abandoned += shared.counted(lost_ns))
+            }
+            Some(AbortReason::TimedOut) => {
+                let text = format!("connection {}: timed out waiting for a reply", self.index);
+                counters.record_error(lost, ConnectionError::new(ErrorKind::Timeout, text));
+            }
+            None => counters.record_error(lost, error),
+        }
+        counters.last_ns.set(now_ns);
+        self.close(shared);
+        if !shared.reconnect {
+            self.mark_broken(shared);
+        } else if self.consecutive_failures > 0 || kind == ErrorKind::Refused {
+            self.schedule_reconnect();
+        } else {
+            self.consecutive_failures = 1;
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Execution of a complete load: starts the worker threads, opens the connections, warms up, measures and combines the
-//! results.
+//! Execution of a complete load on its worker threads.
 //!
 //! ```text
 //!   run ── requests ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
@@ -22,17 +21,17 @@ use self::results::{Results, Totals};
 use crate::engine::measurement::MeasurementRequest;
 use crate::engine::schedule::Share;
 use crate::engine::series::{Sampler, Series};
-use crate::engine::worker::{SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
+use crate::engine::shared::ProgressSnapshot;
+use crate::engine::worker::{SharedProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::interval::Interval;
 use crate::model::report::Step;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 use crate::wire::http::references;
 
-/// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Delay between the request for an open loop and its start, so that all threads are ready in time.
+/// Delay before the start of an open loop, so that all threads are ready in time.
 const START_DELAY_NS: u64 = 2_000_000;
 
 /// Phase of a load.
@@ -99,13 +98,11 @@ pub fn run(
     // Created first, so that a wrong process ID is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, on_event)?;
-    let connected = run.connect();
-    let result = connected.and_then(|()| run.run_all());
+    let result = run.connect().and_then(|()| run.run_all());
     run.stop_threads();
     result.map(|()| run.results.into_outcome(load))
 }
 
-/// State of a running load.
 struct Run<'a, W> {
     load: &'a LoadConfig,
     on_event: W,
@@ -138,22 +135,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         sampler: Sampler,
         on_event: W,
     ) -> io::Result<Self> {
-        let threads = (0..load.threads).map(|_| ThreadProgress::default()).collect();
-        let shared_progress = Arc::new(SharedProgress { threads, ..SharedProgress::default() });
+        let shared_progress = Arc::new(SharedProgress::new(load.threads));
         let references = load.http_load().map(references).unwrap_or_default();
         let (origin, (report, reports)) = (Instant::now(), channel());
-        let mut run = Self {
-            load,
-            on_event,
-            origin,
-            shared_progress: Arc::clone(&shared_progress),
-            request_senders: Vec::new(),
-            reports,
-            threads: Vec::new(),
-            sampler,
-            began_ns: None,
-            results: Results { usage: vec![ThreadUsage::default(); load.threads], ..Results::default() },
-        };
+        let (mut request_senders, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..load.threads {
             let (sender, request_queue) = channel();
             let worker = Worker {
@@ -166,10 +151,23 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                 reports: report.clone(),
                 shared_progress: Arc::clone(&shared_progress),
             };
-            run.request_senders.push(sender);
-            run.threads.push(worker.start(load.cores.get(thread).copied())?);
+            request_senders.push(sender);
+            threads.push(worker.start(load.cores.get(thread).copied())?);
         }
-        Ok(run)
+        let results = Results { usage: vec![ThreadUsage::default(); load.threads], ..Results::default() };
+        let began_ns = None;
+        Ok(Self {
+            load,
+            on_event,
+            origin,
+            shared_progress,
+            request_senders,
+            reports,
+            threads,
+            sampler,
+            began_ns,
+            results,
+        })
     }
 
     /// Waits until every thread has opened its connections.
@@ -182,36 +180,33 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                     self.results.errors.merge(errors);
                     remaining_threads -= 1;
                 }
-                _ => self.report_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
+                _ => {
+                    let (elapsed, timeout) = (self.origin.elapsed(), self.load.connect_timeout);
+                    self.report_progress(Phase::Connecting, elapsed, timeout, None);
+                }
             }
         }
         Ok(())
     }
 
     fn run_all(&mut self) -> io::Result<()> {
-        match &self.load.mode {
-            Mode::Sweep(sweep) => {
-                let mut warm_up = self.load.warm_up;
-                for (number, per_second) in (0..).zip(sweep.rates()) {
-                    let rate = Some((per_second, number));
-                    let totals = self.run_measurement(std::mem::take(&mut warm_up), rate)?;
-                    if let Some(step) = self.results.add_step(self.load, per_second, &totals) {
-                        self.emit(Event::Step(&step));
-                    }
-                    if self.results.ends_sweep(&sweep.knee) {
-                        break;
-                    }
-                }
+        let mut warm_up = self.load.warm_up;
+        let Mode::Sweep(sweep) = &self.load.mode else {
+            let rate = self.load.mode.open_loop().map(|(per_second, ..)| (per_second, 0));
+            return self.run_measurement(warm_up, rate).map(drop);
+        };
+        for (number, per_second) in (0..).zip(sweep.rates()) {
+            let totals = self.run_measurement(std::mem::take(&mut warm_up), Some((per_second, number)))?;
+            if let Some(step) = self.results.add_step(self.load, per_second, &totals) {
+                self.emit(Event::Step(&step));
             }
-            mode => {
-                let rate = mode.open_loop().map(|(per_second, ..)| (per_second, 0));
-                self.run_measurement(self.load.warm_up, rate)?;
+            if self.results.ends_sweep(&sweep.knee) {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Runs one measurement on all threads.
     fn run_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Totals> {
         let mut measurement = self.start_measurement(warm_up, rate);
         while measurement.remaining_threads > 0 {
@@ -243,7 +238,13 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
         let end_ns = first_ns.saturating_add(nanoseconds(duration));
-        let offset_ns = first_ns - self.record_start(first_ns);
+        if self.began_ns.is_none() {
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
+            self.results.started_unix_ns = unix_ns;
+            self.emit(Event::Began { unix_ns });
+        }
+        let offset_ns = first_ns - *self.began_ns.get_or_insert(first_ns);
         (self.results.requests_by_connection, self.results.opened) = (Vec::new(), 0);
         Measurement {
             request,
@@ -261,7 +262,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             WorkerEvent::Interval(number, part) => measurement.series.add_part(thread, number, *part),
             WorkerEvent::Done(result) => {
                 measurement.remaining_threads -= 1;
-                self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
+                self.shared_progress.update(thread, |progress| progress.open = result.open);
                 let rest = self.results.add_thread(thread, *result, &mut measurement.totals);
                 measurement.series.finish_thread(thread, rest);
             }
@@ -277,19 +278,6 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         };
         let elapsed = Duration::from_nanos(self.now_ns().saturating_sub(from_ns));
         self.report_progress(phase, elapsed, planned, request.rate.map(|(per_second, _)| per_second));
-    }
-
-    /// Records the start of the measurement unless it is already recorded. Returns the start.
-    fn record_start(&mut self, first_ns: u64) -> u64 {
-        if let Some(began_ns) = self.began_ns {
-            return began_ns;
-        }
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.results.started_unix_ns =
-            nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
-        self.began_ns = Some(first_ns);
-        self.emit(Event::Began { unix_ns: self.results.started_unix_ns });
-        first_ns
     }
 
     /// Reports the intervals that are complete on all threads, and adds them to the results.
@@ -327,28 +315,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         planned: Duration,
         offered_per_second: Option<u64>,
     ) {
-        let elapsed = if phase == Phase::Connecting { self.origin.elapsed() } else { elapsed };
-        let sum = |count: &dyn Fn(&ThreadProgress) -> u64| {
-            self.shared_progress.threads.iter().map(count).sum::<u64>()
-        };
-        let progress = Progress {
-            phase,
-            elapsed,
-            planned,
-            offered_per_second,
-            connections: self.connections(),
-            requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
-            errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
-        };
+        let ProgressSnapshot { open: connections, requests, errors } = self.shared_progress.total();
+        let progress =
+            Progress { phase, elapsed, planned, offered_per_second, connections, requests, errors };
         self.emit(Event::Progress(&progress));
-    }
-
-    fn connections(&self) -> usize {
-        self.shared_progress
-            .threads
-            .iter()
-            .map(|thread_progress| thread_progress.open.load(Ordering::Relaxed))
-            .sum()
     }
 
     /// Passes an event to the `on_event` callback. Stops all threads if it returns `Break`.
@@ -375,4 +345,27 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn thread_exit_without_report_ends_load() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
+        let sampler = Sampler::new(None, Vec::new()).unwrap();
+        let on_event = |_: Event<'_>| ControlFlow::Continue(());
+        let mut run = Run::start(&load, &anello::Runtime::builder(), sampler, on_event).unwrap();
+        // The worker thread continues, so the channel stays open.
+        let finished_thread = thread::spawn(|| {});
+        while !finished_thread.is_finished() {
+            thread::yield_now();
+        }
+        run.threads.push(finished_thread);
+        let error = (0..100).find_map(|_| run.next_report(Duration::from_millis(1)).err());
+        run.stop_threads();
+        assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
+    }
+}

@@ -3,20 +3,18 @@
 use anello::DriverInfo;
 use hdrhistogram::Histogram;
 
-use crate::engine::knee;
 use crate::engine::measurement::Throughput;
 use crate::engine::worker::{MeasurementResult, ThreadUsage};
 use crate::model::config::{Knee, LoadConfig};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord};
-use crate::model::latency::{Latency, add_histogram, latency_histogram};
+use crate::model::interval::{Interval, IntervalRecord, Latency, add_histogram, latency_histogram};
 use crate::model::report::{
     KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
 use crate::model::tls::HandshakeSummary;
-use crate::system::clock::nanoseconds;
+use crate::system::nanoseconds;
 
-/// Busy percentage above which a thread counts as the bottleneck.
+/// Above this percentage, a thread counts as the bottleneck.
 const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
 /// Results of a load.
@@ -28,7 +26,6 @@ pub struct Outcome {
     pub total: Interval,
 }
 
-/// Results of all measurements so far.
 #[derive(Default)]
 pub(super) struct Results {
     pub started_unix_ns: u64,
@@ -60,17 +57,12 @@ pub(super) struct Totals {
 
 impl Default for Totals {
     fn default() -> Self {
-        Self {
-            interval: None,
-            throughput: Throughput::default(),
-            schedule_error: latency_histogram(),
-            busy_percent: 0.0,
-        }
+        let (interval, throughput) = (None, Throughput::default());
+        Self { interval, throughput, schedule_error: latency_histogram(), busy_percent: 0.0 }
     }
 }
 
 impl Totals {
-    /// Appends the next interval of the measurement.
     pub fn append_interval(&mut self, interval: &Interval) {
         match &mut self.interval {
             None => self.interval = Some(interval.clone()),
@@ -88,7 +80,7 @@ impl Totals {
 }
 
 impl Results {
-    /// Adds the result of a thread to the totals of its measurement. Returns the last interval of the thread.
+    /// Adds the results of a thread. Returns its last interval.
     pub fn add_thread(&mut self, thread: usize, result: MeasurementResult, totals: &mut Totals) -> Interval {
         self.requests_by_connection.extend(result.requests_by_connection);
         self.opened += result.opened;
@@ -104,7 +96,7 @@ impl Results {
         result.final_interval
     }
 
-    /// Adds a sweep step. Returns `None` if nothing was measured.
+    /// Returns `None` if nothing was measured.
     pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
         let total = totals.interval.as_ref()?;
         let answered_in_time = totals.throughput.requests;
@@ -124,12 +116,11 @@ impl Results {
         if self.interrupted {
             return true;
         }
-        let (last, reason) = (self.steps.last(), knee::saturation_reason(knee, &self.steps));
-        self.knee = last.zip(reason).map(|(last, why)| KneeReport {
-            step: self.steps.len() - 1,
-            per_second: last.per_second,
-            why,
-        });
+        self.knee = self
+            .steps
+            .last()
+            .zip(knee.saturation_reason(&self.steps))
+            .map(|(last, why)| KneeReport { step: self.steps.len() - 1, per_second: last.per_second, why });
         // Connections that the server closed without an error are opened again in the next step.
         self.knee.is_some() || self.requests_by_connection.is_empty()
     }
@@ -145,9 +136,8 @@ impl Results {
             0 => Throughput { requests: total.requests, elapsed_ns: total.end_ns() },
             _ => in_time,
         };
-        let (driver, driver_features) = self
-            .driver
-            .map_or((String::new(), String::new()), |driver| (driver.name.to_owned(), driver.features));
+        let (driver, driver_features) =
+            self.driver.map(|driver| (driver.name.to_owned(), driver.features)).unwrap_or_default();
         let report = Report {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,

@@ -1,4 +1,5 @@
-//! TLS for HTTP loads, based on rustls.
+//! TLS for HTTP loads, based on rustls, which performs no I/O: ciphertext is sent through the same transport that
+//! plaintext connections use.
 //!
 //! ```text
 //!   TlsOptions ── Tls::new: roots, suite ──► Tls          one per load, shared by all threads
@@ -7,12 +8,8 @@
 //!                                             │ handshake
 //!   requests ──► session ──► ciphertext ──► TlsStream ◄── ciphertext ◄── session ──► replies
 //! ```
-//!
-//! rustls performs no I/O here: the ciphertext that it produces is sent through the same transport that plaintext
-//! connections use.
 
 mod error;
-mod handshakes;
 mod session_cache;
 mod verifier;
 
@@ -25,17 +22,13 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-
-pub use error::TlsRemedy;
-pub use handshakes::HandshakeSummary;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use error::TlsError;
+pub use error::TlsRemedy;
 use session_cache::SessionCache;
 use verifier::{TrustPolicy, Verifier};
-
-/// ALPN protocol name. No other protocol is offered.
-const PROTOCOL: &[u8] = b"http/1.1";
 
 /// TLS settings of a load. By default, certificates are verified against the system trust store, and every connection
 /// performs a full handshake.
@@ -81,7 +74,7 @@ pub enum Trust {
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Tls {
     options: Arc<TlsOptions>,
     pub(crate) server_name: ServerName<'static>,
@@ -89,8 +82,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Creates the configuration and loads the trusted certificates. `server_name` is a DNS name, which is sent to the
-    /// server (SNI), or an IP address, which is not sent. The server certificate must be valid for this name.
+    /// Loads the trusted certificates. `server_name` is a DNS name, which is sent to the server (SNI), or an IP
+    /// address, which is not sent. The server certificate must be valid for this name.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a file
@@ -101,6 +94,7 @@ impl Tls {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| invalid(format!("invalid TLS server name {server_name:?}")))?;
         let provider = provider(options.cipher.as_deref()).map_err(invalid)?;
+        let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
@@ -114,14 +108,12 @@ impl Tls {
         };
         let builder = match trust_policy {
             None => builder.with_root_certificates(system_roots()?),
-            Some(trust_policy) => {
-                let verifier =
-                    Verifier { trust_policy, algorithms: provider.signature_verification_algorithms };
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-            }
+            Some(trust_policy) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Verifier { trust_policy, algorithms })),
         };
         let mut config = builder.with_no_client_auth();
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = match options.session_resumption {
             true => Resumption::store(Arc::new(SessionCache::default())),
             false => Resumption::disabled(),
@@ -130,33 +122,13 @@ impl Tls {
     }
 
     /// Returns the name or IP address for which certificates must be valid.
-    #[must_use]
     pub fn server_name(&self) -> String {
         self.server_name.to_str().into_owned()
     }
 
     /// Returns the options.
-    #[must_use]
     pub fn options(&self) -> &TlsOptions {
         &self.options
-    }
-}
-
-impl PartialEq for Tls {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.server_name, &self.options) == (&other.server_name, &other.options)
-    }
-}
-
-impl Eq for Tls {}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Tls")
-            .field("server_name", &self.server_name)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 
@@ -170,9 +142,7 @@ fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
     let mut provider = ring::default_provider();
     if let Some(name) = cipher {
         let canonical_name = canonical(name);
-        provider
-            .cipher_suites
-            .retain(|suite| suite.suite().as_str().is_some_and(|known| known == canonical_name));
+        provider.cipher_suites.retain(|suite| suite.suite().as_str() == Some(&canonical_name));
         if provider.cipher_suites.is_empty() {
             let names: Vec<&str> = cipher_suite_names().collect();
             return Err(format!("unknown cipher suite {name:?} (available: {})", names.join(", ")));
@@ -191,7 +161,6 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// Loads the system trust store.
 fn system_roots() -> io::Result<RootCertStore> {
     let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -201,22 +170,18 @@ fn system_roots() -> io::Result<RootCertStore> {
     }
     let cause = loaded.errors.first().map_or_else(|| "no certificates".to_owned(), ToString::to_string);
     let remedy = "install ca-certificates, specify a CA file, or disable verification";
-    Err(io::Error::new(
-        io::ErrorKind::NotFound,
-        format!("cannot load the system trust store: {cause} ({remedy})"),
-    ))
+    let text = format!("cannot load the system trust store: {cause} ({remedy})");
+    Err(TlsError::new(io::ErrorKind::NotFound, text, Some(TlsRemedy::Trust)))
 }
 
-/// Loads a file of trusted certificates.
 fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
-    let invalid = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
     let certificates = read_certificates(file)?;
     let mut roots = RootCertStore::empty();
     for certificate in &certificates {
-        roots.add(certificate.clone()).map_err(|error| invalid(&error))?;
+        roots.add(certificate.clone()).map_err(|error| invalid_certificates(file, &error))?;
     }
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    let verifier = verifier.build().map_err(|error| invalid(&error))?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+    let verifier = verifier.map_err(|error| invalid_certificates(file, &error))?;
     Ok(TrustPolicy::CaFile { verifier, certificates })
 }
 
@@ -225,35 +190,71 @@ fn read_certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let text = std::fs::read(file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display())))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let all = all.map_err(|error| invalid_certificates(file, &error.to_string()))?;
-    if all.is_empty() { Err(invalid_certificates(file, "file contains no certificates")) } else { Ok(all) }
+    let all = all.map_err(|error| invalid_certificates(file, &error))?;
+    if all.is_empty() { Err(invalid_certificates(file, &"file contains no certificates")) } else { Ok(all) }
 }
 
-fn invalid_certificates(file: &Path, problem: &str) -> io::Error {
+fn invalid_certificates(file: &Path, problem: &dyn fmt::Display) -> io::Error {
     let text = format!("cannot load PEM certificates from {}: {problem}", file.display());
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A handshake outcome, and the number of handshakes with this outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeSummary {
+    /// `TLS 1.3` or `TLS 1.2`.
+    pub version: String,
+    /// Name of the cipher suite, as returned by [`cipher_suite_names`].
+    pub cipher_suite: String,
+    /// Key exchange group, such as `X25519`. `None` if the session was resumed without a key exchange.
+    pub key_exchange: Option<String>,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// Number of handshakes.
+    pub count: u64,
+}
 
-    #[test]
-    fn cipher_suite_accepts_rustls_and_iana_names() {
-        let names: Vec<&str> = cipher_suite_names().collect();
-        assert!(names.contains(&"TLS13_AES_128_GCM_SHA256"), "{names:?}");
-        for name in names {
-            let provider = provider(Some(name)).unwrap();
-            assert_eq!(provider.cipher_suites.len(), 1, "{name}");
-            assert_eq!(provider.cipher_suites[0].suite().as_str(), Some(name));
+impl HandshakeSummary {
+    pub(crate) fn of(tls: &ClientConnection) -> Self {
+        const UNKNOWN: &str = "unknown";
+        let version = match tls.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLS 1.3",
+            Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
+            _ => UNKNOWN,
+        };
+        let suite = tls.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+        let group = tls.negotiated_key_exchange_group();
+        Self {
+            version: version.to_owned(),
+            cipher_suite: suite.unwrap_or(UNKNOWN).to_owned(),
+            key_exchange: group.map(|group| group.name().as_str().unwrap_or(UNKNOWN).to_owned()),
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            count: 1,
         }
-        for (name, known) in [
-            ("tls_aes_128_gcm_sha256", "TLS13_AES_128_GCM_SHA256"),
-            ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-        ] {
-            assert_eq!(canonical(name), known);
-            assert!(provider(Some(name)).is_ok());
+    }
+
+    /// Describes the outcome, for example `TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519`.
+    pub fn in_words(&self) -> String {
+        let mut text = format!("{}, {}", self.version, self.cipher_suite);
+        if let Some(group) = &self.key_exchange {
+            text += &format!(", {group}");
         }
-        assert!(provider(Some("RC4")).unwrap_err().contains("TLS13_AES_256_GCM_SHA384"));
+        if self.resumed {
+            text += ", resumed";
+        }
+        text
+    }
+
+    /// Adds the count of `other` to the entry of `all` with the same outcome. A linear search is sufficient because a
+    /// load on one server has few distinct outcomes.
+    pub fn add(all: &mut Vec<Self>, other: Self) {
+        match all.iter_mut().find(|known| known.outcome() == other.outcome()) {
+            Some(known) => known.count += other.count,
+            None => all.push(other),
+        }
+    }
+
+    fn outcome(&self) -> (&str, &str, Option<&str>, bool) {
+        (&self.version, &self.cipher_suite, self.key_exchange.as_deref(), self.resumed)
     }
 }

@@ -7,27 +7,25 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Maximum number of TLS 1.3 tickets in the cache. The limit is high because a ticket can be used only once and all
-/// connections of a load may be closed at the same time. Servers issue two or more tickets per handshake. When the
-/// cache is full, the oldest ticket is evicted. A ticket uses less than 1 KiB of memory.
+/// Maximum number of TLS 1.3 tickets, each less than 1 KiB. The limit is high because a ticket can be used only once
+/// and all connections may be closed at the same time. Servers issue two or more tickets per handshake.
 const MAX_TICKETS: usize = 1 << 15;
 
-/// Session cache for the single server of a load. The cache in rustls is not used because it is limited to eight
-/// tickets per server.
+/// Session cache for the single server of a load. The cache in rustls is limited to eight tickets per server.
 #[derive(Debug, Default)]
 pub(super) struct SessionCache(Mutex<CachedSessions>);
 
 #[derive(Debug, Default)]
 struct CachedSessions {
     group: Option<NamedGroup>,
-    /// TLS 1.2 session. It can be resumed by any number of connections.
+    /// Can be resumed by any number of connections.
     session: Option<Tls12ClientSessionValue>,
     /// TLS 1.3 tickets, oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
 impl SessionCache {
-    /// Locks the cache. Poisoning is ignored because the content is consistent whenever the lock is not held.
+    /// Ignores poisoning because the content is consistent whenever the lock is not held.
     fn lock(&self) -> MutexGuard<'_, CachedSessions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,34 +12,29 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-/// Certificates to accept.
+/// [`Trust`](super::Trust) other than the system trust store, with the certificates loaded.
 #[derive(Debug)]
 pub(super) enum TrustPolicy {
-    /// Any certificate.
     AcceptAny,
-    /// Only this certificate.
     Certificate(CertificateDer<'static>),
-    /// Certificates signed by a CA in a file, and the certificates in the file itself.
+    /// `verifier` accepts the certificates that are signed by one of `certificates`.
     CaFile {
-        /// Verifier for certificates signed by one of `certificates`.
         verifier: Arc<WebPkiServerVerifier>,
         certificates: Vec<CertificateDer<'static>>,
     },
 }
 
-/// Certificate verifier that applies a trust policy.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub trust_policy: TrustPolicy,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate.
-/// Most self-signed certificates are CA certificates, including all those created by `openssl req -x509`. The validity
-/// period has already been checked when this error is reported.
+/// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate,
+/// as are most self-signed certificates, including all those created by `openssl req -x509`. The validity period has
+/// already been checked when this error is reported.
 ///
-/// The webpki error can be identified only by its name. If the name changes, this function returns `false` and the
-/// certificate is still rejected.
+/// The webpki error can be identified only by its name. If the name changes, the certificate is still rejected.
 pub(super) fn is_ca_used_as_end_entity(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(OtherError(error)) if error.to_string() == "CaUsedAsEndEntity")
 }
@@ -54,25 +49,24 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.trust_policy {
-            TrustPolicy::AcceptAny => Ok(ServerCertVerified::assertion()),
-            TrustPolicy::Certificate(expected) if expected == certificate => {
-                Ok(ServerCertVerified::assertion())
+            TrustPolicy::AcceptAny => {}
+            TrustPolicy::Certificate(expected) if expected == certificate => {}
+            TrustPolicy::Certificate(_) => {
+                return Err(CertificateError::ApplicationVerificationFailure.into());
             }
-            TrustPolicy::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
             TrustPolicy::CaFile { verifier, certificates } => {
                 match verifier.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
                     // A certificate listed by the user does not need an issuer. Only its name remains to be checked.
                     Err(Error::InvalidCertificate(error))
-                        if is_ca_used_as_end_entity(&error)
-                            && certificates.iter().any(|trusted| trusted == certificate) =>
+                        if is_ca_used_as_end_entity(&error) && certificates.contains(certificate) =>
                     {
                         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-                        Ok(ServerCertVerified::assertion())
                     }
-                    verified => verified,
+                    verified => return verified,
                 }
             }
         }
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

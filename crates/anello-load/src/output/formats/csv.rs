@@ -2,9 +2,8 @@
 //! CRLF).
 //!
 //! The table has a header line, one row for each interval, and a last row with the totals of the measurement. The first
-//! column (`interval` or `total`) identifies the kind of row, so that readers can exclude the totals from sums. A cell
-//! is empty if the value is not available. Column names and units match the [`IntervalRecord`] fields; the names of
-//! nested fields are joined with underscores.
+//! column (`interval` or `total`) allows readers to exclude the totals from sums. A cell is empty if the value is not
+//! available. Column names and units match the [`IntervalRecord`] fields; nested names are joined with underscores.
 
 use std::io::{self, Write};
 
@@ -12,9 +11,8 @@ use serde_json::Value;
 
 use crate::model::interval::{Interval, IntervalRecord};
 
-/// For each column after the first, the path of its value in a serialized [`IntervalRecord`]. Column names have
-/// underscores instead of slashes. `errors` is the sum of `errors_by_kind`, which is a single cell because adding a
-/// column for a new kind would break readers. Readers count unknown kinds as `other`.
+/// For each column after the first, the path of its value in a serialized [`IntervalRecord`]. `errors` is the sum of
+/// `errors_by_kind`, which is a single cell because adding a column for a new kind would break readers.
 const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     latency/min_ns latency/mean_ns latency/p50_ns latency/p90_ns latency/p99_ns latency/p999_ns latency/max_ns \
     uncorrected/min_ns uncorrected/mean_ns uncorrected/p50_ns uncorrected/p90_ns uncorrected/p99_ns \
@@ -23,7 +21,7 @@ const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     server/cpu_ns server_cpu_ns_per_request server/voluntary_switches server/involuntary_switches \
     server/resident_bytes load_cpu_ns load_cpu_ns_per_request stolen_ns";
 
-/// Writer of the table. Every row is flushed immediately. All methods return any error from the output.
+/// Writer of the table. All methods return any error from the output.
 #[derive(Debug)]
 pub struct CsvWriter<W> {
     output: W,
@@ -60,9 +58,6 @@ impl<W: Write> CsvWriter<W> {
 }
 
 /// Writes a row and flushes the output. Cells are quoted where necessary.
-///
-/// # Errors
-/// Returns any error from the output.
 pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
     let mut row = csv::Writer::from_writer(Vec::new());
     row.write_record(cells)?;

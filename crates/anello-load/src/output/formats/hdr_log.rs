@@ -12,8 +12,6 @@
 //!  #[AnelloErrors: reset=3;timeout=1]                      last line: error counts, `none`, or `…;unknown`
 //! ```
 //!
-//! # Design
-//!
 //! - Times have three decimals, as in logs written by the Java library, because some readers interpret the decimals as
 //!   milliseconds regardless of their number. The end of an interval is rounded rather than its length, so that
 //!   consecutive intervals remain consecutive.
@@ -21,15 +19,14 @@
 //! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
 //!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
 //!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
-//!   unknown. If only some runs in a log have the comment, the error counts of this log and of any log merged from it
-//!   are incomplete. An incomplete log without reported errors does not count as error-free.
-//! - A histogram is stored in the *V2 compressed* encoding, as base64. The encoding consists of a cookie, a length, and
-//!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
-//!   numbers; a negative number stands for a run of zeros.
+//!   unknown. If only some runs in a log have the comment, the error counts are incomplete.
+//! - A histogram is stored in the *V2 compressed* encoding, as base64: a cookie, a length, and zlib data that contains
+//!   a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128 numbers; a negative number
+//!   stands for a run of zeros.
 //!
-//! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, it checks
-//! numbers before it uses them, and its errors contain the line number. Histograms stay encoded until they are
-//! requested, because a decoded histogram uses about a hundred times as much memory.
+//! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, and it checks
+//! numbers before it uses them. Histograms stay encoded until they are requested, because a decoded histogram uses
+//! about a hundred times as much memory.
 
 use std::io::{self, Read, Write};
 
@@ -49,8 +46,8 @@ pub const UNCORRECTED: &str = "uncorrected";
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
 
-/// Parts of the comment with the error counts: its prefix after the `#`, the text if there were no errors, and the text
-/// that follows the known counts if there may have been more errors.
+/// Parts of the comment with the error counts: its prefix, the text if there were no errors, and the text that follows
+/// the known counts if there may have been more errors.
 const ERRORS_NAME: &str = "[AnelloErrors:";
 const NO_ERRORS: &str = "none";
 const UNKNOWN_ERRORS: &str = "unknown";
@@ -58,32 +55,28 @@ const UNKNOWN_ERRORS: &str = "unknown";
 /// Cookies at the start of an encoded histogram. The flag 0x10 denotes counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
 const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
-/// Cookies of older encodings (without the bits for the size of a count), and of histograms of floating-point values.
+/// Cookies of older encodings, without the bits for the size of a count.
 const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
-const DOUBLE_COOKIES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
 
 /// Size of the header of an encoded histogram: cookie, length, offset, digits, lowest value, highest value, ratio.
 const HEADER_BYTES: usize = 40;
-
-/// Maximum size of an encoded histogram. The finest layout has 6 million counts of at most 9 bytes each.
+/// The finest layout has 6 million counts of at most 9 bytes each.
 const MAX_ENCODED_BYTES: u64 = 64 << 20;
-
-/// Maximum time in a log, in nanoseconds. Sums of times must not overflow.
+/// Sums of times must not overflow.
 const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writer of an interval log. Every line is flushed immediately. All methods return any error from the output.
+/// Writer of an interval log. All methods return any error from the output.
 #[derive(Debug)]
 pub struct HdrLogWriter<W> {
     output: W,
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Creates a writer and writes the header. `started_unix_ns` is the start of the measurement, in nanoseconds since
-    /// the Unix epoch; the starts of intervals are relative to it. `comments` are free text for human readers, such as
-    /// a description of the run. Every line of a comment becomes a comment line.
+    /// Creates a writer and writes the header. The starts of intervals are relative to `started_unix_ns`, the start of
+    /// the measurement. `comments` are free text for human readers, such as a description of the run.
     pub fn new(mut output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
             // The space prevents readers from parsing a comment as a header.
@@ -98,22 +91,17 @@ impl<W: Write> HdrLogWriter<W> {
         Ok(Self { output })
     }
 
-    /// Writes an interval: a line with the latency and, if present, a line with the uncorrected latency and the tag
-    /// [`UNCORRECTED`].
+    /// Writes a line with the latency and, if present, a line with the uncorrected latency and the tag [`UNCORRECTED`].
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         let (start_ns, end_ns) = (interval.start_ns, interval.end_ns());
         self.write_histogram(None, start_ns, end_ns, &interval.latency)?;
-        match &interval.uncorrected {
-            None => Ok(()),
-            Some(uncorrected) => self.write_histogram(Some(UNCORRECTED), start_ns, end_ns, uncorrected),
-        }
+        interval.uncorrected.as_ref().map_or(Ok(()), |uncorrected| {
+            self.write_histogram(Some(UNCORRECTED), start_ns, end_ns, uncorrected)
+        })
     }
 
-    /// Writes one line. Times are in nanoseconds since the start of the measurement.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if the tag is empty or contains a comma, a space or a line break. Otherwise returns any
-    /// error from the output.
+    /// Writes one line. Times are in nanoseconds since the start of the measurement. Returns `InvalidInput` if the tag
+    /// is empty or contains a comma, a space or a line break.
     pub fn write_histogram(
         &mut self,
         tag: Option<&str>,
@@ -125,9 +113,9 @@ impl<W: Write> HdrLogWriter<W> {
             None => String::new(),
             Some(tag) if is_tag(tag) => format!("Tag={tag},"),
             Some(tag) => {
-                let problem =
+                let text =
                     format!("invalid tag {tag:?}: empty, or contains a comma, a space or a line break");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
         let mut encoded = Vec::new();
@@ -138,8 +126,7 @@ impl<W: Write> HdrLogWriter<W> {
         self.write_line(format!("{tag}{start},{length},{max_ms:.3},{}\n", BASE64.encode(encoded)))
     }
 
-    /// Writes the comment with the error counts at the end of a run. The counts include errors before the first
-    /// interval.
+    /// Writes the comment with the error counts of a run, including errors before the first interval.
     pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
         self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
     }
@@ -147,7 +134,7 @@ impl<W: Write> HdrLogWriter<W> {
     /// Writes the comment with the errors reported by several runs. Writes nothing if the errors are unknown.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
         let known = errors.known.by_kind();
-        let counts = match (errors.is_complete, errors.known.is_empty()) {
+        let counts = match (errors.is_complete, known.is_empty()) {
             (true, true) => NO_ERRORS.to_owned(),
             (true, false) => known,
             (false, true) => return Ok(()),
@@ -168,12 +155,11 @@ impl<W: Write> HdrLogWriter<W> {
     }
 }
 
-/// Rounds to whole milliseconds.
 fn round_to_ms(ns: u64) -> u64 {
     ns / NS_PER_MS + u64::from(ns % NS_PER_MS >= NS_PER_MS / 2)
 }
 
-/// Formats milliseconds as seconds with three decimals.
+/// Formats milliseconds as seconds.
 fn format_seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
@@ -209,16 +195,21 @@ pub struct HdrLog {
 pub struct ReportedErrors {
     /// Reported error counts, without examples.
     pub known: Errors,
-    /// Whether every run reported its errors. If one did not, because another tool wrote its log or because it was
-    /// killed or failed, there may have been more errors.
+    /// Whether every run reported its errors. A run does not if another tool wrote its log, or if it was killed or
+    /// failed.
     pub is_complete: bool,
 }
 
 impl ReportedErrors {
     /// Returns `true` if nothing is known: no errors are reported, and the counts are incomplete.
-    #[must_use]
     pub fn is_unknown(&self) -> bool {
         !self.is_complete && self.known.is_empty()
+    }
+
+    /// Returns an error if the total would exceed `u64::MAX`.
+    pub(crate) fn try_merge(&mut self, others: Self) -> Result<(), &'static str> {
+        self.is_complete &= others.is_complete;
+        self.known.try_merge(others.known)
     }
 }
 
@@ -229,8 +220,8 @@ pub struct LogRecord {
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
-    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither absolute times nor a header
-    /// with a base or start time, the value is relative to an origin known only to the writer of the log.
+    /// Start of the interval, in nanoseconds since the Unix epoch, or since an origin known only to the writer if the
+    /// log has neither absolute times nor a header with a base or start time.
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
@@ -240,12 +231,8 @@ pub struct LogRecord {
 
 impl HdrLog {
     /// Parses a log, including logs written by other tools: headers are optional, a log can contain several runs one
-    /// after the other, and lines can end with CRLF.
-    ///
-    /// This does not decode or validate the histograms; see [`LogRecord::histogram`].
-    ///
-    /// # Errors
-    /// Returns a [`LogError`] for the first line that is neither an interval nor a valid comment.
+    /// after the other, and lines can end with CRLF. The histograms are not decoded. Returns a [`LogError`] for the
+    /// first line that is neither an interval nor a valid comment.
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
         let mut log =
             Self { errors: ReportedErrors { is_complete: true, ..Default::default() }, ..Self::default() };
@@ -265,11 +252,7 @@ impl HdrLog {
                     is_within_run = true;
                 }
                 if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
-                    log.errors.is_complete &= errors.is_complete;
-                    log.errors
-                        .known
-                        .try_merge(errors.known)
-                        .map_err(|problem| at_line(problem.to_owned()))?;
+                    log.errors.try_merge(errors).map_err(|problem| at_line(problem.to_owned()))?;
                     (has_error_counts, is_within_run) = (true, false);
                 }
                 continue;
@@ -285,21 +268,18 @@ impl HdrLog {
         Ok(log)
     }
 
-    /// Returns the start of the earliest interval, in nanoseconds, or `None` if the log has no intervals. See
-    /// [`LogRecord::start_ns`].
-    #[must_use]
+    /// Returns the earliest [`LogRecord::start_ns`], or `None` if the log has no intervals.
     pub fn start_ns(&self) -> Option<u64> {
         self.records.iter().map(|record| record.start_ns).min()
     }
 
-    /// Returns the end of the latest interval, in nanoseconds, or `None` if the log has no intervals.
-    #[must_use]
+    /// Returns the latest [`LogRecord::end_ns`], or `None` if the log has no intervals.
     pub fn end_ns(&self) -> Option<u64> {
         self.records.iter().map(LogRecord::end_ns).max()
     }
 }
 
-/// Parses a comment with error counts. Returns `None` for other comments.
+/// Returns `None` for comments without error counts.
 fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String> {
     let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
     let text = rest.trim();
@@ -328,14 +308,12 @@ struct TimeBase {
 impl TimeBase {
     /// Parses a header; other comments are ignored. Returns the time if the header is a start time.
     fn parse_comment(&mut self, comment: &str) -> Result<Option<u64>, String> {
-        let seconds = |text: &str, name: &str| {
-            let number = text.trim_start().split([' ', ',', ']']).next().unwrap_or_default();
-            parse_seconds(number).map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(number)))
-        };
+        let number =
+            |text: &str| text.trim_start().split([' ', ',', ']']).next().unwrap_or_default().to_owned();
         if let Some(rest) = comment.strip_prefix("[BaseTime:") {
-            self.base_ns = Some(seconds(rest, "base time")?);
+            self.base_ns = Some(parse_seconds("base time", &number(rest))?);
         } else if let Some(rest) = comment.strip_prefix("[StartTime:") {
-            self.start_ns = Some(seconds(rest, "start time")?);
+            self.start_ns = Some(parse_seconds("start time", &number(rest))?);
             self.from_start = None;
             return Ok(self.start_ns);
         }
@@ -343,16 +321,17 @@ impl TimeBase {
     }
 
     /// Returns the offset to add to the start of an interval. If the log has no base time, a start that is more than a
-    /// year before the start time is taken as relative to the start time; other starts are Unix times. The Java library
-    /// uses the same rule.
+    /// year before the start time is taken as relative to the start time, as in the Java library; other starts are Unix
+    /// times.
     fn offset_ns(&mut self, start_ns: u64) -> u64 {
         const YEAR_NS: u64 = 365 * 24 * 3600 * NS_PER_S;
-        let Some(began_ns) = self.start_ns else { return self.base_ns.unwrap_or(0) };
-        let from_start = || start_ns.saturating_add(YEAR_NS) < began_ns;
-        match self.base_ns {
-            Some(base_ns) => base_ns,
-            None if *self.from_start.get_or_insert_with(from_start) => began_ns,
-            None => 0,
+        match (self.base_ns, self.start_ns) {
+            (Some(base_ns), _) => base_ns,
+            (None, Some(began_ns)) => {
+                let from_start = || start_ns.saturating_add(YEAR_NS) < began_ns;
+                if *self.from_start.get_or_insert_with(from_start) { began_ns } else { 0 }
+            }
+            (None, None) => 0,
         }
     }
 }
@@ -371,16 +350,10 @@ impl LogRecord {
         };
         let columns: Vec<&str> = rest.split(',').collect();
         let &[start, length, max, encoded] = columns.as_slice() else {
-            return Err(format!(
-                "expected 4 columns (start, length, maximum, histogram), found {}",
-                columns.len()
-            ));
+            let count = columns.len();
+            return Err(format!("expected 4 columns (start, length, maximum, histogram), found {count}"));
         };
-        let time = |name: &str, text: &str| {
-            parse_seconds(text.trim())
-                .map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(text)))
-        };
-        let (start_ns, length_ns) = (time("start", start)?, time("length", length)?);
+        let (start_ns, length_ns) = (parse_seconds("start", start)?, parse_seconds("length", length)?);
         max.trim().parse::<f64>().map_err(|_| format!("invalid maximum {}: not a number", excerpt(max)))?;
         Ok(Self {
             line: number,
@@ -392,16 +365,11 @@ impl LogRecord {
     }
 
     /// Returns the end of the interval, in nanoseconds relative to the same origin as [`start_ns`](Self::start_ns).
-    #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.length_ns
     }
 
-    /// Decodes the histogram.
-    ///
-    /// # Errors
-    /// Returns a [`LogError`] if the text is not valid base64, if the encoding is not V2, if decompression fails, or if
-    /// the header or the counts are invalid.
+    /// Decodes the histogram. Returns a [`LogError`] if the text is not a valid histogram in V2 encoding.
     pub fn histogram(&self) -> Result<Histogram<u64>, LogError> {
         self.decode().map_err(|problem| LogError { line: self.line, problem })
     }
@@ -423,21 +391,17 @@ impl LogRecord {
 }
 
 /// Parses decimal seconds and returns nanoseconds. Digits after the ninth decimal are truncated.
-fn parse_seconds(text: &str) -> Result<u64, &'static str> {
-    const INVALID: &str = "not a number of seconds";
-    let (seconds, decimals) = text.split_once('.').unwrap_or((text, ""));
+fn parse_seconds(name: &str, text: &str) -> Result<u64, String> {
+    let invalid = |problem: &str| format!("invalid {name} {}: {problem}", excerpt(text));
+    let (seconds, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     if seconds.is_empty() || !seconds.bytes().chain(decimals.bytes()).all(|byte| byte.is_ascii_digit()) {
-        return Err(INVALID);
+        return Err(invalid("not a number of seconds"));
     }
-    let mut ns = 0;
-    for index in 0..9 {
-        ns = ns * 10 + decimals.as_bytes().get(index).map_or(0, |digit| u64::from(digit - b'0'));
-    }
+    let digits = decimals.bytes().map(|digit| u64::from(digit - b'0')).chain(std::iter::repeat(0));
+    let ns = digits.take(9).fold(0, |ns, digit| ns * 10 + digit);
     let whole_ns = seconds.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(NS_PER_S));
-    whole_ns
-        .and_then(|whole_ns| whole_ns.checked_add(ns))
-        .filter(|&ns| ns <= MAX_TIME_NS)
-        .ok_or("time out of range")
+    let time_ns = whole_ns.and_then(|whole_ns| whole_ns.checked_add(ns)).filter(|&ns| ns <= MAX_TIME_NS);
+    time_ns.ok_or_else(|| invalid("time out of range"))
 }
 
 /// Returns the first 40 characters of a text, quoted, for error messages.
@@ -456,22 +420,18 @@ fn read_cookie(bytes: &[u8]) -> Result<u32, String> {
         _ if OLD_COOKIES.contains(&(cookie & !0xf0)) => {
             Err("unsupported histogram encoding: older than V2 (HIST…)".to_owned())
         }
-        _ if DOUBLE_COOKIES.contains(&cookie) => {
+        0x0c72_124e..=0x0c72_124f => {
             Err("unsupported histogram of floating-point values (expected integers)".to_owned())
         }
         _ => Err(format!("not a histogram: unknown cookie {cookie:#010x}")),
     }
 }
 
-/// Decompresses a histogram.
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let declared = read_u32(bytes, 4).ok_or("histogram truncated")?;
-    let compressed = &bytes[8..];
-    if usize::try_from(declared).ok() != Some(compressed.len()) {
-        return Err(format!(
-            "invalid histogram: header declares {declared} compressed bytes, found {}",
-            compressed.len()
-        ));
+    let (compressed, found) = (&bytes[8..], bytes.len() - 8);
+    if usize::try_from(declared).ok() != Some(found) {
+        return Err(format!("invalid histogram: header declares {declared} compressed bytes, found {found}"));
     }
     let mut plain = Vec::new();
     let read = ZlibDecoder::new(compressed).take(MAX_ENCODED_BYTES + 1).read_to_end(&mut plain);
@@ -482,16 +442,14 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Checks a decompressed histogram before it is passed to the decoder, which trusts the lengths and numbers in it.
+/// Checks a decompressed histogram, because the decoder trusts the lengths and numbers in it.
 fn check(plain: &[u8]) -> Result<(), String> {
     let (Some(counts), Some(declared)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
         return Err("histogram truncated in its header".to_owned());
     };
-    if usize::try_from(declared).ok() != Some(counts.len()) || counts.len() as u64 > MAX_ENCODED_BYTES {
-        return Err(format!(
-            "invalid histogram: header declares {declared} bytes of counts, found {}",
-            counts.len()
-        ));
+    let found = counts.len();
+    if usize::try_from(declared).ok() != Some(found) || found as u64 > MAX_ENCODED_BYTES {
+        return Err(format!("invalid histogram: header declares {declared} bytes of counts, found {found}"));
     }
     // Each count is encoded in up to nine bytes. In all but the ninth, the high bit is set if more bytes follow.
     let mut rest = counts;
@@ -506,7 +464,7 @@ fn check(plain: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a big-endian number of four bytes at `offset`.
+/// Reads a big-endian number.
 fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }

@@ -44,7 +44,7 @@ pub struct Begin {
     pub started_unix_ns: u64,
 }
 
-/// Writer of the stream. Every line is flushed immediately. All methods return any error from the output.
+/// Writer of the stream. All methods return any error from the output.
 #[derive(Debug)]
 pub struct NdjsonWriter<W> {
     output: W,
@@ -53,12 +53,9 @@ pub struct NdjsonWriter<W> {
 impl<W: Write> NdjsonWriter<W> {
     /// Creates a writer and writes the first line.
     pub fn new(output: W, started_unix_ns: u64) -> io::Result<Self> {
+        let begin = Begin { schema: SCHEMA.to_owned(), schema_version: SCHEMA_VERSION, started_unix_ns };
         let mut writer = Self { output };
-        writer.write_line(&Line::Begin(Begin {
-            schema: SCHEMA.to_owned(),
-            schema_version: SCHEMA_VERSION,
-            started_unix_ns,
-        }))?;
+        writer.write_line(&Line::Begin(begin))?;
         Ok(writer)
     }
 

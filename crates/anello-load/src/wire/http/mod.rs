@@ -9,31 +9,27 @@ use bytes::Bytes;
 
 use crate::model::config::HttpLoad;
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::wire::reply::{ReceiveResult, ReplyCheck, RequestId};
-use decoder::{DecodeError, Decoder, Head, HeadCache, Part};
+use crate::wire::message::{ReceiveResult, ReplyCheck, RequestId};
+use decoder::{Decoder, Head, HeadCache, Part};
 use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
 /// Creates the references for all paths. They are empty unless the load has an expected body.
 pub(crate) fn references(load: &HttpLoad) -> References {
-    let expected = || match &load.expected_body {
-        None => Reference::default(),
-        Some(body) => Reference::expected(body.clone()),
-    };
-    load.paths.iter().map(|_| expected()).collect()
+    let reference = || load.expected_body.clone().map(Reference::expected).unwrap_or_default();
+    load.paths.iter().map(|_| reference()).collect()
 }
 
-/// State shared by all connections of a thread.
 #[derive(Debug)]
 pub(crate) struct HttpShared {
-    /// One page per path.
     pages: Vec<Page>,
     references: References,
     verify: bool,
     expected_status: Vec<u16>,
 }
 
+/// A path that is requested.
 #[derive(Debug)]
 struct Page {
     path: String,
@@ -51,7 +47,6 @@ pub(crate) struct HttpReplyDecoder {
     pub closes_connection: bool,
 }
 
-/// Progress of the current response.
 #[derive(Debug, Default)]
 struct Response {
     status: u16,
@@ -60,7 +55,6 @@ struct Response {
 }
 
 impl HttpShared {
-    /// Creates the requests of `load`.
     pub fn new(load: &HttpLoad, verify: bool, references: References) -> Self {
         let page = |path: &String| Page {
             path: path.clone(),
@@ -85,7 +79,6 @@ impl HttpShared {
         }
     }
 
-    /// Encodes `count` requests, starting with `id`.
     #[inline]
     pub fn requests(&self, id: RequestId, count: usize) -> Bytes {
         let first = &self.pages[self.page(id)].request;
@@ -101,13 +94,11 @@ impl HttpShared {
 }
 
 impl HttpReplyDecoder {
-    /// Consumes the bytes at the front of `bytes` that belong to the response to request `id`. Returns the result of the
-    /// check once the response is complete.
     #[inline]
     pub fn receive(&mut self, shared: &HttpShared, id: RequestId, bytes: &mut &[u8]) -> ReceiveResult {
         let page = shared.page(id);
-        let cached = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
-        if let Some((head, head_bytes)) = cached
+        if self.decoder.is_between_responses()
+            && let Some((head, head_bytes)) = shared.pages[page].head.borrow().find(bytes)
             && let Some(body_bytes) = head.body_bytes().and_then(|bytes| usize::try_from(bytes).ok())
             && let Some(body) = bytes[head_bytes..].get(..body_bytes)
         {
@@ -123,7 +114,10 @@ impl HttpReplyDecoder {
     fn receive_parts(&mut self, shared: &HttpShared, page: usize, bytes: &mut &[u8]) -> ReceiveResult {
         let mut cache = shared.pages[page].head.borrow_mut();
         loop {
-            match self.decoder.next(bytes, &mut cache).map_err(|error| malformed_error(&error))? {
+            let part = self.decoder.next(bytes, &mut cache).map_err(|cause| {
+                ConnectionError::new(ErrorKind::Malformed, format!("invalid HTTP response: {cause}"))
+            })?;
+            match part {
                 None => return Ok(None),
                 Some(Part::Head(head)) => self.set_head(head),
                 Some(Part::Body(data)) => self.add_body(data, shared, page),
@@ -132,12 +126,11 @@ impl HttpReplyDecoder {
         }
     }
 
-    /// Handles EOF. Returns the result of the check if EOF completes the response.
+    /// Returns the result of the check if EOF completes the response.
     pub fn finish_at_eof(&mut self, shared: &HttpShared, id: RequestId) -> Option<ReplyCheck> {
         self.decoder.finish_at_eof().then(|| self.finish(shared, shared.page(id)))
     }
 
-    /// Returns `true` if a part of a response has been received.
     pub fn is_within_response(&self) -> bool {
         !self.decoder.is_between_responses()
     }
@@ -150,13 +143,13 @@ impl HttpReplyDecoder {
 
     #[inline]
     fn add_body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
-        self.response.body_bytes += data.len() as u64;
+        let Response { comparison, body_bytes, .. } = &mut self.response;
         if shared.verify {
-            self.response.comparison.update(&shared.references, page, data);
+            comparison.update(&shared.references, page, *body_bytes, data);
         }
+        *body_bytes += data.len() as u64;
     }
 
-    /// Checks the complete response.
     #[inline]
     fn finish(&mut self, shared: &HttpShared, page: usize) -> ReplyCheck {
         let Response { status, body_bytes, comparison } = std::mem::take(&mut self.response);
@@ -169,7 +162,7 @@ impl HttpReplyDecoder {
         if !shared.verify {
             return ReplyCheck::Valid;
         }
-        match comparison.finish(&shared.references, page) {
+        match comparison.finish(&shared.references, page, body_bytes) {
             BodyMatch::Equal => ReplyCheck::Valid,
             BodyMatch::LengthDiffers(expected) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
                 format!("{path}: body has {body_bytes} bytes (expected {expected})")
@@ -181,11 +174,6 @@ impl HttpReplyDecoder {
     }
 }
 
-fn malformed_error(error: &DecodeError) -> ConnectionError {
-    ConnectionError::new(ErrorKind::Malformed, format!("invalid HTTP response: {}", error.0))
-}
-
-/// Encodes a request.
 fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
     let has_header = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
     let mut text = format!("GET {path} HTTP/1.1\r\n");

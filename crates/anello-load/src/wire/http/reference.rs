@@ -1,8 +1,7 @@
 //! The reference body of each path: the expected body, or the first complete body.
 //!
-//! For each path, one body is recorded, and later bodies are compared with it as they arrive. Bodies that arrive while
-//! it is being recorded are reduced to a digest, so that the memory usage of a load does not grow with the number of
-//! connections.
+//! Bodies that arrive while the first one is being recorded are reduced to a digest, so that the memory usage does not
+//! grow with the number of connections.
 //!
 //! ```text
 //!                body is known
@@ -24,7 +23,6 @@ const MAX_REFERENCE_BYTES: usize = 64 << 20;
 /// References of all paths, shared by all threads.
 pub(crate) type References = Arc<[Reference]>;
 
-/// The reference body of one path, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     /// Digest of the first complete body.
@@ -41,7 +39,6 @@ struct Digest {
     crc32: u32,
 }
 
-/// Result of comparing a complete body with the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyMatch {
     Equal,
@@ -50,23 +47,32 @@ pub(super) enum BodyMatch {
     BytesDiffer,
 }
 
+impl BodyMatch {
+    fn of(bytes: u64, expected_bytes: u64, is_equal: impl FnOnce() -> bool) -> Self {
+        if bytes != expected_bytes {
+            Self::LengthDiffers(expected_bytes)
+        } else if is_equal() {
+            Self::Equal
+        } else {
+            Self::BytesDiffer
+        }
+    }
+}
+
 /// Comparison of an arriving body with the reference.
 #[derive(Debug, Default)]
 pub(super) enum Comparison {
     #[default]
     NotStarted,
     WithReference {
-        bytes: u64,
-        differ: bool,
+        differs: bool,
     },
     Digest {
-        bytes: u64,
         crc: Crc,
         recorded: Option<RecordedBody>,
     },
 }
 
-/// A body that is recorded to become the reference.
 #[derive(Debug)]
 pub(super) struct RecordedBody {
     bytes: Vec<u8>,
@@ -75,63 +81,30 @@ pub(super) struct RecordedBody {
 }
 
 impl Reference {
-    /// Creates a reference with a known body.
     pub fn expected(body: Bytes) -> Self {
-        let digest = Digest::of(&body);
-        Self {
-            digest: OnceLock::from(digest),
-            body: OnceLock::from(body),
-            is_being_recorded: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns `true` if the body is known to be too long to be recorded.
-    fn is_too_long(&self) -> bool {
-        self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
-    }
-
-    /// Compares a digest with the digest of the first complete body. The first digest is stored as the reference.
-    fn compare_digest(&self, digest: Digest) -> BodyMatch {
-        let expected = self.digest.get_or_init(|| digest);
-        if digest.bytes != expected.bytes {
-            BodyMatch::LengthDiffers(expected.bytes)
-        } else if digest.crc32 != expected.crc32 {
-            BodyMatch::BytesDiffer
-        } else {
-            BodyMatch::Equal
-        }
-    }
-}
-
-impl Digest {
-    fn of(body: &[u8]) -> Self {
-        let mut crc = Crc::new();
-        crc.update(body);
-        Self { bytes: body.len() as u64, crc32: crc.sum() }
+        Self { body: OnceLock::from(body), ..Self::default() }
     }
 }
 
 impl Comparison {
-    /// Adds the next chunk of the body.
+    /// Adds the next chunk of the body, after `offset` bytes.
     #[inline]
-    pub fn update(&mut self, references: &References, page: usize, data: &[u8]) {
+    pub fn update(&mut self, references: &References, page: usize, offset: u64, data: &[u8]) {
         if let Self::NotStarted = self {
             *self = Self::start(references, page);
         }
         match self {
-            Self::WithReference { bytes, differ } => {
-                let start = usize::try_from(*bytes).unwrap_or(usize::MAX);
+            Self::WithReference { differs } => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
                 let end = start.saturating_add(data.len());
-                *bytes += data.len() as u64;
                 let expected = references[page].body.get().map_or(&[][..], |body| &body[..]);
                 // `finish` reports bytes beyond the end of the reference as a wrong length.
-                *differ |= (expected.get(start..end.min(expected.len())))
+                *differs |= (expected.get(start..end.min(expected.len())))
                     .is_some_and(|expected| *expected != data[..expected.len()]);
             }
-            Self::Digest { bytes, crc, recorded } => {
-                *bytes += data.len() as u64;
+            Self::Digest { crc, recorded } => {
                 crc.update(data);
-                if *bytes > MAX_REFERENCE_BYTES as u64 {
+                if offset + data.len() as u64 > MAX_REFERENCE_BYTES as u64 {
                     *recorded = None;
                 }
                 if let Some(recorded) = recorded {
@@ -145,32 +118,30 @@ impl Comparison {
     fn start(references: &References, page: usize) -> Self {
         let reference = &references[page];
         if reference.body.get().is_some() {
-            return Self::WithReference { bytes: 0, differ: false };
+            return Self::WithReference { differs: false };
         }
-        let is_recorded =
-            !reference.is_too_long() && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
+        let is_too_long =
+            reference.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64);
+        let is_recorded = !is_too_long && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
         let recorded =
             is_recorded.then(|| RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page });
-        Self::Digest { bytes: 0, crc: Crc::new(), recorded }
+        Self::Digest { crc: Crc::new(), recorded }
     }
 
-    /// Returns the result for the complete body.
+    /// Returns the result for a complete body of `bytes` bytes.
     #[inline]
-    pub fn finish(self, references: &References, page: usize) -> BodyMatch {
+    pub fn finish(self, references: &References, page: usize, bytes: u64) -> BodyMatch {
         let reference = &references[page];
         match self {
-            Self::WithReference { bytes, differ } => {
+            Self::WithReference { differs } => {
                 let expected = reference.body.get().map_or(0, |body| body.len() as u64);
-                if bytes != expected {
-                    BodyMatch::LengthDiffers(expected)
-                } else if differ {
-                    BodyMatch::BytesDiffer
-                } else {
-                    BodyMatch::Equal
-                }
+                BodyMatch::of(bytes, expected, || !differs)
             }
-            Self::Digest { bytes, crc, recorded } => {
-                let body_match = reference.compare_digest(Digest { bytes, crc32: crc.sum() });
+            Self::Digest { crc, recorded } => {
+                // The first digest is that of the first complete body.
+                let digest = Digest { bytes, crc32: crc.sum() };
+                let expected = reference.digest.get_or_init(|| digest);
+                let body_match = BodyMatch::of(bytes, expected.bytes, || digest.crc32 == expected.crc32);
                 if body_match == BodyMatch::Equal
                     && let Some(mut recorded) = recorded
                 {
@@ -180,7 +151,7 @@ impl Comparison {
                 }
                 body_match
             }
-            Self::NotStarted => reference.compare_digest(Digest::of(&[])),
+            Self::NotStarted => Self::start(references, page).finish(references, page, bytes),
         }
     }
 }
@@ -201,14 +172,20 @@ mod tests {
         [Reference::default()].into()
     }
 
+    fn bytes(chunks: &[&[u8]]) -> u64 {
+        chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
     fn body(references: &References, chunks: &[&[u8]]) -> Comparison {
         let mut comparison = Comparison::default();
-        chunks.iter().for_each(|chunk| comparison.update(references, 0, chunk));
+        for (index, chunk) in chunks.iter().enumerate() {
+            comparison.update(references, 0, bytes(&chunks[..index]), chunk);
+        }
         comparison
     }
 
     fn compare(references: &References, chunks: &[&[u8]]) -> BodyMatch {
-        body(references, chunks).finish(references, 0)
+        body(references, chunks).finish(references, 0, bytes(chunks))
     }
 
     #[test]
@@ -233,12 +210,12 @@ mod tests {
         let recorded = body(&references, &[b"hel"]);
         assert!(matches!(recorded, Comparison::Digest { recorded: Some(_), .. }));
         let other = body(&references, &[b"he", b"llo"]);
-        assert!(matches!(other, Comparison::Digest { bytes: 5, recorded: None, .. }));
-        assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "first complete body");
+        assert!(matches!(other, Comparison::Digest { recorded: None, .. }));
+        assert_eq!(other.finish(&references, 0, 5), BodyMatch::Equal, "first complete body");
         assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
         let mut recorded = recorded;
-        recorded.update(&references, 0, b"p!");
-        assert_eq!(recorded.finish(&references, 0), BodyMatch::BytesDiffer);
+        recorded.update(&references, 0, 3, b"p!");
+        assert_eq!(recorded.finish(&references, 0, 5), BodyMatch::BytesDiffer);
         assert!(references[0].body.get().is_none(), "a wrong body does not become the reference");
         assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another body is recorded");
         assert!(references[0].body.get().is_some());
@@ -253,10 +230,12 @@ mod tests {
 
     #[test]
     fn empty_bodies_are_compared() {
-        let references = empty_references();
-        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
-        assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
-        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+        for references in [empty_references(), [Reference::expected(Bytes::new())].into()] {
+            assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+            assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
+            assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+        }
+        assert_eq!(compare(&[Reference::expected("a".into())].into(), &[]), BodyMatch::LengthDiffers(1));
     }
 
     #[test]
@@ -265,7 +244,7 @@ mod tests {
         let chunk = vec![7; MAX_REFERENCE_BYTES / 2 + 1];
         let long = body(&references, &[&chunk, &chunk]);
         assert!(matches!(long, Comparison::Digest { recorded: None, .. }));
-        assert_eq!(long.finish(&references, 0), BodyMatch::Equal);
+        assert_eq!(long.finish(&references, 0, 2 * chunk.len() as u64), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk]), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk[1..], b"8"]), BodyMatch::BytesDiffer);
     }

@@ -1,9 +1,7 @@
 //! Hierarchical timer wheel.
 //!
-//! The wheel is a pure data structure: it does not read a clock or make system calls. The worker passes the current
-//! time to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait.
-//! Insertion, cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and
-//! expiry.
+//! The wheel does not read a clock or make system calls. Insertion, cancellation and look-up are O(1). Each timer moves
+//! at most `LEVELS - 1` times between insertion and expiry.
 //!
 //! # Layout
 //!
@@ -27,21 +25,18 @@
 //!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one slab, FIFO order
 //! ```
 //!
-//! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list and
-//! accepts every deadline.
+//! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list.
 //!
 //! # Tick length
 //!
-//! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. With a tick of 1 ms, a sleep
-//! of 1 ms could take 2 ms. A tick of 131 us has the same order of magnitude as the kernel's default timer slack (50
-//! us). A shorter tick would merge fewer timers into one wake-up. Because the tick length is a power of two, the
-//! division becomes a shift.
+//! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. A tick of 131 us has the same
+//! order of magnitude as the kernel's default timer slack (50 us); a shorter tick would merge fewer timers into one
+//! wake-up. Because the tick length is a power of two, the division becomes a shift.
 //!
 //! # Invariants
 //!
 //! 1. Every timer is in the slot that `slot_of` computes from its tick and the current `elapsed_tick`. When
-//!    `elapsed_tick` enters an occupied slot of an upper level, the timers of that slot must be moved to the levels
-//!    below (`cascade`).
+//!    `elapsed_tick` enters an occupied slot of an upper level, the timers of that slot must move to lower levels.
 //! 2. Therefore no occupied slot is before `elapsed_tick`, all timers of a level are due before the timers of the
 //!    levels above, and the lowest bit of the lowest occupied level is the earliest slot.
 //! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades only to
@@ -55,20 +50,17 @@
 
 /// log2 of the tick's length in nanoseconds.
 const TICK_SHIFT: u32 = 17;
-/// Length of a tick in nanoseconds: the maximum delay of a timer due to rounding.
 const TICK_NS: u64 = 1 << TICK_SHIFT;
 /// Number of bits in a tick number per level.
 const LEVEL_BITS: u32 = 6;
-/// Number of slots per level, one for each bit of its `occupied` word.
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
-/// Number of levels. Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
+/// Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
 const LEVELS: usize = 8;
 /// Index that marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due.
-///
-/// The memory of fired timers is kept and reused, so that a wheel does not allocate in steady state.
+/// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due. The
+/// memory of fired timers is reused, so that a wheel does not allocate in steady state.
 pub(crate) struct Wheel<T> {
     /// Latest time passed to the wheel, in whole ticks.
     elapsed_tick: u64,
@@ -109,7 +101,7 @@ struct Entry<T> {
 
 impl<T> std::fmt::Debug for Wheel<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Wheel").field("len", &self.len()).finish_non_exhaustive()
+        formatter.debug_struct("Wheel").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -127,20 +119,14 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the number of pending timers.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether no timer is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
     ///
-    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), in insertion order relative to
-    /// the other timers of the current tick.
+    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), as if it were due at the current
+    /// tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
         let index = self.acquire(tick, value);
@@ -149,7 +135,7 @@ impl<T> Wheel<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
-    /// Returns the value of a pending timer, or `None` if the key is stale.
+    /// Returns `None` if the key is stale.
     pub(crate) fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if entry.generation != key.generation {
@@ -169,8 +155,7 @@ impl<T> Wheel<T> {
     ///
     /// The returned time is never later than the deadline of the earliest timer. It can be earlier if a timer in the
     /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves the timers of the slot
-    /// to lower levels, after which the time is exact. Therefore, a cancelled timer costs at most one unnecessary
-    /// wake-up.
+    /// to lower levels, after which the time is exact: a cancelled timer costs at most one unnecessary wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
         Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))
@@ -190,10 +175,18 @@ impl<T> Wheel<T> {
             // No timer is due before the slot's earliest tick, so the wheel advances directly to it. A single timer
             // then cascades only once, from whichever level it was on.
             self.elapsed_tick = self.slots[slot].earliest_tick.min(now_tick);
-            if slot < SLOTS_PER_LEVEL {
-                self.fire(slot, fired);
-            } else {
-                self.cascade(slot);
+            self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
+            self.slots[slot].tail = NONE;
+            let mut index = std::mem::replace(&mut self.slots[slot].head, NONE);
+            while index != NONE {
+                let next = self.entries[index as usize].next;
+                match slot < SLOTS_PER_LEVEL {
+                    // All timers in a slot on the lowest level have the same tick.
+                    true => fired.extend(self.release(index)),
+                    // `elapsed_tick` has entered the slot, so this moves the timer to a lower level.
+                    false => self.link(index),
+                }
+                index = next;
             }
         }
         self.elapsed_tick = now_tick;
@@ -219,34 +212,6 @@ impl<T> Wheel<T> {
         let level = differing.ilog2() / LEVEL_BITS;
         let digit = (tick >> (level * LEVEL_BITS)) as usize % SLOTS_PER_LEVEL;
         level as usize * SLOTS_PER_LEVEL + digit
-    }
-
-    /// Releases all timers in a slot on the lowest level. They have the same tick.
-    fn fire(&mut self, slot: usize, fired: &mut Vec<T>) {
-        let mut index = self.detach(slot);
-        while index != NONE {
-            let next = self.entries[index as usize].next;
-            fired.extend(self.release(index));
-            index = next;
-        }
-    }
-
-    /// Moves the timers of a slot that `elapsed_tick` has entered to the levels below.
-    fn cascade(&mut self, slot: usize) {
-        let mut index = self.detach(slot);
-        while index != NONE {
-            let next = self.entries[index as usize].next;
-            self.link(index);
-            index = next;
-        }
-    }
-
-    /// Empties a slot and returns the head of its list.
-    fn detach(&mut self, slot: usize) -> u32 {
-        self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
-        let list = &mut self.slots[slot];
-        list.tail = NONE;
-        std::mem::replace(&mut list.head, NONE)
     }
 
     /// Appends an entry to the slot of its tick.
@@ -286,8 +251,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Creates an unlinked entry with the given tick and value, and returns its index. Reuses a free entry if there is
-    /// one.
+    /// Creates an unlinked entry and returns its index.
     fn acquire(&mut self, tick: u64, value: T) -> u32 {
         if self.free_head == NONE {
             // 2^32 entries would need more than 100 GiB of memory.
@@ -319,10 +283,8 @@ impl<T> Wheel<T> {
     }
 }
 
-/// Returns the last tick that has been reached at `now_ns`.
-///
-/// `u64::MAX` belongs to the tick to which the latest possible deadlines are rounded up, so that these also fire when a
-/// virtual clock jumps to [`Wheel::next_deadline_ns`].
+/// Returns the last tick that has been reached at `now_ns`. `u64::MAX` belongs to the tick to which the latest possible
+/// deadlines are rounded up, so that these also fire when a virtual clock jumps to [`Wheel::next_deadline_ns`].
 fn completed_tick(now_ns: u64) -> u64 {
     (now_ns >> TICK_SHIFT) + u64::from(now_ns == u64::MAX)
 }

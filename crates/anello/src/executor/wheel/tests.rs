@@ -1,5 +1,3 @@
-//! Tests of individual cases, and a comparison between the wheel and a sorted map.
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -103,7 +101,7 @@ fn stale_keys_match_no_timer() {
         1,
         "the generations are exhausted, so the entry is not reused"
     );
-    assert!(wheel.cancel(last).is_none() && wheel.cancel(cancelled).is_none() && wheel.len() == 1);
+    assert!(wheel.cancel(last).is_none() && wheel.cancel(cancelled).is_none() && wheel.len == 1);
 }
 
 #[test]
@@ -202,7 +200,7 @@ impl Pair {
             }
             assert_eq!(list.tail, previous);
         }
-        assert_eq!((linked, wheel.len()), (self.model.len(), self.model.len()));
+        assert_eq!((linked, wheel.len), (self.model.len(), self.model.len()));
         let bound_ns = wheel.next_deadline_ns();
         assert_eq!(bound_ns.is_none(), wheel.is_empty());
         assert!(self.model.keys().all(|&(due_ns, _)| bound_ns <= Some(due_ns)));

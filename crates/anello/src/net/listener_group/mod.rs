@@ -7,13 +7,12 @@
 //! ```
 //!
 //! With one socket per worker (`SO_REUSEPORT`), closing a socket makes the kernel reset the connections in its accept
-//! queue, unless `net.ipv4.tcp_migrate_req` is set. Therefore the group keeps every socket open, and members accept
-//! from duplicates. When a member leaves, another member takes over its sockets.
+//! queue, unless `net.ipv4.tcp_migrate_req` is set. Therefore the group keeps every socket open, members accept from
+//! duplicates, and another member takes over the sockets of a member that leaves.
 //!
 //! To accept a connection, a member only checks an atomic version number, which is written only when the group changes.
 //! It takes the lock when the version has changed and when connections are transferred ([`distribution`]).
 
-mod closed;
 mod distribution;
 mod state;
 #[cfg(test)]
@@ -30,18 +29,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use self::closed::Closed;
 pub use self::distribution::Distribution;
 pub use self::state::PendingConnections;
-use self::state::{Group, GroupAcceptSink, GroupState, MemberState};
+use self::state::{CloseWaiter, Group, GroupAcceptSink, GroupState, MemberState, State};
 use super::connection::Connection;
 use super::family::StreamFamily;
-use super::listener::{Accepted, BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};
+use super::listener::{
+    BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, StreamListener, is_exhausted, warn_exhausted,
+};
 use super::stream::Stream;
-use super::stream_listener::StreamListener;
 use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use crate::driver::{log, try_accept};
+use crate::driver::{Accepted, log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -75,8 +74,8 @@ pub struct ListenerGroup<L> {
     kind: PhantomData<fn() -> L>,
 }
 
-/// Listener type of a group: [`TcpListener`](super::TcpListener) or
-/// [`UnixListener`](super::UnixListener). This trait is sealed.
+/// Listener type of a group: [`TcpListener`](super::TcpListener) or [`UnixListener`](super::UnixListener). This trait is
+/// sealed.
 pub trait GroupListener: sealed::Sealed + 'static {
     /// Type of the listening sockets from which a group is created.
     type Std: Into<OwnedFd> + From<OwnedFd>;
@@ -85,10 +84,6 @@ pub trait GroupListener: sealed::Sealed + 'static {
 
     #[doc(hidden)]
     fn stream(connection: Connection) -> Self::Stream;
-
-    /// Prepares a connection that the driver has accepted.
-    #[doc(hidden)]
-    fn accepted(connection: Connection) -> io::Result<Self::Stream>;
 }
 
 mod sealed {
@@ -102,10 +97,6 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 
     fn stream(connection: Connection) -> StreamSocket<F> {
         StreamSocket::new(connection)
-    }
-
-    fn accepted(connection: Connection) -> io::Result<StreamSocket<F>> {
-        StreamSocket::accepted(connection)
     }
 }
 
@@ -228,7 +219,8 @@ impl<L: GroupListener> ListenerGroup<L> {
 
     /// Waits until the group is closed by any of its clones. Cancel-safe.
     pub fn closed(&self) -> impl Future<Output = ()> + '_ {
-        Closed::new(&self.group)
+        let mut waiter = CloseWaiter { group: &self.group, id: None };
+        poll_fn(move |context| waiter.poll(context))
     }
 }
 
@@ -256,7 +248,7 @@ pub struct GroupMember<L> {
     first: Cell<usize>,
     /// Version of the group state that this member has applied.
     applied_version: Cell<u64>,
-    /// Waker registered with the group.
+    /// The waker that is registered with the group.
     registered_waker: RefCell<Option<Waker>>,
     wait_queue: WaitQueue,
     accepts_ahead: Cell<bool>,
@@ -275,43 +267,32 @@ enum AcceptStep {
     Transfer(OwnedFd),
     Closed,
     Failed(io::Error),
-    /// No descriptors are left to accept from the listener with this index, or to open a listener.
-    Exhausted(Option<usize>, io::Error),
+    /// No descriptors are left. The second value is the number of clients that were rejected.
+    Exhausted(io::Error, usize),
 }
 
 impl<L: GroupListener> GroupMember<L> {
     /// Accepts the next connection. Returns `None` once the group is closed and all connections to be served have been
-    /// returned.
-    ///
-    /// Otherwise behaves like [`StreamListener::accept`]. Cancel-safe: if the future is dropped, the connection
-    /// accepted for it is returned by the next call.
-    ///
-    /// # Errors
-    /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
-    /// exhaustion.
+    /// returned. Otherwise behaves like [`StreamListener::accept`], which also documents errors and cancel safety.
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
-                AcceptStep::Accepted(connection) => return L::accepted(connection).map(Some),
-                AcceptStep::Inherited(descriptor) => {
-                    if let Some(stream) = import::<L>(descriptor) {
-                        return Ok(Some(stream));
-                    }
-                }
-                AcceptStep::Transfer(descriptor) => {
-                    if let Some(descriptor) = self.group.transfer(self.member, descriptor)
-                        && let Some(stream) = import::<L>(descriptor)
-                    {
-                        return Ok(Some(stream));
-                    }
-                }
+            let descriptor = match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
+                AcceptStep::Accepted(connection) => return Ok(Some(L::stream(connection))),
+                AcceptStep::Inherited(descriptor) => Some(descriptor),
+                AcceptStep::Transfer(descriptor) => self.group.transfer(self.member, descriptor),
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
-                AcceptStep::Exhausted(index, error) => {
-                    self.refuse(index, &error);
+                AcceptStep::Exhausted(error, refused) => {
+                    warn_exhausted(&error, refused);
                     sleep(EXHAUSTED_RETRY_DELAY).await;
+                    None
                 }
+            };
+            match descriptor.map(Connection::import) {
+                Some(Ok(connection)) => return Ok(Some(L::stream(connection))),
+                Some(Err(error)) => tracing::debug!(%error, "connection failed before it was served"),
+                None => {}
             }
         }
     }
@@ -323,15 +304,6 @@ impl<L: GroupListener> GroupMember<L> {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
             self.group.set_accept_ahead(self.member, accepts_ahead);
             self.listeners.borrow().iter().for_each(|(_, listener)| listener.set_accept_ahead(accepts_ahead));
-        }
-    }
-
-    /// Rejects pending clients of the listener with this index, or only logs the error if the index is `None`.
-    fn refuse(&self, index: Option<usize>, error: &io::Error) {
-        let listeners = self.listeners.borrow();
-        match index.and_then(|index| listeners.get(index)) {
-            Some((_, listener)) => listener.refuse(error),
-            None => warn_exhausted(error, 0),
         }
     }
 
@@ -364,9 +336,11 @@ impl<L: GroupListener> GroupMember<L> {
             if let Poll::Ready(accepted) = listener.poll_accept_if(context, keeps) {
                 self.first.set(index + 1);
                 return Poll::Ready(match accepted {
-                    Ok(Accepted::Stream(connection)) => AcceptStep::Accepted(connection),
+                    Ok(Accepted::Stream(key)) => {
+                        AcceptStep::Accepted(Connection::new(Rc::clone(&self.shared), key))
+                    }
                     Ok(Accepted::Descriptor(descriptor)) => AcceptStep::Transfer(descriptor),
-                    Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(Some(index), error),
+                    Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(error, listener.refuse()),
                     Err(error) => AcceptStep::Failed(error),
                 });
             }
@@ -379,8 +353,7 @@ impl<L: GroupListener> GroupMember<L> {
         let mut registered = self.registered_waker.borrow_mut();
         if registered.as_ref().is_none_or(|registered| !registered.will_wake(waker)) {
             *registered = Some(waker.clone());
-            let waker = Some(waker.clone());
-            let replaced = std::mem::replace(&mut self.group.lock().slots[self.member].waker, waker);
+            let replaced = self.group.lock().slots[self.member].waker.replace(waker.clone());
             // A waker must not be dropped while the group is locked.
             drop(replaced);
         }
@@ -391,23 +364,25 @@ impl<L: GroupListener> GroupMember<L> {
     fn apply_state(&self) -> Option<AcceptStep> {
         let group_state = {
             let mut state = self.group.lock();
-            if let Some(left) = self.group.take_accepted(&mut state, self.member) {
-                self.shared.spend_budget(0);
-                return Some(AcceptStep::Inherited(left));
+            if let Some(accepted) = self.take_accepted(&mut state) {
+                return Some(accepted);
             }
             state.group_state
         };
         match group_state {
             GroupState::Open => self.open().err().map(|error| match is_exhausted(&error) {
                 // The state is not marked as applied, so the next poll tries again.
-                true => AcceptStep::Exhausted(None, error),
+                true => AcceptStep::Exhausted(error, 0),
                 false => AcceptStep::Failed(error),
             }),
-            GroupState::Paused | GroupState::Closed(_) => {
-                self.release();
-                self.confirm_released(group_state)
-            }
+            GroupState::Paused | GroupState::Closed(_) => self.release(group_state),
         }
+    }
+
+    fn take_accepted(&self, state: &mut State) -> Option<AcceptStep> {
+        let accepted = self.group.take_accepted(state, self.member)?;
+        self.shared.spend_budget(0);
+        Some(AcceptStep::Inherited(accepted))
     }
 
     fn open(&self) -> io::Result<()> {
@@ -432,27 +407,22 @@ impl<L: GroupListener> GroupMember<L> {
         Ok(())
     }
 
-    /// Releases all listeners. Connections accepted for them go to the group.
-    fn release(&self) {
+    /// Releases all listeners. Connections accepted for them go to the group. Reports the state as applied once the
+    /// kernel has released the listeners and no accepted connection is queued.
+    fn release(&self, group_state: GroupState) -> Option<AcceptStep> {
         let listeners = self.listeners.take();
-        if listeners.is_empty() {
-            return;
+        if !listeners.is_empty() {
+            self.group.lock().slots[self.member].releasing += listeners.len();
+            close_listeners(&self.group, self.member, listeners);
+            // Wake the members for connections that have already been added to the group.
+            self.group.change(|_| ());
         }
-        self.group.lock().slots[self.member].releasing += listeners.len();
-        close_listeners(&self.group, self.member, listeners);
-        // Wake the members for connections that have already been added to the group.
-        self.group.change(|_| ());
-    }
-
-    /// Reports the state as applied once the kernel has released the listeners and no accepted connection is queued.
-    fn confirm_released(&self, group_state: GroupState) -> Option<AcceptStep> {
         let mut state = self.group.lock();
         if state.slots[self.member].releasing > 0 || state.group_state != group_state {
             return None;
         }
-        if let Some(left) = self.group.take_accepted(&mut state, self.member) {
-            self.shared.spend_budget(0);
-            return Some(AcceptStep::Inherited(left));
+        if let Some(accepted) = self.take_accepted(&mut state) {
+            return Some(accepted);
         }
         if let GroupState::Closed(pending) = group_state
             && self.closing_sockets.borrow().is_none()
@@ -478,13 +448,11 @@ impl<L: GroupListener> GroupMember<L> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Descriptors become available when other connections close.
-                Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(None, error),
-                Ok(_) => {
-                    tracing::warn!(
-                        accepted = BACKLOG,
-                        "closing a socket with connections still in its accept queue"
-                    )
-                }
+                Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(error, 0),
+                Ok(_) => tracing::warn!(
+                    accepted = BACKLOG,
+                    "closing a socket with connections still in its accept queue"
+                ),
                 Err(error) => tracing::warn!(%error, "cannot accept pending connections; resetting them"),
             }
             closing_sockets.pop();
@@ -493,19 +461,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 }
 
-/// Imports a connection that was accepted elsewhere.
-fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
-    match Connection::import(descriptor) {
-        Ok(connection) => Some(L::stream(connection)),
-        Err(error) => {
-            tracing::debug!(%error, "connection failed before it was served");
-            None
-        }
-    }
-}
-
-/// Closes the given listeners, which belong to one member. Connections that the kernel has accepted for them go to the
-/// group.
+/// Closes listeners of a member. Connections that the kernel has accepted for them go to the group.
 fn close_listeners(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
     let sink = Arc::new(GroupAcceptSink { group: Arc::clone(group), member });
     for (_, listener) in listeners {
@@ -526,13 +482,8 @@ impl<L> Drop for GroupMember<L> {
         close_listeners(&self.group, self.member, listeners);
         if let Some(successor) = successor {
             let worker = self.member;
-            log(|| {
-                tracing::warn!(
-                    worker,
-                    successor,
-                    "worker exited; its listening sockets moved to another worker"
-                );
-            });
+            let message = "worker exited; its listening sockets moved to another worker";
+            log(|| tracing::warn!(worker, successor, "{message}"));
         }
         self.group.change(|_| ());
     }

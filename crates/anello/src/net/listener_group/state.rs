@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::distribution::Balance;
 use crate::driver::{AcceptSink, wake_all};
@@ -38,17 +38,18 @@ pub(super) enum GroupState {
     Closed(PendingConnections),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum MemberState {
+    #[default]
     Joining,
     Active,
     Departed,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slot {
     pub member_state: MemberState,
-    /// Indices of the sockets that the member accepts from.
+    /// Indices into [`State::sockets`].
     pub sockets: Vec<usize>,
     /// Group state that the member has applied completely.
     pub applied_state: Option<GroupState>,
@@ -87,31 +88,25 @@ pub(super) struct Group {
 impl Group {
     pub fn new(sockets: Vec<OwnedFd>, members: usize, group_state: GroupState) -> Arc<Self> {
         let slots = (0..members).map(|member| Slot {
-            member_state: MemberState::Joining,
             sockets: assigned_sockets(member, members, sockets.len()),
-            applied_state: None,
-            releasing: 0,
-            waker: None,
-            participates: false,
-            transferred: VecDeque::new(),
             max_transferred: MAX_TRANSFERRED,
+            ..Slot::default()
         });
-        let balance = Balance::new(members);
-        let state = State {
+        let state = Mutex::new(State {
             group_state,
             slots: slots.collect(),
             sockets: sockets.into_iter().map(Some).collect(),
             unclaimed: VecDeque::new(),
             close_wakers: BTreeMap::new(),
             next_waker_id: 0,
-        };
-        let (state, changed) = (Mutex::new(state), Condvar::new());
-        Arc::new(Self { state, version: AtomicU64::new(1), changed, balance })
+        });
+        let (version, changed) = (AtomicU64::new(1), Condvar::new());
+        Arc::new(Self { state, version, changed, balance: Balance::new(members) })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         // Except for the clone function of wakers, no application code runs under the lock. Wakers are called and
-        // dropped after it is released, because either can drop a task that owns a member.
+        // dropped after it is released, because both can drop a task that owns a member.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,8 +147,7 @@ impl Group {
         state.leave(member)
     }
 
-    /// Sets whether connections may be queued for the member before it calls `accept`. Connections that are already
-    /// queued stay.
+    /// Sets whether connections may be queued for the member before it calls `accept`. Queued connections stay queued.
     pub fn set_accept_ahead(&self, member: usize, accepts_ahead: bool) {
         let max_transferred = if accepts_ahead { MAX_TRANSFERRED } else { MAX_TRANSFERRED_WITHOUT_AHEAD };
         self.lock().slots[member].max_transferred = max_transferred;
@@ -165,8 +159,7 @@ impl Group {
     #[inline(never)]
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
         let mut state = self.lock();
-        // A pausing member applies the state under this lock, with an empty queue. Afterwards nothing may be added to
-        // its queue.
+        // A pausing member applies the state under this lock, with an empty queue, which must then stay empty.
         let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);
@@ -175,8 +168,7 @@ impl Group {
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
         drop(state);
-        // Call the waker even if another worker has already scheduled the member: that worker's wake-up may stay queued
-        // for a long time.
+        // Called even if another worker has woken the member: that wake-up may stay queued for a long time.
         wake_all(waker);
         None
     }
@@ -184,18 +176,15 @@ impl Group {
     /// Returns the member with the lowest count, if that count will be lower than the count of member `from`.
     fn target(&self, state: &State, from: usize) -> Option<usize> {
         let assigned = self.balance.assigned(from);
-        let mut target: Option<(u64, usize)> = None;
-        for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.participates) {
+        let participants = state.slots.iter().enumerate().filter(|(_, slot)| slot.participates);
+        let counts = participants.filter_map(|(member, slot)| {
             if slot.transferred.len() >= slot.max_transferred {
                 self.balance.raise(member, assigned);
-                continue;
+                return None;
             }
-            let count = self.balance.assigned(member);
-            if count + 1 < target.map_or(assigned, |(lowest, _)| lowest + 1) {
-                target = Some((count, member));
-            }
-        }
-        target.map(|(_, member)| member)
+            Some((self.balance.assigned(member), member))
+        });
+        counts.min().filter(|(count, _)| count + 1 < assigned).map(|(_, member)| member)
     }
 
     /// Returns the next connection that was transferred to the member.
@@ -226,28 +215,15 @@ impl Group {
     /// Blocks until every member that has not left has applied the current state. Returns the number of these members.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         flush_wakes_before_blocking();
-        // A timeout that overflows the clock is equivalent to no deadline.
-        let deadline = Instant::now().checked_add(timeout);
-        let mut state = self.lock();
-        loop {
-            let group_state = state.group_state;
-            let present = state.slots.iter().filter(|slot| slot.member_state != MemberState::Departed);
-            let (count, late) = present.fold((0, 0), |(count, late), slot| {
-                (count + 1, late + usize::from(slot.applied_state != Some(group_state)))
-            });
-            if late == 0 {
-                return Ok(count);
-            }
-            let left =
-                deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                let message = format!(
-                    "timed out after {timeout:?}: {late} of {count} workers have not applied the change"
-                );
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
-            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, |state| state.late_members() > 0);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (count, late) = (state.present().count(), state.late_members());
+        if late == 0 {
+            return Ok(count);
         }
+        let message =
+            format!("timed out after {timeout:?}: {late} of {count} workers have not applied the change");
+        Err(io::Error::new(io::ErrorKind::TimedOut, message))
     }
 }
 
@@ -256,35 +232,30 @@ impl State {
         self.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
     }
 
-    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker previously registered
-    /// under that ID.
-    pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
-        let number = number.unwrap_or(self.next_waker_id);
-        self.next_waker_id = self.next_waker_id.max(number + 1);
-        (number, self.close_wakers.insert(number, waker))
-    }
-
     /// Returns whether another member accepts from the socket.
     pub fn has_other(&self, socket: usize, member: usize) -> bool {
         let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != member);
         others.any(|(_, slot)| slot.member_state != MemberState::Departed && slot.sockets.contains(&socket))
     }
 
-    /// Returns whether every member has left, so that no member can serve the unclaimed connections.
-    fn has_no_members(&self) -> bool {
-        self.slots.iter().all(|slot| slot.member_state == MemberState::Departed)
+    fn present(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.member_state != MemberState::Departed)
+    }
+
+    /// Returns the number of present members that have not applied the current state.
+    fn late_members(&self) -> usize {
+        self.present().filter(|slot| slot.applied_state != Some(self.group_state)).count()
     }
 
     /// Marks a member as departed. Returns the next present member, which takes over the sockets that no other member
-    /// accepts from. Connections transferred to the departed member can be accepted by any member. If the group is
-    /// closed or no member is left, the sockets are closed. If no member is left, the unclaimed connections are also
-    /// closed.
+    /// accepts from. Connections transferred to the departed member can be accepted by any member. The sockets are
+    /// closed if the group is closed or no member is left; in the latter case, so are the unclaimed connections.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.member_state = MemberState::Departed;
         let mut sockets = std::mem::take(&mut slot.sockets);
         self.unclaimed.append(&mut slot.transferred);
-        if self.has_no_members() {
+        if self.present().next().is_none() {
             self.unclaimed.clear();
         }
         sockets.retain(|socket| self.sockets[*socket].is_some() && !self.has_other(*socket, member));
@@ -309,8 +280,8 @@ impl State {
     }
 }
 
-/// Returns the sockets assigned to one of `members` members: one socket, several if there are more sockets than
-/// members, or a shared one if there are fewer.
+/// Returns the sockets assigned to a member: one, several if there are more sockets than members, or a shared one if
+/// there are fewer.
 fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
         0 => Vec::new(),
@@ -319,7 +290,37 @@ fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize>
     }
 }
 
-/// Accept sink of a member's listeners, which adds connections to the group.
+/// The waker of a task waiting for the group to close.
+pub(super) struct CloseWaiter<'a> {
+    pub group: &'a Group,
+    /// Key of the waker in `close_wakers`, once the task has waited.
+    pub id: Option<u64>,
+}
+
+impl CloseWaiter<'_> {
+    pub fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let mut state = self.group.lock();
+        if matches!(state.group_state, GroupState::Closed(_)) {
+            return Poll::Ready(());
+        }
+        let id = *self.id.get_or_insert(state.next_waker_id);
+        state.next_waker_id = state.next_waker_id.max(id + 1);
+        let replaced = state.close_wakers.insert(id, waker);
+        drop(state);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for CloseWaiter<'_> {
+    fn drop(&mut self) {
+        let waker = self.id.and_then(|id| self.group.lock().close_wakers.remove(&id));
+        drop(waker);
+    }
+}
+
+/// Accept sink of a member's listeners.
 #[derive(Debug)]
 pub(super) struct GroupAcceptSink {
     pub group: Arc<Group>,
@@ -329,7 +330,7 @@ pub(super) struct GroupAcceptSink {
 impl AcceptSink for GroupAcceptSink {
     fn accept(&self, connection: OwnedFd) {
         let mut state = self.group.lock();
-        if state.has_no_members() {
+        if state.present().next().is_none() {
             return;
         }
         state.unclaimed.push_back(connection);
@@ -350,17 +351,16 @@ impl AcceptSink for GroupAcceptSink {
 mod tests {
     use super::*;
 
-    fn all_assigned_sockets(members: usize, sockets: usize) -> Vec<Vec<usize>> {
-        (0..members).map(|member| assigned_sockets(member, members, sockets)).collect()
-    }
-
     #[test]
     fn assigned_sockets_cover_all_sockets_and_members() {
-        assert_eq!(all_assigned_sockets(2, 2), [[0], [1]]);
-        assert_eq!(all_assigned_sockets(2, 5), [vec![0, 2, 4], vec![1, 3]]);
-        assert_eq!(all_assigned_sockets(3, 1), [[0], [0], [0]]);
-        assert_eq!(all_assigned_sockets(5, 2), [[0], [1], [0], [1], [0]]);
-        assert_eq!(all_assigned_sockets(2, 0), [vec![], Vec::<usize>::new()]);
+        let assigned = |members, sockets| -> Vec<Vec<usize>> {
+            (0..members).map(|member| assigned_sockets(member, members, sockets)).collect()
+        };
+        assert_eq!(assigned(2, 2), [[0], [1]]);
+        assert_eq!(assigned(2, 5), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(assigned(3, 1), [[0], [0], [0]]);
+        assert_eq!(assigned(5, 2), [[0], [1], [0], [1], [0]]);
+        assert_eq!(assigned(2, 0), [vec![], Vec::<usize>::new()]);
     }
 
     fn group(members: usize, sockets: usize, group_state: GroupState) -> Arc<Group> {
@@ -384,11 +384,15 @@ mod tests {
     }
 
     #[test]
-    fn shared_socket_is_not_moved_when_member_leaves() {
-        let group = group(3, 1, GroupState::Open);
-        let mut state = group.lock();
+    fn shared_socket_stays_and_socket_of_closed_group_is_closed_when_member_leaves() {
+        let shared = group(3, 1, GroupState::Open);
+        let mut state = shared.lock();
         assert_eq!((state.leave(0), state.leave(2)), (None, None));
         assert!(state.sockets[0].is_some());
+        let closed = group(2, 2, GroupState::Closed(PendingConnections::Leave));
+        let mut state = closed.lock();
+        assert_eq!(state.leave(0), None);
+        assert!(state.sockets[0].is_none() && state.sockets[1].is_some());
     }
 
     #[test]
@@ -422,11 +426,10 @@ mod tests {
         (group, move || null.try_clone().unwrap().into())
     }
 
-    /// Counts connections as accepted by the first member.
-    fn accept(group: &Group, count: usize) {
-        for _ in 0..count {
-            group.balance.count(0);
-        }
+    /// Counts connections that arrive at the first member, and returns how many are transferred.
+    fn arrive(group: &Group, connection: impl Fn() -> OwnedFd, count: usize) -> usize {
+        let transfers = |_: &usize| !group.balance.count(0) && group.transfer(0, connection()).is_none();
+        (0..count).filter(transfers).count()
     }
 
     fn assigned(group: &Group) -> Vec<u64> {
@@ -436,7 +439,7 @@ mod tests {
     #[test]
     fn connection_is_transferred_to_member_with_lowest_count() {
         let (group, connection) = joined_group(3, GroupState::Open);
-        accept(&group, 4);
+        (0..4).for_each(|_| _ = group.balance.count(0));
         group.balance.count(1);
         assert!(group.transfer(0, connection()).is_none());
         assert_eq!(assigned(&group), [3, 1, 1]);
@@ -452,7 +455,7 @@ mod tests {
     fn nothing_is_transferred_unless_group_is_open() {
         for group_state in [GroupState::Paused, GroupState::Closed(PendingConnections::Serve)] {
             let (group, connection) = joined_group(2, group_state);
-            accept(&group, 10);
+            (0..10).for_each(|_| _ = group.balance.count(0));
             assert!(group.transfer(0, connection()).is_some());
         }
     }
@@ -463,18 +466,13 @@ mod tests {
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
         let (group, connection) = joined_group(2, GroupState::Open);
-        let arrive = |count: usize| {
-            (0..count)
-                .filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none())
-                .count()
-        };
-        assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
+        assert_eq!(arrive(&group, &connection, 3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
         let counts = assigned(&group);
-        assert_eq!(arrive(100), 0);
+        assert_eq!(arrive(&group, &connection, 100), 0);
         // The full member's count was raised in the meantime. When the member has room again, it receives no more than
         // half of the connections.
         while group.take_transferred(1).is_some() {}
-        let transferred = arrive(100);
+        let transferred = arrive(&group, &connection, 100);
         assert!((40..=60).contains(&transferred), "{transferred} of 100; {counts:?}");
     }
 
@@ -482,18 +480,15 @@ mod tests {
     fn member_without_accept_ahead_has_short_queue() {
         let (group, connection) = joined_group(2, GroupState::Open);
         group.set_accept_ahead(1, false);
-        let arrive = || {
-            (0..1000).filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none()).count()
-        };
-        assert_eq!(arrive(), MAX_TRANSFERRED_WITHOUT_AHEAD);
+        assert_eq!(arrive(&group, &connection, 1000), MAX_TRANSFERRED_WITHOUT_AHEAD);
         group.set_accept_ahead(1, true);
-        assert!(arrive() > MAX_TRANSFERRED_WITHOUT_AHEAD);
+        assert!(arrive(&group, &connection, 1000) > MAX_TRANSFERRED_WITHOUT_AHEAD);
     }
 
     #[test]
     fn transferred_connections_of_departed_member_go_to_another_member() {
         let (group, connection) = joined_group(2, GroupState::Open);
-        accept(&group, 4);
+        (0..4).for_each(|_| _ = group.balance.count(0));
         assert!(group.transfer(0, connection()).is_none());
         let mut state = group.lock();
         group.leave(&mut state, 1);
@@ -501,13 +496,5 @@ mod tests {
         assert!(group.take_accepted(&mut state, 0).is_none());
         // The only member keeps all connections.
         assert!((0..100).all(|_| group.balance.count(0)));
-    }
-
-    #[test]
-    fn socket_of_closed_group_is_closed_when_member_leaves() {
-        let group = group(2, 2, GroupState::Closed(PendingConnections::Leave));
-        let mut state = group.lock();
-        assert_eq!(state.leave(0), None);
-        assert!(state.sockets[0].is_none() && state.sockets[1].is_some());
     }
 }

@@ -4,14 +4,12 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use crate::plan::cell::{Cell, Workload};
-use crate::plan::cipher::Cipher;
+use crate::plan::cell::{Cell, Cipher, Workload};
 use crate::plan::limits::check_cell;
 use crate::plan::scenario::file::{CellEntry, Protocol, ScenarioError};
 use crate::plan::scenario::resolve::resolver::{Resolver, values_or};
 
 impl Resolver<'_> {
-    /// Returns all cells of the scenario that this machine can run.
     pub(super) fn cells(&mut self) -> Result<Vec<Cell>, ScenarioError> {
         let mut cells = Vec::new();
         if self.protocol == Protocol::Disk {
@@ -64,10 +62,8 @@ impl Resolver<'_> {
                 format!("no cells (add {list}connections or connections_per_core, or single [[cells]])");
             return self.error(file.missing_key_span(), message);
         }
-        let rates: Vec<Option<u64>> = match file.rates_per_second.as_slice() {
-            [] => vec![None],
-            rates => rates.iter().map(|rate| Some(*rate.get_ref())).collect(),
-        };
+        let rates = file.rates_per_second.iter().map(|rate| Some(*rate.get_ref()));
+        let rates: Vec<Option<u64>> = if rates.len() == 0 { vec![None] } else { rates.collect() };
         for (workload, span) in workloads {
             for server_cores in self.core_counts()? {
                 let per_core = |count: &Spanned<usize>| count.get_ref().saturating_mul(server_cores);
@@ -86,11 +82,11 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Adds the entries in `[[cells]]`.
     fn add_single_cells(&mut self, cells: &mut Vec<Cell>) -> Result<(), ScenarioError> {
         for entry in &self.file.cells {
             let workload = self.workload_of(entry)?;
             let &CellEntry { connections, server_cores, rate_per_second, .. } = entry.get_ref();
+            let server_cores = server_cores.unwrap_or(1);
             let available = self.cores_for_servers();
             if server_cores > available {
                 self.notes.push(format!(
@@ -132,9 +128,8 @@ impl Resolver<'_> {
         for target in &file.targets {
             for (pipelining, span) in &depths {
                 for reconnect in values_or(&file.reconnect, &[false]) {
-                    let (target_name, pipelining) = (*target.get_ref(), *pipelining);
-                    let workload =
-                        Workload::Http { target: target_name, pipelining, reconnect, cipher: None };
+                    let (requested, pipelining) = (*target.get_ref(), *pipelining);
+                    let workload = Workload::Http { target: requested, pipelining, reconnect, cipher: None };
                     // A depth of 1 is never the cause of an error.
                     let span = span.clone().filter(|_| pipelining != 1);
                     workloads.push((workload, span.unwrap_or_else(|| target.span())));
@@ -144,7 +139,6 @@ impl Resolver<'_> {
         workloads
     }
 
-    /// Returns the workload of an entry in `[[cells]]`.
     fn workload_of(&self, entry: &Spanned<CellEntry>) -> Result<Workload, ScenarioError> {
         let (protocol, cell) = (self.protocol, entry.get_ref());
         let foreign = [
@@ -184,8 +178,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that
-    /// exceed its cores.
+    /// Returns the requested numbers of server cores. Adds a note about those that exceed this machine's.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");

@@ -14,7 +14,7 @@ use crate::plan::site::{SupportedTargets, Target};
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
-    /// Returns all available contenders in the scenario, excluding the reference's twin.
+    /// Returns all available contenders, excluding the reference's twin.
     pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
         let built_in = match self.protocol {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
@@ -32,10 +32,8 @@ impl<'a> Resolver<'a> {
                 ContenderEntry::Inline(inline) => vec![self.inline(inline, span.clone())?],
             };
             for contender in entry_contenders {
-                let contender = match self.protocol {
-                    Protocol::Https => contender.under_tls(),
-                    _ => contender,
-                };
+                let is_https = self.protocol == Protocol::Https;
+                let contender = if is_https { contender.under_tls() } else { contender };
                 // A peer that is listed by name is also included in "peers".
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
@@ -60,13 +58,13 @@ impl<'a> Resolver<'a> {
 
     fn all_peers(&mut self) -> Vec<Contender> {
         let (built, unbuilt) = self.peers();
-        let (built, unbuilt) = (built.to_vec(), unbuilt.join(", "));
         if !unbuilt.is_empty() {
+            let names = unbuilt.join(", ");
             self.notes.push(format!(
-                "Peers omitted because they are not built: {unbuilt} (`anello lab peers build`)."
+                "Peers omitted because they are not built: {names} (`anello lab peers build`)."
             ));
         }
-        built
+        built.to_vec()
     }
 
     fn named(
@@ -159,7 +157,7 @@ impl<'a> Resolver<'a> {
     /// Inserts the twin of the reference, which measures the noise floor. Returns the name of the reference: the
     /// first of the scenario's candidates that participates, or the first candidate if none does.
     pub(super) fn add_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
-        let names = &self.file.reference.get_ref().0;
+        let names = self.file.reference.get_ref().candidates();
         let position = |name: &String| contenders.iter().position(|contender| contender.name == *name);
         let first = names.first().cloned().unwrap_or_default();
         let Some((name, index)) = names.iter().find_map(|name| Some((name, position(name)?))) else {
@@ -173,8 +171,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. If there is no
-    /// such core, these contenders are removed: on a core of the servers or the load generator, they would not measure
-    /// the option under test.
+    /// such core, these contenders are removed: on a used core, they would not measure the option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,

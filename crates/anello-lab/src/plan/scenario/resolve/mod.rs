@@ -1,4 +1,4 @@
-//! Resolves a scenario file on a machine, with a note for everything that was reduced or omitted.
+//! Resolution of a scenario file on a machine, with a note about everything that was reduced or omitted.
 
 mod cells;
 mod contenders;
@@ -74,13 +74,13 @@ impl Resolver<'_> {
             contenders,
             reference,
             cells,
-            check: file.check,
+            check: file.check.unwrap_or(true),
             timing: Timing {
                 slice,
                 warm_up: file.warm_up,
                 passes,
                 rounds,
-                seed: file.seed,
+                seed: file.seed.unwrap_or(1),
                 stolen_fraction_limit: 0.01,
             },
             cores,
@@ -101,7 +101,6 @@ impl Resolver<'_> {
         self.error(span, error)
     }
 
-    /// Assigns cores to the servers, the load generator, and the contenders that use an additional core.
     fn core_layout(&mut self, max_cores: Option<usize>, contenders: &mut Vec<Contender>) -> CoreLayout {
         let max_cores = max_cores.unwrap_or(1);
         let cores = self.resources.cores_by_independence();

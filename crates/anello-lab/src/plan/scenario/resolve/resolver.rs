@@ -13,22 +13,18 @@ pub(super) struct Resolver<'a> {
     pub(super) file: &'a ScenarioFile,
     pub(super) protocol: Protocol,
     pub(super) resources: &'a Resources,
-    /// Notes about reduced and omitted parts.
     pub(super) notes: Vec<String>,
 }
 
 impl Resolver<'_> {
-    /// Returns an error at a position in the file.
     pub(super) fn error<T>(&self, span: Range<usize>, message: impl ToString) -> Result<T, ScenarioError> {
         Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
 
-    /// Returns `true` for HTTP with or without TLS.
     pub(super) fn is_http(&self) -> bool {
         self.protocol.without_tls() == Protocol::Http
     }
 
-    /// Adds a note that names the omitted items, if there are any.
     pub(super) fn note_omitted(&mut self, why: &str, names: &[String]) {
         if !names.is_empty() {
             self.notes.push(format!("{why}: {}.", names.join(", ")));

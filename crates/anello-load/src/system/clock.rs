@@ -1,8 +1,0 @@
-//! Time conversion.
-
-use std::time::Duration;
-
-/// Converts a duration to nanoseconds. Saturates for durations above 584 years.
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}

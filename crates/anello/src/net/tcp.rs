@@ -1,0 +1,219 @@
+//! TCP streams and listeners.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::family::Tcp;
+use super::happy_eyeballs::connect_to_first;
+use super::listener::{BACKLOG, Listener, StreamListener};
+use super::resolve::{Host, ToSocketAddrs};
+use super::stream_socket::StreamSocket;
+use crate::driver::{ListenOptions, StreamOption};
+use crate::executor::current;
+
+/// TCP connection, bound to this thread's runtime.
+///
+/// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
+/// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
+/// bytes; see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+pub type TcpStream = StreamSocket<Tcp>;
+
+impl StreamSocket<Tcp> {
+    /// Connects to the first address that responds (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
+    ///
+    /// If there are several addresses, attempts alternate between the address families. Each attempt starts when the
+    /// previous one has failed or has been pending for 250 ms. The first successful attempt cancels the others (Happy
+    /// Eyeballs, RFC 8305). Cancel-safe: dropping the future abandons the connection.
+    ///
+    /// # Errors
+    /// Returns an error if the name cannot be resolved, or if all attempts fail. The error includes all addresses.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::connect_to_any(None, address).await
+    }
+
+    /// Connects from a local address (`bind(2)`), otherwise like [`connect`](Self::connect).
+    ///
+    /// If the port in `source` is 0, the kernel selects the port when the peer is known (`IP_BIND_ADDRESS_NO_PORT`,
+    /// Linux 4.2), so one local port can be used for connections to different peers.
+    ///
+    /// # Errors
+    /// See [`connect`](Self::connect). Also returns `InvalidInput` if `source` is not a local address, and
+    /// `AddrNotAvailable` if no local port is available for the peer.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::connect_to_any(Some(source), address).await
+    }
+
+    async fn connect_to_any(source: Option<SocketAddr>, address: impl ToSocketAddrs) -> io::Result<Self> {
+        match address.to_host()? {
+            Host::Address(peer) => Self::connect_to(source, peer).await,
+            host => connect_to_first(host.resolve().await?, |peer| Self::connect_to(source, peer)).await,
+        }
+    }
+
+    async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
+        let shared = current();
+        let started = shared.driver.borrow_mut().connect(peer, source);
+        let key = started.map_err(|error| with_addresses(peer, source, error))?;
+        let stream = Self::new(Connection::new(Rc::clone(&shared), key));
+        let connected = poll_fn(|context| shared.driver.borrow_mut().poll_connect(key, context.waker()));
+        connected.await.map_err(|error| with_addresses(peer, source, error))?;
+        Ok(stream)
+    }
+
+    /// Sets whether small messages are sent immediately instead of being coalesced (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.connection.set(StreamOption::NoDelay(on))
+    }
+
+    /// Sets the idle time after which the kernel probes the peer (`SO_KEEPALIVE`, `TCP_KEEPIDLE`). `None` disables
+    /// probes.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
+        self.connection.set(StreamOption::KeepAlive(idle))
+    }
+
+    /// Sets how the kernel closes the connection (`SO_LINGER`). A zero duration resets it.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.connection.set(StreamOption::Linger(linger))
+    }
+
+    /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value).
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.connection.set(StreamOption::ReceiveBufferBytes(bytes))
+    }
+}
+
+/// Prefixes a connect error with its addresses. An error that concerns only the source already includes the source
+/// address.
+fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
+    let text = match source {
+        Some(_) if error.get_ref().is_some() => return error,
+        None => format!("{peer}: {error}"),
+        Some(source) if source.port() == 0 => format!("{peer} from {}: {error}", source.ip()),
+        Some(source) => format!("{peer} from {source}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
+/// Listening TCP socket, bound to this thread's runtime.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+/// let mut server = listener.accept().await?;
+/// client.write_all(b"ciao").await?;
+/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub type TcpListener = StreamListener<Tcp>;
+
+/// Builder for a [`TcpListener`] with options; see [`TcpListener::builder`].
+#[derive(Clone, Debug)]
+pub struct TcpListenerBuilder(ListenOptions);
+
+impl Default for TcpListenerBuilder {
+    fn default() -> Self {
+        Self(ListenOptions { backlog: BACKLOG, reuse_port: false, nodelay: true })
+    }
+}
+
+impl TcpListenerBuilder {
+    /// Sets the number of connections that the kernel queues until they are accepted. The default is 4096; the kernel
+    /// caps the value at `net.core.somaxconn`.
+    pub fn backlog(mut self, backlog: u32) -> Self {
+        self.0.backlog = backlog;
+        self
+    }
+
+    /// Sets `SO_REUSEPORT`: several listeners share the address, and the kernel distributes the connections. The
+    /// default is `false`.
+    pub fn reuse_port(mut self, reuse_port: bool) -> Self {
+        self.0.reuse_port = reuse_port;
+        self
+    }
+
+    /// Sets whether accepted connections send small messages without delay (`TCP_NODELAY`). The default is `true`.
+    pub fn nodelay(mut self, nodelay: bool) -> Self {
+        self.0.nodelay = nodelay;
+        self
+    }
+
+    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that can be
+    /// bound. To bind to a host name, use [`bind_host`](Self::bind_host), which resolves it without blocking.
+    ///
+    /// # Errors
+    /// Returns the error of the last address if no address can be bound, for example because it is in use, not
+    /// permitted or not local. Returns `InvalidInput` for a name.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        self.bind_to_first(address.to_host()?.without_resolution()?)
+    }
+
+    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread in the blocking pool.
+    ///
+    /// # Errors
+    /// Returns an error if the name cannot be resolved or no address can be bound.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        self.bind_to_first(host.to_host()?.resolve().await?)
+    }
+
+    fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
+        let shared = current();
+        let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses");
+        for address in addresses {
+            let listening = shared.driver.borrow_mut().listen(address, &self.0);
+            match listening {
+                Ok(key) => return Ok(TcpListener::new(Listener::new(shared, key))),
+                Err(error) => failed = io::Error::new(error.kind(), format!("{address}: {error}")),
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl StreamListener<Tcp> {
+    /// Binds with the default options. See [`TcpListenerBuilder::bind`] for errors and panics.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::builder().bind(address)
+    }
+
+    /// Binds with the default options. See [`TcpListenerBuilder::bind_host`] for errors and panics.
+    pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::builder().bind_host(host).await
+    }
+
+    /// Returns a builder with the default options.
+    pub fn builder() -> TcpListenerBuilder {
+        TcpListenerBuilder::default()
+    }
+}
