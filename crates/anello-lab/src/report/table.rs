@@ -113,9 +113,8 @@ impl Value {
     fn terminal_text(&self, with_details: bool) -> String {
         let bar = self.bar.map(|part| format!("{:<BAR_WIDTH$} ", blocks(part))).unwrap_or_default();
         match self.detail.as_str() {
-            "" => format!("{bar}{}", self.text),
-            _ if !with_details => format!("{bar}{}", self.text),
-            detail => format!("{bar}{} {detail}", self.text),
+            detail if with_details && !detail.is_empty() => format!("{bar}{} {detail}", self.text),
+            _ => format!("{bar}{}", self.text),
         }
     }
 }
