@@ -16,13 +16,12 @@
 //! selects the contenders whose regressions count. Changes in absolute figures are included for information only,
 //! because the machine's speed can change between the runs.
 
-mod bootstrap;
 mod change;
 mod counting;
 mod environment;
 mod render;
 
-pub use bootstrap::ratio_of_medians;
+pub use crate::judge::statistics::ratio_of_medians;
 pub use change::{Change, ChangeVerdict, Comparison, RunName};
 pub use counting::Counted;
 pub use environment::Difference;

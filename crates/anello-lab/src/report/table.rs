@@ -78,10 +78,6 @@ impl TableRow {
     pub fn of_contender(contender: usize, name: impl Into<String>, values: Vec<Value>) -> TableRow {
         TableRow { contender: Some(contender), ..TableRow::new(name, values) }
     }
-
-    fn terminal_texts(&self, with_details: bool) -> Vec<String> {
-        self.values.iter().map(|value| value.terminal_text(with_details)).collect()
-    }
 }
 
 impl Value {
@@ -117,9 +113,8 @@ impl Value {
     fn terminal_text(&self, with_details: bool) -> String {
         let bar = self.bar.map(|part| format!("{:<BAR_WIDTH$} ", blocks(part))).unwrap_or_default();
         match self.detail.as_str() {
-            "" => format!("{bar}{}", self.text),
-            _ if !with_details => format!("{bar}{}", self.text),
-            detail => format!("{bar}{} {detail}", self.text),
+            detail if with_details && !detail.is_empty() => format!("{bar}{} {detail}", self.text),
+            _ => format!("{bar}{}", self.text),
         }
     }
 }
@@ -140,7 +135,9 @@ impl Table {
         let (name_head, heads) = self.head.split_first().expect("a table has a column of names");
         let names = self.names();
         let name_width = names.iter().chain([name_head]).map(|name| width(name)).max().unwrap_or(0);
-        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.terminal_texts(with_details)).collect();
+        let text_of = |value: &Value| value.terminal_text(with_details);
+        let rows = self.rows.iter().map(|row| row.values.iter().map(text_of).collect());
+        let rows: Vec<Vec<String>> = rows.collect();
         // In these rows, the last value spans the remaining columns.
         let spans = |row: &[String]| row.len() < heads.len();
         let column_width = |(column, head): (usize, &String)| {

@@ -236,10 +236,8 @@ fn compare(result: &LabResult, first: usize, second: usize, measure: Measure) ->
 fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, server) = (&result.plan.reference, result.workload().server_noun());
     let noun = noun(result, measure);
-    let is_compared = |cell: &&&CellResult| {
-        others(result)
-            .any(|(index, _)| cell.rows.get(index).is_some_and(|row| row.comparison.ratio(measure).is_some()))
-    };
+    let ratio = |cell: &CellResult, index: usize| cell.rows.get(index)?.comparison.ratio(measure);
+    let is_compared = |cell: &&&CellResult| others(result).any(|(index, _)| ratio(cell, index).is_some());
     let is_noisy = |cell: &&&CellResult| {
         cell.rows.iter().any(|row| row.comparison.verdict(measure) == Verdict::TooNoisy)
     };

@@ -64,10 +64,6 @@ impl Facts<'_> {
         }
     }
 
-    fn name(&self, measure: Measure) -> &'static str {
-        measure.name(self.result.workload())
-    }
-
     fn of_cells(&self, count: usize) -> String {
         format!("{count} of {}", counted(self.result.cells.len(), "cell"))
     }
@@ -75,10 +71,11 @@ impl Facts<'_> {
     /// Noise floor, cells that are too noisy, cells whose noise floor is unknown.
     fn noise(&mut self) {
         let result = self.result;
+        let name = |measure: Measure| measure.name(result.workload());
         let floor = |measure: &Measure| {
             let all: Vec<f64> = result.cells.iter().filter_map(|cell| measure.resolution(cell)).collect();
             let (median, (_, max)) = quantile(&all, 0.5).zip(extremes(all.iter().copied()))?;
-            Some(format!("{} {} (maximum {})", self.name(*measure), percent(median), percent(max)))
+            Some(format!("{} {} (maximum {})", name(*measure), percent(median), percent(max)))
         };
         let floors: Vec<String> = MEASURES.iter().filter_map(floor).collect();
         let subject = format!("Noise floor ({} against itself)", result.plan.reference);
@@ -92,7 +89,7 @@ impl Facts<'_> {
                 format!("{}{}", cell.cell, floor.unwrap_or_default())
             };
             let cells: Vec<String> = result.cells.iter().filter(is_noisy).map(with_floor).collect();
-            let subject = format!("Too noisy to compare {}", self.name(measure));
+            let subject = format!("Too noisy to compare {}", name(measure));
             self.add_list(Resolution, &subject, &cells, " (run longer, or on a quieter machine)");
         }
         let is_unknown = |cell: &&CellResult| {

@@ -15,7 +15,7 @@ pub mod phases;
 use crate::plan::schedule::Random;
 use crate::result::{Estimate, Ratio};
 
-pub(crate) const RESAMPLES: usize = 2000;
+const RESAMPLES: usize = 2000;
 
 /// Low deciles are shown for information only: no verdict depends on them.
 const LOW_DECILE_RESAMPLES: usize = 500;
@@ -51,21 +51,13 @@ impl Ratio {
         }
         let estimate = median(&mut all);
         let mut draw = Vec::with_capacity(all.len());
-        let medians = (0..RESAMPLES).map(|_| {
-            draw.clear();
-            for _ in 0..passes.len() {
-                let pass = passes[random.below(passes.len())];
-                draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
-            }
-            median(&mut draw)
-        });
-        let medians = medians.collect();
+        let medians = (0..RESAMPLES).map(|_| resampled_median(&passes, &mut draw, random)).collect();
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
     /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. Returns `None` if there are
     /// no finite values or if the estimate is not a positive number.
-    pub(crate) fn of_resampled(
+    fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
         (pairs, passes): (usize, usize),
@@ -129,6 +121,35 @@ impl Ratio {
     }
 }
 
+/// Computes the median of `after` as a multiple of the median of `before`, with the interval. Each argument holds the
+/// values of one run, grouped by pass; each run is resampled separately. Returns `None` if either run has no values.
+pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
+    let median_of = |passes: &[Vec<f64>]| quantile(&passes.concat(), 0.5).filter(|&middle| middle > 0.0);
+    let estimate = median_of(after)? / median_of(before)?;
+    let mut draw = Vec::new();
+    let ratios = (0..RESAMPLES).map(|_| {
+        let before = resampled_median(before, &mut draw, random);
+        resampled_median(after, &mut draw, random) / before
+    });
+    let ratios = ratios.collect();
+    let min = |count: fn(&[Vec<f64>]) -> usize| count(before).min(count(after));
+    let pairs = min(|passes| passes.iter().map(Vec::len).sum());
+    let passes = min(|passes| passes.iter().filter(|pass| !pass.is_empty()).count());
+    Ratio::of_resampled(estimate, ratios, (pairs, passes), 2)
+}
+
+/// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.
+fn resampled_median(passes: &[impl AsRef<[f64]>], draw: &mut Vec<f64>, random: &mut Random) -> f64 {
+    draw.clear();
+    while draw.is_empty() {
+        for _ in 0..passes.len() {
+            let pass = passes[random.below(passes.len())].as_ref();
+            draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
+        }
+    }
+    median(draw)
+}
+
 /// Moves the bound of an interval away from the estimate on a logarithmic scale, so that it stays positive.
 fn widened(estimate: f64, bound: f64, stretch: f64) -> f64 {
     if bound > 0.0 { estimate * (bound / estimate).powf(stretch) } else { bound }
@@ -175,7 +196,7 @@ fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
 }
 
 /// Returns the median of `values`, which it reorders. Panics if `values` is empty.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let is_odd = values.len() % 2 == 1;
     let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);

@@ -68,13 +68,10 @@ pub struct Phases {
 
 /// Returns the phases of samples that are in chronological order. `None` if there is only one phase.
 pub fn find(samples: &[Sample]) -> Option<Phases> {
-    if samples.len() < 2 * MIN_SLICES
-        || samples.iter().any(|sample| sample.cost.is_nan() || sample.cost <= 0.0)
-    {
-        return None;
-    }
     let contenders: HashSet<usize> = samples.iter().map(|sample| sample.contender).collect();
-    if samples.len() < MIN_SLICES_PER_CONTENDER * contenders.len() {
+    let min_samples = (2 * MIN_SLICES).max(MIN_SLICES_PER_CONTENDER * contenders.len());
+    let is_invalid = |sample: &Sample| sample.cost.is_nan() || sample.cost <= 0.0;
+    if samples.len() < min_samples || samples.iter().any(is_invalid) {
         return None;
     }
     let slowness: Vec<f64> = samples.iter().map(|sample| sample.cost.ln()).collect();
@@ -90,13 +87,11 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
         noise = noise_of(&residuals, &slow, zero, gap).max(1e-4);
         slow = viterbi_phases(samples, &residuals, zero, gap, noise);
     }
-    let slices = slow.iter().filter(|&&slow| slow).count();
-    let least = MIN_SLICES.max(samples.len() / 50);
-    let believed = gap >= MIN_GAP
-        && gap >= MIN_SEPARATION * noise
-        && slices.min(samples.len() - slices) >= least
+    let slow_slices = slow.iter().filter(|&&slow| slow).count();
+    let is_significant = gap >= MIN_GAP.max(MIN_SEPARATION * noise)
+        && slow_slices.min(samples.len() - slow_slices) >= MIN_SLICES.max(samples.len() / 50)
         && (changes(samples, &slow) + 1) * MIN_PHASE_LENGTH <= samples.len();
-    believed.then(|| Phases { slow, slow_factor: gap.exp() })
+    is_significant.then(|| Phases { slow, slow_factor: gap.exp() })
 }
 
 /// Returns the number of phase changes within groups of consecutive samples.
@@ -138,7 +133,7 @@ fn best_threshold(values: &[f64]) -> Option<f64> {
 
 /// Returns the slowness of each sample minus the level of its contender: the median after subtracting the gap.
 fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> Vec<f64> {
-    let contenders = samples.iter().map(|sample| sample.contender).max().map_or(0, |most| most + 1);
+    let contenders = samples.iter().map(|sample| sample.contender).max().map_or(0, |max| max + 1);
     let mut values: Vec<Vec<f64>> = vec![Vec::new(); contenders];
     for ((sample, value), &slow) in samples.iter().zip(slowness).zip(slow) {
         values[sample.contender].push(value - if slow { gap } else { 0.0 });
