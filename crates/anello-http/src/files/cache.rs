@@ -274,11 +274,10 @@ impl Cache {
         had_files
     }
 
-    /// Removes the entries that `should_remove` selects and returns their open files.
-    fn remove_where(&self, should_remove: impl Fn(&Entry) -> bool) -> Vec<File> {
-        let is_removed = |_: &Box<[u8]>, entry: &mut Rc<Entry>| should_remove(entry);
+    /// Removes the entries for which `selects` returns `true`, and returns their open files.
+    fn remove_where(&self, selects: impl Fn(&Entry) -> bool) -> Vec<File> {
         let removed: Vec<_> =
-            self.entries.borrow_mut().extract_if(is_removed).map(|(_, entry)| entry).collect();
+            self.entries.borrow_mut().extract_if(|_, entry| selects(entry)).map(|(_, entry)| entry).collect();
         removed.iter().for_each(|entry| self.subtract_size(entry));
         self.publish_bytes();
         removed.iter().flat_map(|entry| entry.files()).cloned().collect()

@@ -78,11 +78,11 @@ impl Multipart {
 
     /// Returns the header and the byte range of each part, in sending order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&[u8], ByteRange)> {
-        self.parts.iter().map(|(head, range)| (self.text[head.clone()].as_bytes(), *range))
+        self.parts.iter().map(|(head, range)| (&self.text.as_bytes()[head.clone()], *range))
     }
 
     /// Returns the closing delimiter, to be sent after the last part.
     pub fn end(&self) -> &[u8] {
-        self.text[self.parts.last().map_or(0, |(head, _)| head.end)..].as_bytes()
+        &self.text.as_bytes()[self.parts.last().map_or(0, |(head, _)| head.end)..]
     }
 }

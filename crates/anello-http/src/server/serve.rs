@@ -151,7 +151,7 @@ impl Server {
     /// A client that has only shut down its write half may still read the response, so its handler continues. The
     /// server cannot tell it apart from a client that has closed the connection completely.
     ///
-    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`](anello::net::GroupMember)
+    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`]
     /// that is closed ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts these connections first.
     ///
     /// # Panics

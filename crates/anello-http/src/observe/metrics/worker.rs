@@ -111,7 +111,7 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes additional samples for the worker, such as [`driver_samples`](super::driver_samples), which replace the
+    /// Publishes additional samples for the worker, such as [`driver_samples`], which replace the
     /// previous ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call
     /// this periodically, for example once per second.
     ///
