@@ -44,10 +44,9 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
 
 /// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so a second one is needed. If another worker stopped accepting, this
-    // worker has not received the first signal yet.
-    let remaining_signals = if signal_received { 1 } else { 2 };
-    for _ in 0..remaining_signals {
+    // If another worker stopped accepting, this worker has not received the first signal yet.
+    let missing_signals = if signal_received { 1 } else { 2 };
+    for _ in 0..missing_signals {
         if let Err(error) = signals.recv().await {
             tracing::error!(%error, "cannot wait for signals");
             return pending().await;
@@ -64,28 +63,26 @@ pub enum Distribution {
     Kernel,
 }
 
-/// A listening socket.
-#[derive(Debug)]
 pub enum ListeningSocket {
     Internet(StdTcpListener),
     Unix(StdUnixListener),
 }
 
 impl ListeningSocket {
-    /// Creates a listening socket from an inherited descriptor.
+    /// Checks that an inherited descriptor is a listening socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(&descriptor);
         let cause = match (socket.domain(), socket.r#type()) {
-            (Ok(domain @ (Domain::IPV4 | Domain::IPV6 | Domain::UNIX)), Ok(Type::STREAM)) => {
-                if socket.is_listener()? {
-                    if domain == Domain::UNIX {
-                        return Ok(Self::Unix(descriptor.into()));
-                    }
-                    // Applies to accepted sockets as well.
-                    socket.set_tcp_nodelay(true)?;
-                    return Ok(Self::Internet(descriptor.into()));
-                }
+            (Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX), Ok(Type::STREAM))
+                if !socket.is_listener()? =>
+            {
                 "socket is not listening".to_owned()
+            }
+            (Ok(Domain::UNIX), Ok(Type::STREAM)) => return Ok(Self::Unix(descriptor.into())),
+            (Ok(Domain::IPV4 | Domain::IPV6), Ok(Type::STREAM)) => {
+                // Applies to accepted sockets as well.
+                socket.set_tcp_nodelay(true)?;
+                return Ok(Self::Internet(descriptor.into()));
             }
             (Ok(domain), Ok(kind)) => format!("unsupported socket type {domain:?}, {kind:?}"),
             _ => "not a socket".to_owned(),
@@ -103,17 +100,16 @@ impl ListeningSocket {
 
 /// Creates the listening sockets for `workers` workers at an address. TCP gets one socket per worker with
 /// `SO_REUSEPORT`. A Unix address gets a single socket, shared by all workers, and its [`SocketFile`] if it is a path.
-pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
+fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
             let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
             // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
             let bound = first.local_addr()?;
-            let mut sockets = vec![ListeningSocket::Internet(first)];
-            for _ in 1..workers {
-                sockets.push(ListeningSocket::Internet(bind_tcp(bound, SocketRole::Further)?));
-            }
-            return Ok((sockets, None));
+            let further = (1..workers).map(|_| bind_tcp(bound, SocketRole::Further));
+            let sockets = [Ok(first)].into_iter().chain(further);
+            let sockets = sockets.map(|socket| socket.map(ListeningSocket::Internet));
+            return Ok((sockets.collect::<io::Result<_>>()?, None));
         }
         Address::Unix(name) => name,
     };
@@ -181,15 +177,14 @@ fn is_stale_socket(path: &Path) -> io::Result<bool> {
 }
 
 /// The listening sockets of all workers. Stays open until the last worker has exited.
-#[derive(Debug)]
 pub struct Listening {
-    addresses: Vec<Address>,
+    addresses: Vec<String>,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
     /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
-    file: Option<SocketFile>,
+    pub file: Option<SocketFile>,
     is_transferred: AtomicBool,
 }
 
@@ -200,22 +195,6 @@ pub struct WorkerListeners {
 }
 
 impl Listening {
-    /// Uses the passed sockets if there are any; otherwise binds `address`, or `default` if no address was given.
-    pub fn from_passed_or_bind(
-        address: Option<&Address>,
-        default: &str,
-        from_passed: Vec<ListeningSocket>,
-        workers: usize,
-    ) -> io::Result<Self> {
-        match (from_passed.is_empty(), address) {
-            (true, Some(address)) => Self::bind(address, workers),
-            (true, None) => Self::bind(&default.parse().map_err(io::Error::other)?, workers),
-            (false, None) => Self::from_passed(from_passed, workers),
-            (false, Some(_)) => Err(conflicting_flag_error("--addr")),
-        }
-    }
-
-    /// Binds new sockets to the address.
     pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
         let (sockets, file) = listen(address, workers)?;
         Self::new(sockets, workers, PendingConnections::Serve, file)
@@ -235,10 +214,10 @@ impl Listening {
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
         let count = sockets.len();
-        let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
+        let (mut addresses, mut internet, mut unix) = (Vec::new(), Vec::new(), Vec::new());
         for socket in sockets {
-            let address = socket.address()?;
-            if !addresses.iter().any(|existing| existing.to_string() == address.to_string()) {
+            let address = socket.address()?.to_string();
+            if !addresses.contains(&address) {
                 addresses.push(address);
             }
             match socket {
@@ -312,26 +291,16 @@ impl Listening {
     /// Stops accepting connections after the sockets have been transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
-        self.close_now();
+        self.close_with(PendingConnections::Leave);
     }
 
-    /// Stops accepting connections and leaves queued connections unaccepted.
-    pub fn close_now(&self) {
-        self.close_with(PendingConnections::Leave);
+    pub fn close_with(&self, pending: PendingConnections) {
+        self.internet.iter().for_each(|group| group.close(pending));
+        self.unix.iter().for_each(|group| group.close(pending));
     }
 
     pub fn is_transferred(&self) -> bool {
         self.is_transferred.load(Ordering::Relaxed)
-    }
-
-    /// Returns the socket file, if the socket has one.
-    pub fn file(&self) -> Option<&SocketFile> {
-        self.file.as_ref()
-    }
-
-    fn close_with(&self, pending: PendingConnections) {
-        self.internet.iter().for_each(|group| group.close(pending));
-        self.unix.iter().for_each(|group| group.close(pending));
     }
 
     pub fn is_closed(&self) -> bool {
@@ -342,48 +311,40 @@ impl Listening {
     /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if another worker
     /// received the signal first and stopped accepting.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
-        match select(pin!(signals.recv()), pin!(self.wait_closed())).await {
+        let closed = async {
+            match (&self.internet, &self.unix) {
+                (Some(group), _) => group.closed().await,
+                (None, Some(group)) => group.closed().await,
+                // There is no socket to wait for.
+                (None, None) => {}
+            }
+        };
+        match select(pin!(signals.recv()), pin!(closed)).await {
             Either::Left((signal, _)) => signal.map(|_| true),
             Either::Right(_) => Ok(false),
         }
     }
 
-    /// Waits until accepting is stopped, for any reason.
-    async fn wait_closed(&self) {
-        match (&self.internet, &self.unix) {
-            (Some(group), _) => group.closed().await,
-            (None, Some(group)) => group.closed().await,
-            // There is no socket to wait for.
-            (None, None) => {}
-        }
-    }
-
     /// Returns duplicates of the sockets, to transfer to another process.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut sockets = Vec::new();
-        if let Some(group) = &self.internet {
-            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
-        }
-        if let Some(group) = &self.unix {
-            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
-        }
-        Ok(sockets)
+        let internet = self.internet.as_ref().map(ListenerGroup::sockets).transpose()?;
+        let unix = self.unix.as_ref().map(ListenerGroup::sockets).transpose()?;
+        let internet = internet.into_iter().flatten().map(OwnedFd::from);
+        Ok(internet.chain(unix.into_iter().flatten().map(OwnedFd::from)).collect())
     }
 }
 
-/// Formats the addresses as in the ready line, separated by commas.
+/// Formats the addresses as in the ready line.
 impl fmt::Display for Listening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
-        formatter.write_str(&addresses.join(","))
+        formatter.write_str(&self.addresses.join(","))
     }
 }
 
 /// A socket file. Removed on drop if this process owns it and the path still refers to the same file.
-#[derive(Debug)]
 pub struct SocketFile {
-    path: PathBuf,
-    file_id: (u64, u64),
+    pub path: PathBuf,
+    file_id: FileId,
     /// Whether this process is responsible for removing the file.
     is_own: AtomicBool,
 }
@@ -401,11 +362,7 @@ impl SocketFile {
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;
-        Ok(Self { file_id: file_id(&path)?, path, is_own: AtomicBool::new(false) })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
+        Ok(Self { file_id: file_id(&fs::symlink_metadata(&path)?), path, is_own: AtomicBool::new(false) })
     }
 
     /// Makes this process responsible for removing the file.
@@ -422,10 +379,11 @@ impl SocketFile {
         if !self.release() {
             return;
         }
-        let removed = file_id(&self.path).and_then(|current| match current == self.file_id {
-            true => fs::remove_file(&self.path),
-            false => Ok(()),
-        });
+        let removed =
+            fs::symlink_metadata(&self.path).and_then(|current| match self.file_id == file_id(&current) {
+                true => fs::remove_file(&self.path),
+                false => Ok(()),
+            });
         if let Err(error) = removed {
             tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
         }
@@ -438,8 +396,9 @@ impl Drop for SocketFile {
     }
 }
 
-/// Returns the device and inode number of a file.
-fn file_id(path: &Path) -> io::Result<(u64, u64)> {
-    let current = fs::symlink_metadata(path)?;
-    Ok((current.dev(), current.ino()))
+/// Device and inode number.
+pub type FileId = (u64, u64);
+
+pub fn file_id(file: &fs::Metadata) -> FileId {
+    (file.dev(), file.ino())
 }

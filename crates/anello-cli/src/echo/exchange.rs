@@ -129,28 +129,3 @@ fn repeated(bytes: &[u8], from: usize, length: usize) -> Vec<u8> {
     }
     chunk
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeated_chunks_concatenate_to_repeated_request() {
-        let request = b"abcdefg";
-        for length in [1, 6, 7, 8, 20] {
-            for from in 0..30 {
-                let expected: Vec<u8> = (from..from + length).map(|byte| request[byte % 7]).collect();
-                assert_eq!(repeated(request, from, length), expected, "{length} from {from}");
-            }
-        }
-    }
-
-    #[test]
-    fn request_take_stops_at_request_end() {
-        let sizes = Sizes { request_bytes: 10, response_bytes: 4 };
-        let mut request = Request::default();
-        assert_eq!(request.take(b"012", sizes), b"");
-        assert_eq!(request.take(b"3456789ab", sizes), b"ab");
-        assert_eq!((request.received_bytes, &request.start[..]), (10, &b"0123"[..]));
-    }
-}

@@ -16,15 +16,13 @@ use anello_http::{Request, Response, Server};
 
 use crate::common::error::Context;
 
-/// Data served by the endpoints.
 pub struct AdminState {
     pub metrics: ServerMetrics,
     pub health: Health,
     pub log: Option<AccessLogHandle>,
 }
 
-/// Starts the endpoint thread. It serves once the returned group is resumed, until the group is closed or the process
-/// exits.
+/// Starts the endpoint thread, which accepts connections once the returned group is resumed.
 pub fn start(
     listener: StdListener,
     state: AdminState,
@@ -62,9 +60,8 @@ async fn serve(
         options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
         options.eviction = Eviction::Stalled { threshold: options.max_connections };
     });
-    let server = server.build();
-    let result = server.serve(group.join(0), async move |request| respond(&state, &request));
-    result.await.map_err(io::Error::from)
+    let handler = async move |request| respond(&state, &request);
+    server.build().serve(group.join(0), handler).await.map_err(io::Error::from)
 }
 
 fn respond(state: &AdminState, request: &Request) -> Response {

@@ -99,20 +99,10 @@ mod tests {
             for limit in [0, 1, 16, 48, 64, 100, 256, 1024, 4096, 20_000, 1 << 20, usize::MAX] {
                 for has_metrics in [false, true] {
                     let shares = Descriptors::divide(limit, workers, has_metrics);
-                    let sum = [
-                        shares.own,
-                        shares.files,
-                        shares.refusals * workers,
-                        shares.metrics,
-                        shares.connections,
-                    ];
-                    let sum: usize = sum.into_iter().sum();
-                    assert!(sum <= limit || shares.connections == 0, "{shares:?}");
-                    assert_eq!(
-                        shares.connections >= MIN_CONNECTIONS,
-                        shares.problem(None).is_none(),
-                        "{shares:?}"
-                    );
+                    let Descriptors { own, files, refusals, metrics, connections, .. } = shares;
+                    let sum = own + files + refusals * workers + metrics + connections;
+                    assert!(sum <= limit || connections == 0, "{shares:?}");
+                    assert_eq!(connections >= MIN_CONNECTIONS, shares.problem(None).is_none(), "{shares:?}");
                 }
             }
         }
@@ -125,11 +115,9 @@ mod tests {
             Descriptors::divide(limit, workers, false).fit(&mut options, None);
             options.max_connections
         };
-        assert_eq!([64, 1024, 4096, 11_195].map(|limit| connections(limit, 2)), [8, 680, 2900, 9999]);
-        assert_eq!(
-            [(11_196, 2), (20_000, 2), (1 << 20, 64)].map(|(limit, workers)| connections(limit, workers)),
-            [10_000; 3]
-        );
+        let limits = [64, 1024, 4096, 11_195, 11_196, 20_000];
+        assert_eq!(limits.map(|limit| connections(limit, 2)), [8, 680, 2900, 9999, 10_000, 10_000]);
+        assert_eq!(connections(1 << 20, 64), 10_000);
     }
 
     #[test]

@@ -21,21 +21,17 @@ pub struct ReportArguments {
     /// Runs to include: JSON files, optionally compressed with gzip, or HTML files.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-
     /// File to write.
     #[arg(long, value_name = "FILE", default_value = "anello-lab.html")]
     out: PathBuf,
-
     /// Also print the table of each run.
     #[arg(long)]
     table: bool,
-
     /// Also write Markdown tables that compare anello with each peer, and each contender with its base, in all cells.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
 
-/// Writes the report.
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
@@ -52,6 +48,5 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
         text += &format!("{}\n", anello_lab::render_table(result));
     }
     text += &format!("Report: {} and {plots} plots next to it\n", arguments.out.display());
-    show(&text)?;
-    Ok(ExitCode::SUCCESS)
+    show(&text).map(|()| ExitCode::SUCCESS)
 }

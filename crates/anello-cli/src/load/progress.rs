@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anello_load::{Interval, Latency, Phase, Progress, Step};
+use anello_load::{Latency, Phase, Progress, Step};
 use indicatif::ProgressBar;
 
 use super::format::{format_count, format_ns, group_digits};
@@ -10,9 +10,9 @@ use crate::common::output::progress_bar;
 
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
-    bar: ProgressBar,
+    pub bar: ProgressBar,
     /// Latency of the last interval.
-    latency: Option<Latency>,
+    pub latency: Option<Latency>,
     /// Phase, elapsed time and requests at the start of the current rate measurement.
     previous: Option<(Phase, Duration, u64)>,
     /// Requests per second.
@@ -25,11 +25,6 @@ impl ProgressLine {
     pub fn new() -> Self {
         let bar = progress_bar("{wide_bar} {percent}%  {msg}");
         Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
-    }
-
-    /// Updates the latency at the end of an interval.
-    pub fn note(&mut self, interval: &Interval) {
-        self.latency = interval.quantiles();
     }
 
     /// Prints a line above the progress line at the end of a sweep step.
@@ -67,11 +62,7 @@ impl ProgressLine {
     fn measure_rate(&mut self, progress: &Progress) {
         let now = (progress.phase, progress.elapsed, progress.requests);
         match self.previous {
-            Some((phase, elapsed, requests))
-                if phase == progress.phase
-                    && requests <= progress.requests
-                    && elapsed <= progress.elapsed =>
-            {
+            Some((phase, elapsed, requests)) if phase == now.0 && elapsed <= now.1 && requests <= now.2 => {
                 let measured = progress.elapsed - elapsed;
                 let is_full = measured >= Duration::from_millis(900);
                 // During the first second of a phase, shows the rate so far.
@@ -87,9 +78,5 @@ impl ProgressLine {
                 (self.is_full_second, self.previous) = (false, Some(now));
             }
         }
-    }
-
-    pub fn end(&self) {
-        self.bar.finish_and_clear();
     }
 }

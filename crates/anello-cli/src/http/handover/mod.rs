@@ -38,5 +38,5 @@ mod channel;
 mod listener;
 mod successor;
 
-pub use self::listener::{HandoverListener, HandoverSource};
-pub use self::successor::{StartLock, Successor, request_handover};
+pub use self::listener::{HandoverListener, ServerSockets};
+pub use self::successor::{ReceivedSockets, Successor, lock_startup, request_handover};

@@ -13,7 +13,19 @@ use ::landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use super::paths::AllowedPaths;
+/// Paths that the sandboxed server may access.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedPaths {
+    /// Document root; everything below it may be read.
+    pub served: PathBuf,
+    /// Files that are read again after being replaced; their directories may be read.
+    pub reloaded: Vec<PathBuf>,
+    /// Files that are appended to and created again after being renamed. Files in their directories may be created and
+    /// written.
+    pub appended: Vec<PathBuf>,
+    /// Unix socket files, which are removed at exit. Any file in their directories may be removed.
+    pub sockets: Vec<PathBuf>,
+}
 
 /// Requested ABI version. Older kernels enforce the subset that they support. Later versions add restrictions that the
 /// server has not been tested with.
@@ -28,7 +40,6 @@ const ABI_FEATURES: [(i32, &str); 4] = [
 ];
 
 /// The enforced restrictions.
-#[derive(Debug)]
 pub struct Landlock {
     /// ABI version of the kernel, at most [`REQUESTED_ABI`].
     version: i32,
@@ -58,15 +69,11 @@ impl Landlock {
 
     /// Returns a message about the restrictions that the kernel does not support, if any.
     pub fn gaps(&self) -> Option<String> {
-        let gaps: Vec<_> = ABI_FEATURES
-            .iter()
-            .filter(|(version, _)| self.version < *version)
-            .map(|(_, feature)| *feature)
-            .collect();
-        (!gaps.is_empty()).then(|| {
-            let (version, gaps) = (self.version, gaps.join(", "));
-            format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)")
-        })
+        let gaps = ABI_FEATURES.iter().filter(|(version, _)| self.version < *version);
+        let gaps: Vec<_> = gaps.map(|(_, feature)| *feature).collect();
+        let (version, is_complete, gaps) = (self.version, gaps.is_empty(), gaps.join(", "));
+        (!is_complete)
+            .then(|| format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)"))
     }
 }
 
@@ -152,9 +159,7 @@ mod tests {
     fn symlink_allows_its_directory_and_that_of_its_target() {
         let directory = tempfile::tempdir().unwrap();
         let (live, archive) = (directory.path().join("live"), directory.path().join("archive"));
-        for path in [&live, &archive] {
-            std::fs::create_dir(path).unwrap();
-        }
+        [&live, &archive].into_iter().try_for_each(std::fs::create_dir).unwrap();
         std::fs::write(archive.join("cert-1.pem"), "").unwrap();
         std::os::unix::fs::symlink("../archive/cert-1.pem", live.join("cert.pem")).unwrap();
         let archive = archive.canonicalize().unwrap();

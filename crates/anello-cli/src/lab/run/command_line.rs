@@ -37,6 +37,7 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::run::flags::parse_run;
 
     #[test]
     fn repeat_command_omits_output_files() {
@@ -48,21 +49,11 @@ mod tests {
 
     #[test]
     fn resume_command_keeps_flags_missing_from_json() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            run: RunArguments,
-        }
-        let command = |words: &[&str]| {
-            let line = <Line as clap::Parser>::try_parse_from([&["run"][..], words].concat()).unwrap();
-            resume_command(&line.run, Path::new("a b/lab-1.json"))
-        };
+        let command = |words| resume_command(&parse_run(words), Path::new("a b/lab-1.json"));
         assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
         let other =
             ["--contender", "x = ./x  --cores {cores}", "--contender=y=y", "--peers", "p", "--out", "a b"];
-        assert_eq!(
-            command(&other),
-            "anello lab run --resume 'a b/lab-1.json' --contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'"
-        );
+        let flags = "--contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'";
+        assert_eq!(command(&other), format!("anello lab run --resume 'a b/lab-1.json' {flags}"));
     }
 }
