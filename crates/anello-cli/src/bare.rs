@@ -53,9 +53,8 @@ struct Address {
 
 /// TCP echo server with io_uring.
 ///
-/// Without any of the options below, this is the baseline, compiled with fixed options. With any option, the server
-/// reads its options at run time, to measure the effect of each. Compare it with --configurable alone, not with the
-/// baseline.
+/// Without the options below, this is the baseline, compiled with fixed options. With an option, the server reads its
+/// options at run time, to measure their effects. Compare it with --configurable alone, not with the baseline.
 #[derive(clap::Args)]
 struct UringArguments {
     #[command(flatten)]

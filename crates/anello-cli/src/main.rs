@@ -76,8 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), for example `info` or
-/// `anello=debug`.
+/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), such as `info` or `anello=debug`.
 fn start_log() {
     let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);

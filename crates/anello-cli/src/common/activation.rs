@@ -1,5 +1,4 @@
-//! Socket activation: sockets passed by a service manager in `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`
-//! (sd_listen_fds(3)).
+//! Socket activation (sd_listen_fds(3)): sockets that a service manager passes with `LISTEN_FDS` and `LISTEN_FDNAMES`.
 
 use std::env;
 use std::io;

@@ -43,8 +43,7 @@ pub struct DriverFlags {
     /// Post a completion for each send instead of completing it inline at submission (io_uring)
     #[arg(long)]
     completion_per_send: bool,
-    /// Use zero-copy sends for messages of at least this many bytes to peers on other machines (io_uring); 0 disables
-    /// it
+    /// Use zero-copy sends for messages of at least this size in bytes to other machines (io_uring); 0 disables it
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
     /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn

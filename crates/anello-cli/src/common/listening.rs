@@ -1,6 +1,5 @@
 //! The workers' listening sockets: binding, sockets passed by a service manager, and socket files.
 
-use std::fmt;
 use std::fs;
 use std::future::pending;
 use std::io;
@@ -27,12 +26,10 @@ use super::error::{Context, invalid_input};
 /// Backlog of a listening socket, capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Time limit at shutdown for accepting the connections that are still queued. Connections above the connection limit
-/// are rejected one at a time, so the queue can take a while.
+/// Time limit at shutdown for accepting queued connections. Those above the connection limit are rejected one by one.
 const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for the accept tasks, each of which finishes once its socket is closed and the accept queue is empty. Aborts a
-/// task that exceeds [`FINAL_ACCEPT_TIMEOUT`].
+/// Waits for the accept tasks, which finish once their sockets are closed and the accept queues are empty.
 pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
     for task in accept_tasks {
         if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
@@ -178,14 +175,16 @@ fn is_stale_socket(path: &Path) -> io::Result<bool> {
 
 /// The listening sockets of all workers. Stays open until the last worker has exited.
 pub struct Listening {
-    addresses: Vec<String>,
+    /// The addresses as in the ready line.
+    pub addresses: String,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
     /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
     pub file: Option<SocketFile>,
-    is_transferred: AtomicBool,
+    /// Whether the sockets have been transferred to another process.
+    pub is_transferred: AtomicBool,
 }
 
 /// One worker's listeners, one from each listener group.
@@ -200,8 +199,7 @@ impl Listening {
         Self::new(sockets, workers, PendingConnections::Serve, file)
     }
 
-    /// Uses sockets passed by the service manager. Connections still queued at shutdown are left to the next process
-    /// that the service manager starts.
+    /// Uses sockets passed by the service manager. Connections queued at shutdown are left to the next process.
     pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
         Self::new(sockets, workers, PendingConnections::Leave, None)
     }
@@ -226,7 +224,7 @@ impl Listening {
             }
         }
         Ok(Self {
-            addresses,
+            addresses: addresses.join(","),
             internet: (!internet.is_empty()).then(|| ListenerGroup::new_paused(internet, workers)),
             unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
             sockets: count,
@@ -275,8 +273,7 @@ impl Listening {
         self.unix.iter().for_each(ListenerGroup::pause);
     }
 
-    /// Waits until all workers have applied the last [`resume`](Self::resume) or [`pause`](Self::pause), and returns
-    /// the number of workers.
+    /// Waits until all workers have paused or resumed, and returns the number of workers.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         let internet = self.internet.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
         let unix = self.unix.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
@@ -299,17 +296,12 @@ impl Listening {
         self.unix.iter().for_each(|group| group.close(pending));
     }
 
-    pub fn is_transferred(&self) -> bool {
-        self.is_transferred.load(Ordering::Relaxed)
-    }
-
     pub fn is_closed(&self) -> bool {
         let internet = self.internet.as_ref().is_some_and(ListenerGroup::is_closed);
         internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
     }
 
-    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if another worker
-    /// received the signal first and stopped accepting.
+    /// Waits for a signal. Returns `false` if another worker received the signal first and stopped accepting.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
         let closed = async {
             match (&self.internet, &self.unix) {
@@ -334,13 +326,6 @@ impl Listening {
     }
 }
 
-/// Formats the addresses as in the ready line.
-impl fmt::Display for Listening {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.addresses.join(","))
-    }
-}
-
 /// A socket file. Removed on drop if this process owns it and the path still refers to the same file.
 pub struct SocketFile {
     pub path: PathBuf,
@@ -357,8 +342,7 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// Creates a guard for a file that belongs to another process. The guard removes the file only after
-    /// [`claim`](Self::claim) has been called.
+    /// Creates a guard for another process's file, which it removes only after a call of [`claim`](Self::claim).
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;
@@ -379,11 +363,9 @@ impl SocketFile {
         if !self.release() {
             return;
         }
-        let removed =
-            fs::symlink_metadata(&self.path).and_then(|current| match self.file_id == file_id(&current) {
-                true => fs::remove_file(&self.path),
-                false => Ok(()),
-            });
+        let removed = fs::symlink_metadata(&self.path).and_then(|current| {
+            if file_id(&current) == self.file_id { fs::remove_file(&self.path) } else { Ok(()) }
+        });
         if let Err(error) = removed {
             tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
         }

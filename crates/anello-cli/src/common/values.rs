@@ -42,8 +42,7 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
     nonzero.ok_or_else(|| format!("invalid duration {text:?}: must be greater than zero"))
 }
 
-/// Parses the duration that a worker spins before it sleeps. If it were longer than a second, a worker without clients
-/// would hardly ever sleep.
+/// Parses a spin duration. If it were longer than a second, a worker without clients would hardly ever sleep.
 pub fn spin(text: &str) -> Result<Duration, String> {
     let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
     short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
@@ -82,8 +81,7 @@ impl Cores {
         self.local_problem().map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
     }
 
-    /// Returns an error message if a core is outside the CPU affinity mask of this process. Returns `None` if the mask
-    /// cannot be read.
+    /// Returns an error message if a core is outside the CPU affinity mask of this process and the mask can be read.
     pub fn local_problem(&self) -> Option<String> {
         self.problem(&anello::allowed_cores().ok()?)
     }
@@ -111,8 +109,7 @@ fn ranges(cores: &[usize]) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// Returns an error text with a remedy for a standard-library parse error; `None` for other errors, which have their
-/// own texts.
+/// Returns an error text with a remedy for a standard-library parse error; `None` for other errors.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
@@ -128,8 +125,7 @@ pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     is_address.then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
 }
 
-/// Replaces a standard-library parse error in a command-line error with a text that names a remedy. Returns other
-/// errors unchanged.
+/// Replaces a standard-library parse error in a command-line error with a text that names a remedy.
 pub fn with_remedy(error: clap::Error) -> clap::Error {
     let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
     let Some(remedy) = remedy else { return error };

@@ -1,5 +1,4 @@
-//! Collects facts about the host from files under `/proc` and `/sys`, the resource limits of the process, and driver
-//! probes.
+//! Collects facts about the host from `/proc`, `/sys`, the resource limits of the process, and driver probes.
 
 use std::fs;
 use std::io;

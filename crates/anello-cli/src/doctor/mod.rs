@@ -21,8 +21,7 @@ use crate::common::output;
 
 /// Report the capabilities of this host, the selected driver and the reason for it, and recommended changes.
 ///
-/// Each io_uring feature is probed on a separate ring. The command does not change anything. It exits with 0, or with 1
-/// if no driver works.
+/// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 1 if no driver works.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print JSON for other programs: facts, checks and advice.
@@ -33,8 +32,7 @@ pub struct Arguments {
 /// JSON document printed by `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Ends in the schema version, which is incremented when a field is removed or its meaning changes; fields can be
-    /// added without a new version.
+    /// The number is incremented when a field is removed or its meaning changes, but not when a field is added.
     schema: &'static str,
     version: &'static str,
     facts: &'a facts::Facts,

@@ -96,11 +96,11 @@ async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
 
 /// Prints the ready line.
 fn announce(service: &Service, workers: usize) {
-    let listening = &service.listening;
     let Some(driver) = anello::current_driver() else { return };
-    let (name, features, summary) = (driver.name, &driver.features, listening.summary());
+    let (addresses, summary) = (&service.listening.addresses, service.listening.summary());
+    let (name, features) = (driver.name, &driver.features);
     output::announce(&format!(
-        "anello echo ready addr={listening} driver={name} features={features} workers={workers} {summary}\n"
+        "anello echo ready addr={addresses} driver={name} features={features} workers={workers} {summary}\n"
     ));
     service.flags.driver.report_fallback(&driver);
 }

@@ -47,8 +47,7 @@ pub fn start(
     Ok(group)
 }
 
-/// Serves the endpoints. Stalled clients are evicted in any state to make room for new ones, so that slow `/metrics`
-/// clients cannot keep a client from reading `/health`.
+/// Serves the endpoints. Stalled clients are evicted in any state, so that they cannot prevent reading `/health`.
 async fn serve(
     group: ListenerGroup<TcpListener>,
     state: AdminState,

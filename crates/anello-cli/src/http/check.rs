@@ -164,8 +164,7 @@ fn check_appendable(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that this user may access files in a directory. Opening the directory itself does not require that
-/// permission.
+/// Checks that this user may access files in a directory, which opening the directory itself does not require.
 pub fn check_searchable(directory: &Path) -> Result<(), String> {
     check_access(directory, Access::EXEC_OK).map_err(|error| {
         format!("{}: {error} (grant this user search permission, e.g. chmod o+x)", directory.display())
@@ -187,8 +186,7 @@ pub fn check_can_create(file: &Path) -> Result<(), String> {
     result.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live socket belongs to a running
-/// server, which must be stopped first or hand over its sockets.
+/// Checks that the path is free or a socket, which is stale or belongs to a running server that is stopped or replaced.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

@@ -12,8 +12,7 @@ use anello_http::ServerOptions;
 use anello_http::server::Eviction;
 use rustix::process::{Resource, getrlimit};
 
-/// Standard streams, listening sockets, signals, the access log, the metrics thread, and temporary descriptors of a
-/// handover.
+/// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
 const BASE_DESCRIPTORS: usize = 24;
 
 /// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
@@ -70,8 +69,7 @@ impl Descriptors {
         options.eviction = Eviction::Idle { threshold: capacity };
     }
 
-    /// Returns a message if the limit is too low for the requested connections, or for a usable server if no number was
-    /// requested.
+    /// Returns a message if the limit is too low for the requested connections, or else for a usable server.
     pub fn problem(&self, max_connections: Option<usize>) -> Option<String> {
         let Self { limit, workers, own, files, connections, .. } = self;
         let requested = max_connections.unwrap_or(MIN_CONNECTIONS);

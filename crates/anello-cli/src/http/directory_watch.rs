@@ -1,6 +1,5 @@
-//! Detects that the document root was replaced, that is, that its path refers to a different directory from the one
-//! opened at startup. The workers keep serving the old directory, and the sandbox denies access to the new one, so the
-//! operator must be informed.
+//! Informs the operator if the document root was replaced, that is, if its path refers to another directory than at
+//! startup: the workers keep serving the old directory, and the sandbox denies access to the new one.
 
 use std::fs;
 use std::io;

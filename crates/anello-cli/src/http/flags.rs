@@ -54,8 +54,7 @@ pub struct Arguments {
     /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     pub addr: Option<Address>,
-    /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
-    /// same
+    /// Replace the server running with the same PATH without losing a request, as the next server can do
     ///
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
@@ -68,11 +67,9 @@ pub struct Arguments {
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
-    /// Drop privileges that serving does not need: access to files outside the document root, outgoing connections,
-    /// most system calls
+    /// Drop unneeded privileges: access to files outside the document root, outgoing connections, most system calls
     ///
-    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
-    /// instead.
+    /// auto applies what the kernel supports of Landlock, seccomp and no_new_privs, and reports the rest; on fails.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     pub sandbox: SandboxMode,
     #[command(flatten)]
@@ -128,13 +125,11 @@ pub struct FileFlags {
     /// Maximum number of entries in a directory listing
     #[arg(long, value_name = "N", default_value_t = FileOptions::default().max_listing_entries)]
     max_listing_entries: usize,
-    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts the encoding; a list limits the
-    /// encodings
+    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts it; a list limits the encodings
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
     precompressed: Vec<Coding>,
-    /// Cache-Control for files that match a pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the
-    /// first match applies
+    /// Cache-Control for matching files, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated, first match wins
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
     /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated
@@ -301,8 +296,7 @@ pub struct ConnectionFlags {
     /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
-    /// Keep reading for this long when closing the connection of a client that is still sending, so that the client
-    /// receives the response
+    /// Keep reading for this long when closing a connection whose client is sending, so that it receives the response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
     /// Maximum length of a request line in bytes; longer ones are rejected with 414
@@ -317,8 +311,7 @@ pub struct ConnectionFlags {
     /// Maximum size of a request body in bytes; larger ones are rejected with 413
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     max_body_bytes: u64,
-    /// Maximum number of body bytes to read and discard to keep a connection open; beyond that, it is closed after the
-    /// response
+    /// Maximum number of body bytes to discard to keep a connection open; beyond that, it is closed after the response
     #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
     max_discarded_body_bytes: u64,
     /// Maximum number of requests per connection
@@ -327,8 +320,7 @@ pub struct ConnectionFlags {
     /// Grace period for in-flight requests after a signal
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "30s")]
     drain_timeout: Duration,
-    /// On a signal, immediately close connections that have been idle for this long; the others are closed after their
-    /// next response
+    /// On a signal, close connections idle for this long immediately, and the others after their next response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "500ms")]
     drain_min_idle: Duration,
 }

@@ -109,8 +109,7 @@ fn parse_id(value: &str) -> Option<u32> {
 }
 
 impl Identity {
-    /// Changes the owner and group of a socket file to this user and group (`fchownat(2)`), so that this user can
-    /// remove it.
+    /// Changes the owner and group of a socket file (`fchownat(2)`), so that this user can remove it.
     pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
         let result = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
         self.describe(result, Some(file))
@@ -118,8 +117,7 @@ impl Identity {
 
     /// Switches to this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`,
     /// `setresuid(2)`). Drops all capabilities unless the user is root. Applies to the calling thread and to threads
-    /// that it starts later.
-    /// Returns `PermissionDenied` if the process lacks the capabilities for this.
+    /// that it starts later. Returns `PermissionDenied` if the process lacks the capabilities for this.
     pub fn assume(&self) -> io::Result<()> {
         let change = || {
             capabilities::drop_bounding_set()?;

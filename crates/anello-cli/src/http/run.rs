@@ -174,7 +174,7 @@ fn announce(service: &Service) {
     let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
         "anello http ready addr={} driver={} features={} workers={} {}{metrics} sandbox={}\n",
-        service.listening,
+        service.listening.addresses,
         driver.name,
         driver.features,
         service.workers,

@@ -117,8 +117,7 @@ impl Sockets {
     }
 }
 
-/// Creates the guard for another process's socket file. That process may have bound a path relative to its own working
-/// directory.
+/// Creates the guard for another process's socket file, whose path may be relative to that process's working directory.
 fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     let remedy = match path.is_relative() {
         true => "start in the working directory of the running server",
@@ -146,9 +145,8 @@ fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
 }
 
 impl Startup {
-    /// Completes the startup: waits until all workers are ready, seals the sandbox, has the predecessor stop accepting,
-    /// and starts accepting. Returns `false` if a signal stopped the server in the meantime. The guard must be kept
-    /// until the process exits.
+    /// Waits until all workers are ready, seals the sandbox, has the predecessor stop accepting, and starts accepting.
+    /// Returns `false` if a signal has stopped the server. The guard must be kept until the process exits.
     pub fn start_accepting(
         self,
         service: &Service,

@@ -114,7 +114,8 @@ async fn serve_listeners(
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.health.set_draining();
     service.listening.close();
-    if !service.listening.is_transferred() && !service.is_stopping.swap(true, Ordering::Relaxed) {
+    let is_transferred = service.listening.is_transferred.load(Ordering::Relaxed);
+    if !is_transferred && !service.is_stopping.swap(true, Ordering::Relaxed) {
         service.manager.stopping();
     }
     let drain = async {

@@ -20,10 +20,8 @@ fn disk_directory() -> PathBuf {
     if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Returns whether the path was chosen by a lab: by this one, or by the lab whose run is being resumed, which was
-/// started with the command line `previous_command`.
-///
-/// An existing file with a path chosen by a lab was left by a lab that crashed. Any other file belongs to the user.
+/// Returns whether the path was chosen by this lab or by the lab that was started with `previous_command`. If such a
+/// file exists, it was left by a lab that crashed. Any other file belongs to the user.
 fn is_owned_by_lab(path: &Path, requested: Option<&Path>, previous_command: Option<&str>) -> bool {
     let named_by_user =
         requested.is_some() || previous_command.is_some_and(|command| command.contains("--disk-file"));
@@ -40,8 +38,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// Selects the requested path, else the path recorded by the resumed run, whose worker commands contain it, else the
-    /// default path for this process.
+    /// Selects the requested path, else the one in the worker commands of the resumed run, else the default path.
     pub fn new(requested: Option<&Path>, previous: Option<&LabResult>) -> Self {
         let previous_run = || previous?.plan.disk_file.as_deref().map(Path::new);
         let path = requested.or_else(previous_run).map_or_else(default_disk_file, Path::to_owned);

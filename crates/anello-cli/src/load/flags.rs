@@ -72,8 +72,7 @@ impl TcpArguments {
 /// sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
-/// connection, so with --no-keep-alive it is part of the latency. Each handshake is a full one unless --tls-resume is
-/// set.
+/// connection, so with --no-keep-alive it is part of the latency. All handshakes are full ones without --tls-resume.
 ///
 /// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
@@ -84,8 +83,7 @@ pub struct HttpArguments {
     /// Connect to the Unix socket at this path; the URL then determines only the requests.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Additional path to request; can be repeated, and paths are requested in turn. The path of the URL is included
-    /// unless it is /.
+    /// Additional path to request, in turn; can be repeated. The path of the URL is included unless it is /.
     #[arg(long, value_name = "PATH")]
     path: Vec<String>,
     /// File with additional paths, one per line.
@@ -161,8 +159,7 @@ struct TlsFlags {
     /// suite also determines the TLS version.
     #[arg(long, value_name = "NAME")]
     tls_cipher: Option<String>,
-    /// https: resume sessions, which shortens the handshakes of later connections; by default each connection makes a
-    /// full handshake.
+    /// https: resume sessions, which shortens later handshakes; by default each connection makes a full handshake.
     #[arg(long)]
     tls_resume: bool,
 }
@@ -210,8 +207,7 @@ pub struct CommonFlags {
     /// Duration of the warm-up before the measurement; its results are discarded.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     warm_up: Duration,
-    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests as soon as it is
-    /// open.
+    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests once it is open.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     ramp: Duration,
     /// Open loop: requests per second across all connections, such as 500 or 50k. A range with a step, such as
@@ -243,8 +239,7 @@ pub struct CommonFlags {
     /// Cores to pin the threads to, such as 0 or 2-5.
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
     cores: Option<Cores>,
-    /// Verify every byte of every reply. Messages differ between connections and requests, so a reply to another
-    /// request is detected as well.
+    /// Verify every byte of every reply. Messages differ, so replies to other requests are detected as well.
     #[arg(long)]
     verify: bool,
     /// Open a connection again after an error.
@@ -266,9 +261,8 @@ pub struct CommonFlags {
     /// chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
-    /// Process ID of the server on this machine, to report its CPU time and memory. All threads of the process are
-    /// included, but not its child processes: for a server with worker processes, such as nginx, pass the process ID of
-    /// a worker.
+    /// Process ID of the server on this machine, to report its CPU time and memory, with all threads but without child
+    /// processes: for a server with worker processes, such as nginx, pass the process ID of a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).

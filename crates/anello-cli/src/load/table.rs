@@ -6,8 +6,7 @@ use super::format::{format_count, format_ns, group_digits};
 
 const NAME_WIDTH: usize = 14;
 
-/// Minimum plausible server CPU time per request, in nanoseconds. A lower value means that another process served the
-/// requests.
+/// Minimum plausible server CPU time per request. A lower value means that another process served the requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
 pub fn render(report: &Report) -> String {
@@ -155,8 +154,8 @@ fn tls(table: &mut Table, report: &Report) {
     }
 }
 
-/// Returns the requests per second. If the last replies took much longer than the planned duration, adds the number of
-/// requests answered within that duration; the rate is based on this number.
+/// Returns the requests per second. If the last replies took much longer than planned, adds the number of requests
+/// answered within the planned duration, on which the rate is based.
 fn rate(report: &Report) -> String {
     let mut text = group_digits(report.requests_per_second);
     if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {

@@ -215,8 +215,7 @@ impl Examination<'_> {
         self.check(name, mark, format!("{major}.{minor}"), format!("{state}{}", known.meaning));
     }
 
-    /// Advises on missing features: names the kernel version that has them, or what can hide them if this kernel should
-    /// have them.
+    /// Names the kernel version that has the missing features, or what can hide features that this kernel should have.
     fn missing_features(&mut self) {
         let features = &self.facts.uring.features;
         let is_unused = |name| features.iter().any(|feature| feature.name == name && !feature.used);

@@ -69,8 +69,7 @@ fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     contents
 }
 
-/// Converts a key and its value to arguments. Parses each argument separately, so that every problem is reported with
-/// its line.
+/// Converts a key and its value to arguments. Parses each argument separately, so that every problem is reported.
 fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
     let Some(key) = Key::find(http, name) else { return Err(vec![unknown_key_error(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;

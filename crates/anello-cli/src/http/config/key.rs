@@ -57,8 +57,7 @@ impl<'a> Key<'a> {
         name(self.arg)
     }
 
-    /// Converts a value to command-line arguments; `false` yields no arguments. Returns all problems with the value or,
-    /// for a list, with its items.
+    /// Converts a value to command-line arguments (none for `false`), or returns all problems with it or its items.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
         let accepts_none = self.arg.get_num_args().is_some_and(|values| values.min_values() == 0);
         let items = match value {

@@ -131,8 +131,8 @@ fn read_matches(command: &Command, arguments: &[OsString]) -> Result<(ArgMatches
     Ok((matches, Configuration { problems, settings, locations }))
 }
 
-/// Returns the path of the configuration file and the names of the flags on the command line. Ignores errors, which
-/// are reported when the merged command line is parsed.
+/// Returns the path of the configuration file and the names of the flags on the command line. Ignores errors, which are
+/// reported when the merged command line is parsed.
 fn config_file_argument(http: &Command, arguments: &[OsString]) -> Option<(PathBuf, Vec<String>)> {
     let matches = http.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
     let path = matches.get_one::<PathBuf>(CONFIG)?.clone();
@@ -148,8 +148,7 @@ impl From<clap::Error> for Failure {
 }
 
 impl Failure {
-    /// Creates the failure for a file. A problem in the merged command line can be a consequence of problems in the
-    /// file, so it is reported only if the file has none.
+    /// If the file has problems, they are reported instead of the problem that they may have caused.
     fn file(problems: Vec<String>, command_line_problem: String) -> Self {
         Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })
     }

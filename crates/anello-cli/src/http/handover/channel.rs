@@ -52,8 +52,7 @@ pub struct HandoverChannel {
 }
 
 impl HandoverChannel {
-    /// Creates a channel with the default timeout. Returns `PermissionDenied` if the peer runs as another user and is not
-    /// root.
+    /// Returns `PermissionDenied` if the peer runs as another user and is not root.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         Self::with_timeout(stream, REPLY_TIMEOUT)
     }
@@ -91,8 +90,7 @@ impl HandoverChannel {
         self.stream.write_all(&[message as u8]).map_err(describe_error)
     }
 
-    /// Receives a message. Returns `UnexpectedEof` if the peer has disconnected, and `TimedOut` if it does not reply in
-    /// time.
+    /// Returns `UnexpectedEof` if the peer has disconnected, and `TimedOut` if it does not reply in time.
     pub fn recv(&mut self) -> io::Result<HandoverMessage> {
         let mut byte = [0];
         self.stream.read_exact(&mut byte).map_err(describe_error)?;

@@ -61,8 +61,7 @@ impl HandoverListener {
     pub fn bind(path: &Path) -> io::Result<Self> {
         let bind = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // bind(2) creates the file with the socket's mode, reduced by the umask, so the file is never accessible to
-            // other users.
+            // bind(2) creates the file with the socket's mode, so the file is never accessible to other users.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             socket.bind(&SockAddr::unix(path)?)?;
             let file = SocketFile::new_owned(path)?;
@@ -110,15 +109,13 @@ impl HandoverListener {
         }
     }
 
-    /// Serves a successor. If this process has permanently stopped accepting connections, returns the unserved
-    /// connection.
+    /// Serves a successor, or returns its connection if this process has permanently stopped accepting connections.
     fn serve_successor(
         &self,
         successor: UnixStream,
         server: &ServerSockets,
     ) -> io::Result<Option<UnixStream>> {
-        // Leased before the sockets are read, so that a server that is stopped afterwards leaves the files to the
-        // successor.
+        // Leased before the sockets are read: a server that is stopped afterwards leaves the files to the successor.
         let lease = FileLease::new(self.files(server));
         let sockets = server.listening.sockets()?;
         if sockets.is_empty() {
@@ -128,8 +125,7 @@ impl HandoverListener {
         Ok(None)
     }
 
-    /// Returns the socket files to transfer: the handover socket file and, if there is one, the file of the listening
-    /// socket.
+    /// Returns the socket files to transfer: those of the handover socket and, if it has one, of the listening socket.
     fn files<'a>(&'a self, server: &'a ServerSockets) -> impl Iterator<Item = &'a SocketFile> {
         server.listening.file.iter().chain([&*self.file])
     }

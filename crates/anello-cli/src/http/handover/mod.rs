@@ -31,8 +31,7 @@
 //!   resume.
 //! - A second successor waits in the handover socket's queue and takes over from the first successor.
 //!
-//! While the server is running, the handover opens no files: it needs only accept, sendmsg, recvmsg, read, write and
-//! close.
+//! The handover of a running server opens no files: it needs only accept, sendmsg, recvmsg, read, write and close.
 
 mod channel;
 mod listener;

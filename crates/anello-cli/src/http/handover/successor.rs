@@ -52,8 +52,7 @@ pub fn lock_startup(path: &Path) -> io::Result<File> {
     lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
 }
 
-/// Requests the sockets of the server that listens on this path. Returns `None` if there is no server, after removing a
-/// stale socket file.
+/// Requests the sockets of the server that listens on this path. If there is none, removes a stale socket file.
 pub fn request_handover(path: &Path) -> io::Result<Option<ReceivedSockets>> {
     for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {
@@ -112,8 +111,7 @@ impl Successor {
             return Ok(());
         }
         match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
-            // The predecessor has stopped accepting and would read ACCEPTING before resuming, so this process must
-            // serve.
+            // The predecessor would read ACCEPTING before resuming, so this process must serve.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::warn!(
                     "no confirmation from the old server, which has stopped accepting; continuing"

@@ -20,15 +20,13 @@ pub struct AllowedPaths {
     pub served: PathBuf,
     /// Files that are read again after being replaced; their directories may be read.
     pub reloaded: Vec<PathBuf>,
-    /// Files that are appended to and created again after being renamed. Files in their directories may be created and
-    /// written.
+    /// Files that are appended to and created again; files in their directories may be created and written.
     pub appended: Vec<PathBuf>,
-    /// Unix socket files, which are removed at exit. Any file in their directories may be removed.
+    /// Unix socket files, which are removed at exit; any file in their directories may be removed.
     pub sockets: Vec<PathBuf>,
 }
 
-/// Requested ABI version. Older kernels enforce the subset that they support. Later versions add restrictions that the
-/// server has not been tested with.
+/// Requested ABI version, the latest tested one. Older kernels enforce the subset that they support.
 const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Restrictions added by each ABI version.
@@ -46,8 +44,7 @@ pub struct Landlock {
 }
 
 impl Landlock {
-    /// Denies access to all files except the allowed paths, and to all ports, for the calling thread and threads that
-    /// it starts later.
+    /// Denies access to all ports and other files, for the calling thread and threads that it starts later.
     pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
         let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;
         match (status.landlock, status.ruleset) {
@@ -93,8 +90,7 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
         // A missing or inaccessible path needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        // Rules cannot cover files outside any file system, such as a pipe that /dev/stdout refers to. These are always
-        // accessible.
+        // Rules cannot cover files outside any file system, such as pipes, which are always accessible.
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
             tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");
         }
@@ -127,8 +123,8 @@ fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     rules
 }
 
-/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory is too
-/// broad, returns the file itself instead.
+/// Returns the parent directories of a file and of its target, if it is a symbolic link; for a directory that is too
+/// broad, the file itself.
 fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
     let rule_path = |path: PathBuf| match path.parent() {

@@ -58,8 +58,7 @@ impl Sandbox {
     /// (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads that it starts
     /// later, so it must be called while the process is single-threaded.
     ///
-    /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts
-    /// are reported on standard error.
+    /// If a part is unavailable, returns `Unsupported` in mode [`On`](SandboxMode::On), and reports it in mode `Auto`.
     pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {
         let mut sandbox = Self {
             mode,
@@ -141,8 +140,7 @@ impl Sandbox {
     }
 }
 
-/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` if no part is
-/// available, or `off` if the sandbox is disabled.
+/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` or `off`.
 impl fmt::Display for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [

@@ -1,5 +1,4 @@
-//! HTTP part of the lab's load generator: requests for the cells, and checks that servers return the bodies from the
-//! lab's site.
+//! HTTP part of the lab's load generator: requests whose responses must be the bodies from the lab's site.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +10,7 @@ use anello_load::check::http::Server;
 use anello_load::tls::Trust;
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
-/// Bytes per second that the load generator receives and verifies even on a slow machine. The stall timeout allows for
-/// transferring all pending responses at this rate at the end of a slice.
+/// Rate of received and verified bytes on a slow machine, at which the stall timeout allows for all pending responses.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Returns the load configuration of a cell, without its request rate. With `reconnect`, each request uses a new
@@ -43,10 +41,10 @@ pub fn load(
 /// Returns a TLS configuration that trusts only this certificate, with one cipher suite or with all.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
-        // Comparing the certificate costs less than verifying its signature, and a handshake costs the client more CPU
-        // time than the server.
+        // Handshakes cost the client more CPU time than the server. Comparing certificates costs less than verifying.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
+        // One server must not benefit from another server's sessions.
         session_resumption: false,
     };
     Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())

@@ -1,8 +1,6 @@
-//! The lab's load generator: anello-load sessions in a runtime on the calling thread, and control connections to disk
-//! workers.
+//! The lab's load generator: sessions in a runtime on the calling thread, and control connections to disk workers.
 //!
-//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load generator must be the
-//! same for all of them.
+//! It must be the same for all contenders, so the driver is selected once and ignores `ANELLO_DRIVER`.
 
 mod checks;
 mod disk;
@@ -75,8 +73,7 @@ pub struct LabLoad {
     certificate: Option<PathBuf>,
     /// Cipher suite of the checks.
     check_cipher: Option<Cipher>,
-    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so one
-    /// server cannot benefit from another server's sessions.
+    /// TLS configurations by cipher suite; `None` allows all suites.
     tls: Vec<(Option<Cipher>, Tls)>,
     handshakes: HandshakeKinds,
 }

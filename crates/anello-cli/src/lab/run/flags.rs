@@ -16,8 +16,7 @@ const MAX_COUNT: usize = 1 << 30;
 /// Checks each server (complete bytes, a stalled reader, 5000 connections). Then starts the servers pinned to their
 /// cores and loads them in turn from another core, in random order, verifying every byte. Prints the results and
 /// writes them as JSON and HTML. One server runs twice; the difference between its two instances is the noise floor.
-/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits
-/// immediately.
+/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits at once.
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
@@ -30,8 +29,7 @@ pub struct RunArguments {
     /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
-    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; the file contains the other
-    /// settings.
+    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; it contains the other settings.
     #[arg(
         long,
         value_name = "FILE",

@@ -32,8 +32,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
         return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
-    // Registered before the first child is started, so that Ctrl-C at any time ends the run and keeps the results so
-    // far.
+    // Registered before the first child is started, so that Ctrl-C at any time keeps the results so far.
     let stop = process::stop_flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = DiskFile::new(arguments.disk_file.as_deref(), previous.as_ref());
@@ -77,8 +76,7 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     Ok(counts)
 }
 
-/// Writes the reports, then prints the result. The reports are written even if standard output is a closed pipe, and
-/// the result is printed even if writing the reports fails.
+/// Writes the reports, even if standard output is a closed pipe, and prints the result, even if writing them fails.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
     let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
         arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;

@@ -7,8 +7,7 @@ use anello_lab::{LabConfig, drop_cells_over_limit};
 use super::flags::RunArguments;
 use crate::common::error::invalid_input;
 
-/// Applies the flags that override the scenario, and drops cells with more than `connections_limit` connections. Adds a
-/// note to the report for each change.
+/// Applies the flags, and drops cells with more than `connections_limit` connections. Adds a note for each change.
 pub fn apply_overrides(
     config: &mut LabConfig,
     arguments: &RunArguments,

@@ -23,9 +23,8 @@ use crate::common::output::{print_stderr, show};
 /// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
 /// added as well; they are unknown for logs from other programs and from runs that were killed.
 ///
-/// Exits with 0 if there were responses and no known errors; with 1 otherwise, or if a log cannot be read, contains
-/// neither intervals nor errors, or is malformed (the message contains the line); with 2 if the command line is
-/// invalid.
+/// Exits with 0 if there were responses and no known errors; with 2 if the command line is invalid; with 1 otherwise,
+/// also if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the line).
 #[derive(clap::Args)]
 pub struct MergeArguments {
     /// Interval logs to merge.
@@ -37,8 +36,7 @@ pub struct MergeArguments {
     /// Print the sums as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print the per-second values and the sums as comma-separated values (RFC 4180); errors are printed to standard
-    /// error.
+    /// Print the values per second and the sums as comma-separated values (RFC 4180), and errors to standard error.
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
@@ -95,8 +93,7 @@ fn invalid_data(error: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
-/// Returns a warning if one log ends before another one starts, because the request rates of the sums are then
-/// meaningless.
+/// Returns a warning if one log ends before another one starts: the request rates of the sums are then meaningless.
 fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
     let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
     let first_end = timed().min_by_key(|log| log.log.end_ns())?;

@@ -10,8 +10,7 @@ use serde::Serialize;
 
 use crate::load::format::{format_count, format_ns, group_digits};
 
-/// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
-/// only one such tag.
+/// Returns the sum of all tags except `uncorrected`, which contains the same requests again; `None` for a single tag.
 fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
     let mut all = counted.next()?.total.clone();

@@ -28,8 +28,7 @@ pub enum Condition {
 use Call::{Any, Only};
 use Condition::{Has, Is, IsNull, IsThisProcess, Lacks};
 
-/// Returns the lists of all allowed calls. `has_rings`: a worker uses io_uring. `has_socket_files`: the server has Unix
-/// socket files.
+/// Returns the lists of all allowed calls of a server that uses io_uring or Unix socket files.
 pub fn lists(has_rings: bool, has_socket_files: bool) -> Vec<&'static [Call]> {
     let mut lists = vec![MEMORY, THREADS, SIGNALS_AND_EXIT, TIME, POLLING, SOCKETS, FILES, LEGACY_CALLS];
     if has_rings {
@@ -89,8 +88,8 @@ const SIGNALS_AND_EXIT: &[Call] = &[
 /// Clocks, if the vDSO lacks them, and random numbers.
 const TIME: &[Call] = &[Any(&[libc::SYS_clock_gettime, libc::SYS_clock_nanosleep, libc::SYS_getrandom])];
 
-/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO. The eventfd is the reserve
-/// descriptor, which is released to reject clients when descriptors are exhausted.
+/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO. The eventfd is the
+/// reserve descriptor, which is released to reject clients when descriptors are exhausted.
 const POLLING: &[Call] = &[
     Any(&[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2]),
     Any(&[libc::SYS_eventfd2, libc::SYS_ppoll]),

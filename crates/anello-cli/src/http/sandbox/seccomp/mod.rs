@@ -15,8 +15,7 @@ pub fn install_filter(_has_rings: bool, _has_socket_files: bool) -> Result<(), S
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use filter::install_filter;
 
-/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14), as far as
-/// the kernel reports its actions.
+/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14).
 pub fn probe() -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH));
