@@ -51,7 +51,6 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
     }
 }
 
-/// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
     /// Evenly: a worker with more connections than the average transfers new connections to the worker with the fewest.
@@ -100,10 +99,11 @@ impl ListeningSocket {
 fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
-            let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
+            let is_shared = workers > 1;
+            let first = bind_tcp(*address, false, is_shared)?;
             // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
             let bound = first.local_addr()?;
-            let further = (1..workers).map(|_| bind_tcp(bound, SocketRole::Further));
+            let further = (1..workers).map(|_| bind_tcp(bound, true, is_shared));
             let sockets = [Ok(first)].into_iter().chain(further);
             let sockets = sockets.map(|socket| socket.map(ListeningSocket::Internet));
             return Ok((sockets.collect::<io::Result<_>>()?, None));
@@ -120,29 +120,22 @@ fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
-/// Creates the error for a flag that conflicts with sockets passed by the service manager.
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
     invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
 
-/// Role of a socket among the sockets bound to one address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SocketRole {
-    Only,
-    First,
-    Further,
-}
-
-fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener> {
+/// Binds a socket to an address, to which another socket of this process is already bound (`is_further`), or further
+/// sockets will be bound (`is_shared`).
+fn bind_tcp(address: SocketAddr, is_further: bool, is_shared: bool) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(role == SocketRole::Further)?;
+        socket.set_reuse_port(is_further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
         // Set after bind(2), so that bind(2) fails with EADDRINUSE if another server owns the address. Otherwise the
         // kernel would distribute the clients across both servers.
-        socket.set_reuse_port(role != SocketRole::Only)?;
+        socket.set_reuse_port(is_shared)?;
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
     };
@@ -183,7 +176,6 @@ pub struct Listening {
     /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
     pub file: Option<SocketFile>,
-    /// Whether the sockets have been transferred to another process.
     pub is_transferred: AtomicBool,
 }
 
@@ -253,7 +245,6 @@ impl Listening {
         format!("sockets={} distribution={distribution}", self.sockets)
     }
 
-    /// Returns the listeners of the worker with this index.
     pub fn join(&self, worker: usize) -> WorkerListeners {
         WorkerListeners {
             internet: self.internet.as_ref().map(|group| group.join(worker)),
@@ -261,7 +252,6 @@ impl Listening {
         }
     }
 
-    /// Starts or resumes accepting connections in all workers.
     pub fn resume(&self) {
         self.internet.iter().for_each(ListenerGroup::resume);
         self.unix.iter().for_each(ListenerGroup::resume);
@@ -280,12 +270,10 @@ impl Listening {
         Ok(internet.or(unix).unwrap_or(0))
     }
 
-    /// Stops accepting connections at shutdown.
     pub fn close(&self) {
         self.close_with(self.pending);
     }
 
-    /// Stops accepting connections after the sockets have been transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
         self.close_with(PendingConnections::Leave);
@@ -335,7 +323,6 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Creates a guard for a file that this process has created.
     pub fn new_owned(path: &Path) -> io::Result<Self> {
         let file = Self::new_unowned(path)?;
         file.claim();
@@ -349,7 +336,6 @@ impl SocketFile {
         Ok(Self { file_id: file_id(&fs::symlink_metadata(&path)?), path, is_own: AtomicBool::new(false) })
     }
 
-    /// Makes this process responsible for removing the file.
     pub fn claim(&self) {
         self.is_own.store(true, Ordering::Relaxed);
     }

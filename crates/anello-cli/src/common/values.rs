@@ -48,7 +48,6 @@ pub fn spin(text: &str) -> Result<Duration, String> {
     short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
 }
 
-/// Core numbers in the order given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
 
@@ -76,7 +75,6 @@ pub fn cores(text: &str) -> Result<Cores, String> {
 }
 
 impl Cores {
-    /// Checks that this process may run on all listed cores.
     pub fn check(&self) -> io::Result<()> {
         self.local_problem().map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
     }

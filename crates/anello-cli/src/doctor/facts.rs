@@ -16,7 +16,6 @@ pub struct Facts {
     pub choice: Choice,
 }
 
-/// Restrictions that can make io_uring unavailable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Restrictions {
     /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 allows a group, 2 allows none.
@@ -75,7 +74,6 @@ pub struct Feature {
     pub used: bool,
 }
 
-/// Reason why io_uring is unavailable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refusal {
     pub cause: Cause,

@@ -94,11 +94,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.trim_end() == line), "{text}");
         let second = text.lines().nth(3).unwrap();
         assert_eq!(second.find("word"), Some(6 + TOPIC_COLUMNS + "value  ".len()), "{text}");
-    }
-
-    #[test]
-    fn healthy_host_reports_nothing_to_change() {
-        let text = render(&Diagnosis { works: true, ..Diagnosis::default() });
-        assert!(text.ends_with("Nothing to change.\n"), "{text}");
+        let healthy = render(&Diagnosis { works: true, ..Diagnosis::default() });
+        assert!(healthy.ends_with("Nothing to change.\n"), "{healthy}");
     }
 }

@@ -159,7 +159,6 @@ async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPerm
     }
 }
 
-/// The open connections of one worker.
 #[derive(Default)]
 struct OpenConnections(RefCell<Slab<ShutdownHandle>>);
 

@@ -18,7 +18,6 @@ const BASE_DESCRIPTORS: usize = 24;
 /// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
 const DESCRIPTORS_PER_WORKER: usize = 10;
 
-/// Maximum number of files that a worker keeps open.
 const MAX_FILES_PER_WORKER: usize = 512;
 
 /// Maximum number of connections to `/metrics` and `/health`.
@@ -27,7 +26,6 @@ const MAX_METRICS_CONNECTIONS: usize = 64;
 /// Minimum number of connections for a usable server.
 const MIN_CONNECTIONS: usize = 4;
 
-/// The shares of the open-file limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     limit: usize,
@@ -42,7 +40,6 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Divides the open-file limit of this process.
     pub fn of_process(workers: usize, has_metrics: bool) -> Self {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);

@@ -34,7 +34,6 @@ pub fn start(watch: Arc<DirectoryWatch>, listening: Arc<Listening>) {
 }
 
 impl DirectoryWatch {
-    /// Records the directory that the path now refers to.
     pub fn new(path: &Path) -> io::Result<Self> {
         let opened = file_id(&fs::metadata(path)?);
         Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })

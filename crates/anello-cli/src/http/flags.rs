@@ -129,7 +129,7 @@ pub struct FileFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
     precompressed: Vec<Coding>,
-    /// Cache-Control for matching files, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated, first match wins
+    /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated, first match wins
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
     /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated

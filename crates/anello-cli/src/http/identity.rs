@@ -30,7 +30,6 @@ pub struct IdentityFlags {
     group: Option<String>,
 }
 
-/// A resolved user and its groups.
 pub struct Identity {
     uid: Uid,
     group: Gid,
@@ -84,7 +83,6 @@ fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> 
     entry.context_and_remedy(format_args!("{flag} {value}: cannot read the user database"), remedy)
 }
 
-/// Returns the given group and the supplementary groups of the user.
 fn group_list(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
     let name = CString::new(entry.name.as_str()).map_err(io::Error::other)?;
     let groups = getgrouplist(&name, nix::unistd::Gid::from_raw(group.as_raw()))?;

@@ -127,7 +127,6 @@ fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     SocketFile::new_unowned(path).context_and_remedy(flag, remedy)
 }
 
-/// Returns `true` if the actual address satisfies the requested address.
 fn matches_request(requested: &Address, actual: &Address) -> bool {
     match (requested, actual) {
         (Address::Internet(requested), Address::Internet(actual)) => is_same_address(*requested, *actual),

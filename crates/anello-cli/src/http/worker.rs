@@ -52,7 +52,6 @@ pub struct Service {
     pub flags: Arguments,
 }
 
-/// Opens the document root.
 pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
     match Files::open(directory, options.clone()) {
         Err(FilesError::Folder(error)) => Err(error).context_and_remedy(

@@ -17,7 +17,6 @@ pub struct PeersFlag {
     pub directory: Option<PathBuf>,
 }
 
-/// Returns the resources of this machine: its cores and the peers built on it.
 pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
     match Peers::find(peers_directory) {

@@ -99,7 +99,6 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Outputs of the interval records.
 struct Outputs<Hdr, Ndjson, Csv> {
     hdr: Option<Hdr>,
     ndjson: Option<Ndjson>,

@@ -11,10 +11,7 @@ const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
 pub fn render(report: &Report) -> String {
     let mut table = Table::default();
-    let check = match report.verified {
-        true => "every byte verified",
-        false => "bytes counted, not verified",
-    };
+    let check = if report.verified { "every byte verified" } else { "bytes counted, not verified" };
     table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
     table.line("load", &load(report));
     table.line("connections", &connections(report));
@@ -64,7 +61,6 @@ impl Table {
         self.line("WARNING", text);
     }
 
-    /// Writes a row of right-aligned cells after a name.
     fn row(&mut self, name: &str, cells: &[String]) {
         let cells: String = cells.iter().map(|cell| format!("{cell:>11}")).collect();
         self.line(name, &cells);
@@ -110,18 +106,15 @@ fn load(report: &Report) -> String {
             format!("open loop, {} requests/s, {}", format_count(*per_second), schedule(arrivals, *seed))
         }
         Mode::Sweep(Sweep { first, last, step, arrivals, seed, .. }) => {
-            let ([first, last, step], schedule) =
-                ([*first, *last, *step].map(format_count), schedule(arrivals, *seed));
+            let [first, last, step] = [*first, *last, *step].map(format_count);
+            let schedule = schedule(arrivals, *seed);
             format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
         }
     };
-    let threads = match report.threads {
-        1 => "1 thread".to_owned(),
-        threads => format!("{threads} threads"),
-    };
+    let (threads, plural) = (report.threads, if report.threads == 1 { "" } else { "s" });
     let cores: Vec<String> = report.cores.iter().map(usize::to_string).collect();
     let cores = if cores.is_empty() { String::new() } else { format!(" on core {}", cores.join(",")) };
-    format!("{mode}; {threads}{cores}, {}", report.driver)
+    format!("{mode}; {threads} thread{plural}{cores}, {}", report.driver)
 }
 
 fn connections(report: &Report) -> String {
@@ -166,7 +159,6 @@ fn rate(report: &Report) -> String {
     text
 }
 
-/// Open loop: writes the numbers of offered, late and unsent requests.
 fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
     let share = |count: u64| {
@@ -198,18 +190,12 @@ fn latency_cells(latency: &Latency) -> [String; 6] {
     [p50, p90, p99, p999, max, format_ns(mean_ns)]
 }
 
-/// Writes the steps of a sweep, and its knee.
 fn steps(table: &mut Table, report: &Report) {
     let names = ["answered/s", "p50", "p99", "p99.9", "max", "late", "not sent", "server CPU"];
     table.row("offered/s", &names.map(str::to_owned));
     for (number, step) in report.steps.iter().enumerate() {
         let knee = report.knee.as_ref().is_some_and(|knee| knee.step == number);
-        let marks = match (knee, step.load_was_bottleneck) {
-            (false, false) => "",
-            (true, false) => " *",
-            (false, true) => " !",
-            (true, true) => " *!",
-        };
+        let marks = ["", " *", " !", " *!"][usize::from(knee) + 2 * usize::from(step.load_was_bottleneck)];
         table.row(&format!("  {}{marks}", format_count(step.per_second)), &step_cells(step));
     }
     match &report.knee {
@@ -220,7 +206,6 @@ fn steps(table: &mut Table, report: &Report) {
     }
 }
 
-/// Returns whether a sweep reached its last rate.
 fn has_last_step(report: &Report) -> bool {
     let Mode::Sweep(Sweep { last, step, .. }) = report.mode else { return false };
     report.steps.last().is_some_and(|final_step| final_step.per_second.saturating_add(step) > last)
@@ -240,7 +225,6 @@ fn step_cells(step: &Step) -> [String; 8] {
     [answered, p50, p99, p999, max, format_count(counts.late), format_count(counts.unsent), cpu]
 }
 
-/// Writes the CPU time of the server and the load generator.
 fn costs(table: &mut Table, report: &Report) {
     let per_request = |cpu_ns: Option<f64>| {
         cpu_ns.map_or("no requests".to_owned(), |cpu_ns| format!("{} per request", format_ns(cpu_ns)))

@@ -11,7 +11,6 @@ pub enum Rate {
 /// Expected status codes; an empty list accepts all.
 pub type Statuses = Vec<u16>;
 
-/// Address of a message server.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// `HOST:PORT`, to be resolved.
@@ -86,7 +85,6 @@ fn parse_number(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Errors that do not change the exit code.
 #[derive(clap::Args)]
 pub struct AllowedErrors {
     /// Exit with 0 despite errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
@@ -98,7 +96,6 @@ pub struct AllowedErrors {
 }
 
 impl AllowedErrors {
-    /// Returns whether all of these errors are allowed.
     pub fn allows(&self, errors: &Errors) -> bool {
         let is_allowed =
             |kind| self.allow_errors.iter().any(|allowed| allowed.is_none_or(|allowed| allowed == kind));

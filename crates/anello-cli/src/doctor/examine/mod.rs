@@ -23,7 +23,6 @@ pub struct Section {
     pub checks: Vec<Check>,
 }
 
-/// An evaluated fact.
 #[derive(Debug, Serialize)]
 pub struct Check {
     pub topic: String,
@@ -43,7 +42,6 @@ pub enum CheckStatus {
     Note,
 }
 
-/// A recommended change and its reason.
 #[derive(Debug, Serialize)]
 pub struct Advice {
     pub text: String,
@@ -72,11 +70,9 @@ const BACKLOG: u64 = 4096;
 /// Recommended minimum for the maximum TCP buffer size. A smaller window slows down large messages.
 const RECOMMENDED_WINDOW_BYTES: u64 = 1 << 20;
 
-/// Ways to raise the locked-memory limit.
 const RAISE_LOCKED_MEMORY: [&str; 3] =
     ["ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "systemd: LimitMEMLOCK=infinity"];
 
-/// An io_uring feature.
 struct KnownFeature {
     name: &'static str,
     /// First kernel that has the feature.
@@ -324,10 +320,8 @@ impl Examination<'_> {
 
         let is_counted = self.version.is_none_or(|version| version < UNACCOUNTED_RINGS_VERSION);
         let is_small = is_counted && memory.soft.is_some_and(|bytes| bytes < RECOMMENDED_LOCKED_BYTES);
-        let note = match is_counted {
-            true => "before Linux 5.12, rings count against this limit",
-            false => "since Linux 5.12, rings do not count against this limit",
-        };
+        let (since, not) = if is_counted { ("before", "") } else { ("since", "do not ") };
+        let note = format!("{since} Linux 5.12, rings {not}count against this limit");
         let value = format!("{} (hard {})", size(memory.soft), size(memory.hard));
         self.check("locked memory", attention_if(is_small), value, note);
         if is_small {

@@ -20,7 +20,6 @@ pub struct Contents {
     pub problems: Vec<String>,
 }
 
-/// A valid key with its value.
 pub struct Entry {
     pub name: String,
     /// File name and line.
@@ -34,8 +33,8 @@ pub fn read(path: &Path, http: &Command) -> Contents {
         Ok(text) => parse(&text, path, http),
         Err(error) => {
             let remedy = "--config takes a TOML file readable by this user";
-            let problems = vec![format!("{}: {error} ({remedy})", path.display())];
-            Contents { problems, ..Contents::default() }
+            let problem = format!("{}: {error} ({remedy})", path.display());
+            Contents { entries: Vec::new(), problems: vec![problem] }
         }
     }
 }
@@ -82,7 +81,6 @@ fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result
     if problems.is_empty() { Ok(arguments) } else { Err(problems) }
 }
 
-/// Returns the reason why clap rejects a value.
 fn rejection_reason(error: &clap::Error) -> String {
     let value = context_text(error, ContextKind::InvalidValue);
     if let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue)
@@ -97,7 +95,6 @@ fn rejection_reason(error: &clap::Error) -> String {
     if reason.contains(value) { reason } else { format!("invalid value {value:?}: {reason}") }
 }
 
-/// Returns the message for a key that is not a flag.
 fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
     if [CONFIG, CHECK].contains(&name) {
         return "only valid on the command line (remove this key)".to_owned();

@@ -24,7 +24,6 @@ pub struct Key<'a> {
     pub arg: &'a Arg,
 }
 
-/// Type of a flag's value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     /// Boolean: `true` sets the flag, `false` omits it.
@@ -146,7 +145,6 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Integer types of flag values.
 const INTEGER_TYPES: [fn() -> TypeId; 5] = [
     TypeId::of::<u32>,
     TypeId::of::<u64>,

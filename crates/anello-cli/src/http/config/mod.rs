@@ -70,11 +70,9 @@ impl Configuration {
     }
 }
 
-/// Reason why a command line cannot be executed.
 pub enum Failure {
     /// The command line is invalid or requests help.
     CommandLine(clap::Error),
-    /// The file is invalid.
     File(Vec<String>),
 }
 

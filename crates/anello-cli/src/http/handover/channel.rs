@@ -28,7 +28,6 @@ pub enum HandoverMessage {
     Metrics = b'm' as isize,
     /// The handover socket, which successors connect to; carries its descriptor.
     HandoverSocket = b'd' as isize,
-    /// End of the list of sockets.
     EndOfSockets = b'.' as isize,
     Ready = b'r' as isize,
     Stopped = b'p' as isize,
@@ -97,7 +96,6 @@ impl HandoverChannel {
         HandoverMessage::from_byte(byte[0])
     }
 
-    /// Sends a message with a duplicate of the descriptor.
     pub fn send_fd(&mut self, message: HandoverMessage, descriptor: impl AsFd) -> io::Result<()> {
         let descriptors = [descriptor.as_fd()];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -134,7 +132,6 @@ impl HandoverChannel {
     }
 }
 
-/// Returns `true` if the error means that the peer has disconnected.
 pub fn is_disconnected(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)

@@ -71,7 +71,6 @@ impl HandoverListener {
         bind().context(format_args!("--handover {}", path.display()))
     }
 
-    /// Uses the predecessor's handover socket.
     pub fn from_predecessor(listener: UnixListener, path: &Path) -> io::Result<Self> {
         Ok(Self { listener, file: Arc::new(SocketFile::new_unowned(path)?) })
     }
@@ -135,7 +134,6 @@ impl HandoverListener {
 struct FileLease<'a>(Vec<&'a SocketFile>);
 
 impl<'a> FileLease<'a> {
-    /// Leases the files that this process owns.
     fn new(files: impl Iterator<Item = &'a SocketFile>) -> Self {
         Self(files.filter(|file| file.release()).collect())
     }
@@ -147,7 +145,6 @@ impl Drop for FileLease<'_> {
     }
 }
 
-/// Runs the handover with one successor.
 fn run_handover(
     mut channel: HandoverChannel,
     sockets: &[OwnedFd],

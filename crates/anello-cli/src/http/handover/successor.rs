@@ -17,14 +17,12 @@ use crate::common::listening::ListeningSocket;
 /// Maximum number of attempts if the server exits during the request: its successor may be listening on the same path.
 const MAX_ATTEMPTS: usize = 5;
 
-/// The channel to the predecessor.
 pub struct Successor {
     channel: HandoverChannel,
     /// Whether the predecessor has died.
     predecessor_gone: bool,
 }
 
-/// The sockets received from the predecessor.
 pub struct ReceivedSockets {
     pub successor: Successor,
     pub listening: Vec<ListeningSocket>,

@@ -37,7 +37,6 @@ const ABI_FEATURES: [(i32, &str); 4] = [
     (6, "signals and abstract sockets (6.12)"),
 ];
 
-/// The enforced restrictions.
 pub struct Landlock {
     /// ABI version of the kernel, at most [`REQUESTED_ABI`].
     version: i32,

@@ -36,7 +36,6 @@ struct DiskReply {
     wrong_blocks: u64,
 }
 
-/// Control connection to a disk worker.
 pub struct DiskSession {
     stream: BufReader<TcpStream>,
     command: DiskCommand,

@@ -40,7 +40,6 @@ const WRONG_REPLY_KINDS: [ErrorKind; 3] =
 /// Size of the single message exchanged on each idle connection at the start.
 const IDLE_MESSAGE_BYTES: usize = 128;
 
-/// Driver of the load generator's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadDriver {
     /// io_uring if available, else epoll.
@@ -67,11 +66,9 @@ type HandshakeKinds = Rc<RefCell<BTreeSet<String>>>;
 
 pub struct LabLoad {
     runtime: Rc<Runtime>,
-    /// File that the disk workers read and write.
     disk_file: PathBuf,
     /// File with the certificate that all TLS servers use.
     certificate: Option<PathBuf>,
-    /// Cipher suite of the checks.
     check_cipher: Option<Cipher>,
     /// TLS configurations by cipher suite; `None` allows all suites.
     tls: Vec<(Option<Cipher>, Tls)>,
@@ -79,7 +76,6 @@ pub struct LabLoad {
 }
 
 impl LabLoad {
-    /// Creates a load generator with a runtime on this thread.
     pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
         let driver = match driver {
             LoadDriver::Auto => DriverKind::Auto,
@@ -240,7 +236,6 @@ struct IdleSession {
 }
 
 impl LoadSession for IdleSession {
-    /// Leaves the connections idle for `duration`.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
         self.session.runtime.block_on(async { anello::time::sleep(duration).await });
         Ok(self.exchanged.clone())

@@ -93,7 +93,6 @@ fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> 
     written.map(|_| ExitCode::SUCCESS)
 }
 
-/// Prints the size and the estimated duration of the run.
 fn announce(config: &LabConfig) {
     let seconds = config.estimated_time().as_secs();
     let time =

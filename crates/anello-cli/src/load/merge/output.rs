@@ -112,7 +112,6 @@ pub fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
     Ok(header.to_owned() + &String::from_utf8_lossy(&table))
 }
 
-/// JSON document printed by `--json`.
 #[derive(Serialize)]
 pub struct Report {
     schema: &'static str,
@@ -131,7 +130,6 @@ struct LogErrors {
     log: String,
     /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
-    /// Whether the log contains the errors of all its runs.
     errors_are_complete: bool,
 }
 

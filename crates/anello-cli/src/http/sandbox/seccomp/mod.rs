@@ -42,7 +42,6 @@ mod filter {
 
     use super::calls::{Call, Condition, lists};
 
-    /// Installs the filters for all threads of the process.
     pub fn install_filter(has_rings: bool, has_socket_files: bool) -> Result<(), String> {
         let programs = [without_clone3(), build_filter(lists(has_rings, has_socket_files))]
             .map(|program| program.map_err(|error| error.to_string()));
