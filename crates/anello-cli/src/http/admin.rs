@@ -36,31 +36,24 @@ pub fn start(
         let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
         let mut runtime = None;
         started_sender.send(built.map(|built| runtime = Some(built))).ok();
-        if let Some(runtime) = runtime
-            && let Err(error) = runtime.block_on(serve(joined, state, max_connections))
-        {
+        let Some(runtime) = runtime else { return };
+        let served = runtime.block_on(async move {
+            let server = Server::builder().configure(|options| {
+                // Connections, including those being rejected, stay within the descriptors reserved for this port.
+                options.refusals = options.refusals.min(max_connections / 4).max(1);
+                options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
+                // Stalled clients are evicted in any state, so that they cannot prevent reading `/health`.
+                options.eviction = Eviction::Stalled { threshold: options.max_connections };
+            });
+            server.build().serve(joined.join(0), async move |request| respond(&state, &request)).await
+        });
+        if let Err(error) = served {
             tracing::error!(%error, "/metrics and /health endpoint stopped");
         }
     })?;
     let started = started.recv().unwrap_or_else(|_| Err(io::Error::other("thread exited during startup")));
     started.context("/metrics and /health")?;
     Ok(group)
-}
-
-/// Serves the endpoints. Stalled clients are evicted in any state, so that they cannot prevent reading `/health`.
-async fn serve(
-    group: ListenerGroup<TcpListener>,
-    state: AdminState,
-    max_connections: usize,
-) -> io::Result<()> {
-    let server = Server::builder().configure(|options| {
-        // Connections, including those being rejected, stay within the descriptors reserved for this port.
-        options.refusals = options.refusals.min(max_connections / 4).max(1);
-        options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
-        options.eviction = Eviction::Stalled { threshold: options.max_connections };
-    });
-    let handler = async move |request| respond(&state, &request);
-    server.build().serve(group.join(0), handler).await.map_err(io::Error::from)
 }
 
 fn respond(state: &AdminState, request: &Request) -> Response {

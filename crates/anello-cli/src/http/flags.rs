@@ -54,7 +54,8 @@ pub struct Arguments {
     /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     pub addr: Option<Address>,
-    /// Replace the server running with the same PATH without losing a request, as the next server can do
+    /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
+    /// same
     ///
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
@@ -69,7 +70,8 @@ pub struct Arguments {
     pub distribution: Distribution,
     /// Drop unneeded privileges: access to files outside the document root, outgoing connections, most system calls
     ///
-    /// auto applies what the kernel supports of Landlock, seccomp and no_new_privs, and reports the rest; on fails.
+    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
+    /// instead.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     pub sandbox: SandboxMode,
     #[command(flatten)]
@@ -296,7 +298,7 @@ pub struct ConnectionFlags {
     /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
-    /// Keep reading for this long when closing a connection whose client is sending, so that it receives the response
+    /// Keep reading for this long when closing a connection whose client is still sending, so that it gets the response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
     /// Maximum length of a request line in bytes; longer ones are rejected with 414

@@ -67,10 +67,7 @@ pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<(
     // Joined first: if this worker fails, it leaves the group, which fails the startup.
     let listeners = service.listening.join(worker.index);
     let result = serve_listeners(listeners, &service, &worker).await;
-    if let Err(error) = &result {
-        tracing::error!(worker = worker.index, %error, "worker failed");
-    }
-    result
+    result.inspect_err(|error| tracing::error!(worker = worker.index, %error, "worker failed"))
 }
 
 /// Prepares the server. The listeners are paused until all workers are ready and the sandbox is sealed.

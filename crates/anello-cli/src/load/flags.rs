@@ -83,7 +83,7 @@ pub struct HttpArguments {
     /// Connect to the Unix socket at this path; the URL then determines only the requests.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Additional path to request, in turn; can be repeated. The path of the URL is included unless it is /.
+    /// Additional path; can be repeated, and paths are used in turn. The path of the URL is included unless it is /.
     #[arg(long, value_name = "PATH")]
     path: Vec<String>,
     /// File with additional paths, one per line.

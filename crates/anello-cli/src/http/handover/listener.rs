@@ -120,8 +120,55 @@ impl HandoverListener {
         if sockets.is_empty() {
             return Ok(Some(successor));
         }
-        run_handover(HandoverChannel::new(successor)?, &sockets, server, &self.listener, lease)?;
+        self.run_handover(HandoverChannel::new(successor)?, &sockets, server, lease)?;
         Ok(None)
+    }
+
+    fn run_handover(
+        &self,
+        mut channel: HandoverChannel,
+        sockets: &[OwnedFd],
+        server: &ServerSockets,
+        mut lease: FileLease<'_>,
+    ) -> io::Result<()> {
+        channel.send_hello()?;
+        if let Err(error) = self.transfer(&mut channel, sockets, server) {
+            drop(lease);
+            // Sent before this server resumes, so that the two servers never accept connections at the same time. Always
+            // sent; otherwise a successor would conclude from the disconnect that this server has died.
+            channel.send(HandoverMessage::Withdrawn).ok();
+            drop(channel);
+            server.resume(PAUSE_TIMEOUT)?;
+            return Err(error);
+        }
+        // From now on, the files belong to the successor.
+        lease.0.clear();
+        if let Err(error) = channel.send(HandoverMessage::Done) {
+            tracing::debug!(%error, "successor disconnected before the final confirmation");
+        }
+        Ok(())
+    }
+
+    /// Transfers all sockets, pauses accepting, and waits until the successor is accepting connections.
+    fn transfer(
+        &self,
+        channel: &mut HandoverChannel,
+        sockets: &[OwnedFd],
+        server: &ServerSockets,
+    ) -> io::Result<()> {
+        for socket in sockets {
+            channel.send_fd(HandoverMessage::Socket, socket)?;
+        }
+        for metrics in server.metrics.as_ref().map(ListenerGroup::sockets).transpose()?.into_iter().flatten()
+        {
+            channel.send_fd(HandoverMessage::Metrics, &metrics)?;
+        }
+        channel.send_fd(HandoverMessage::HandoverSocket, &self.listener)?;
+        channel.send(HandoverMessage::EndOfSockets)?;
+        expect_message(channel, HandoverMessage::Ready)?;
+        server.pause(PAUSE_TIMEOUT)?;
+        channel.send(HandoverMessage::Stopped)?;
+        expect_message(channel, HandoverMessage::Accepting)
     }
 
     /// Returns the socket files to transfer: those of the handover socket and, if it has one, of the listening socket.
@@ -143,52 +190,6 @@ impl Drop for FileLease<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|file| file.claim());
     }
-}
-
-fn run_handover(
-    mut channel: HandoverChannel,
-    sockets: &[OwnedFd],
-    server: &ServerSockets,
-    handover_listener: &UnixListener,
-    mut lease: FileLease<'_>,
-) -> io::Result<()> {
-    channel.send_hello()?;
-    if let Err(error) = transfer(&mut channel, sockets, server, handover_listener) {
-        drop(lease);
-        // Sent before this server resumes, so that the two servers never accept connections at the same time. Always
-        // sent; otherwise a successor would conclude from the disconnect that this server has died.
-        channel.send(HandoverMessage::Withdrawn).ok();
-        drop(channel);
-        server.resume(PAUSE_TIMEOUT)?;
-        return Err(error);
-    }
-    // From now on, the files belong to the successor.
-    lease.0.clear();
-    if let Err(error) = channel.send(HandoverMessage::Done) {
-        tracing::debug!(%error, "successor disconnected before the final confirmation");
-    }
-    Ok(())
-}
-
-/// Transfers all sockets, pauses accepting, and waits until the successor is accepting connections.
-fn transfer(
-    channel: &mut HandoverChannel,
-    sockets: &[OwnedFd],
-    server: &ServerSockets,
-    handover_listener: &UnixListener,
-) -> io::Result<()> {
-    for socket in sockets {
-        channel.send_fd(HandoverMessage::Socket, socket)?;
-    }
-    for metrics in server.metrics.as_ref().map(ListenerGroup::sockets).transpose()?.into_iter().flatten() {
-        channel.send_fd(HandoverMessage::Metrics, &metrics)?;
-    }
-    channel.send_fd(HandoverMessage::HandoverSocket, handover_listener)?;
-    channel.send(HandoverMessage::EndOfSockets)?;
-    expect_message(channel, HandoverMessage::Ready)?;
-    server.pause(PAUSE_TIMEOUT)?;
-    channel.send(HandoverMessage::Stopped)?;
-    expect_message(channel, HandoverMessage::Accepting)
 }
 
 fn expect_message(channel: &mut HandoverChannel, expected: HandoverMessage) -> io::Result<()> {
@@ -231,7 +232,7 @@ mod tests {
             sent.iter().for_each(|message| successor.send(*message).unwrap());
             let channel = HandoverChannel::with_timeout(server_end, Duration::from_millis(20)).unwrap();
             let lease = FileLease::new(handover_listener.files(&server));
-            let result = run_handover(channel, &[], &server, &handover_listener.listener, lease);
+            let result = handover_listener.run_handover(channel, &[], &server, lease);
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
             successor.expect_hello().unwrap();
             let (mut received, mut last) = (0, HandoverMessage::EndOfSockets);
