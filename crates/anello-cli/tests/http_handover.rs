@@ -336,7 +336,8 @@ fn fake_server(handover: &Path, final_messages: &'static [u8]) -> (TcpListener, 
 #[test]
 fn fault_38_late_successor_exits() {
     // The server aborts the handover, or sends an unknown message.
-    for (messages, expected) in [(b".x", "aborted by the running server"), (b".Z", "stop the old server")] {
+    let cases = [(&b".x"[..], "aborted by the running server"), (b"Z", "stop the old server")];
+    for (messages, expected) in cases {
         let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
         let handover = test_directory.path().join("handover");
         let (listener, fake_server) = fake_server(&handover, messages);
