@@ -91,7 +91,7 @@ fn listed_variants_are_valid() {
         let line = <Line as clap::Parser>::try_parse_from(options).expect(variant.name);
         line.options.validate().expect(variant.name);
         // The arguments before --help are parsed.
-        let help = command(&[&variant.arguments[..], &["--help"]].concat()).output().expect("runs");
+        let help = command(&[variant.arguments, &["--help"]].concat()).output().expect("runs");
         assert!(help.status.success(), "{}: {help:?}", variant.name);
     }
 }

@@ -61,22 +61,19 @@ impl ProgressLine {
 
     fn measure_rate(&mut self, progress: &Progress) {
         let now = (progress.phase, progress.elapsed, progress.requests);
-        match self.previous {
-            Some((phase, elapsed, requests)) if phase == now.0 && elapsed <= now.1 && requests <= now.2 => {
-                let measured = progress.elapsed - elapsed;
-                let is_full = measured >= Duration::from_millis(900);
-                // During the first second of a phase, shows the rate so far.
-                if is_full || !self.is_full_second {
-                    self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
-                }
-                if is_full {
-                    (self.is_full_second, self.previous) = (true, Some(now));
-                }
-            }
-            _ => {
-                self.rate = progress.requests as f64 / progress.elapsed.as_secs_f64().max(1e-9);
-                (self.is_full_second, self.previous) = (false, Some(now));
-            }
+        let previous = self.previous.filter(|&(phase, elapsed, requests)| {
+            phase == progress.phase && elapsed <= progress.elapsed && requests <= progress.requests
+        });
+        let (_, elapsed, requests) = previous.unwrap_or((progress.phase, Duration::ZERO, 0));
+        let measured = progress.elapsed - elapsed;
+        let is_full = previous.is_some() && measured >= Duration::from_millis(900);
+        self.is_full_second &= previous.is_some();
+        // During the first second of a phase, shows the rate so far.
+        if is_full || !self.is_full_second {
+            self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
+        }
+        if is_full || previous.is_none() {
+            (self.is_full_second, self.previous) = (is_full, Some(now));
         }
     }
 }
