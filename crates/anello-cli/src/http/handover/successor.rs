@@ -50,7 +50,7 @@ pub fn lock_startup(path: &Path) -> io::Result<File> {
     lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
 }
 
-/// Requests the sockets of the server that listens on this path. If there is none, removes a stale socket file.
+/// Requests the sockets of the server at this path. Without a server, removes a stale socket file and returns `None`.
 pub fn request_handover(path: &Path) -> io::Result<Option<ReceivedSockets>> {
     for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {
