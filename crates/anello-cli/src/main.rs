@@ -19,6 +19,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 
 use self::common::{build_identity, output};
 
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => echo::run(*arguments),
         Command::Http(arguments) => http::run(*arguments, &configuration),
         Command::Bare(arguments) => bare::run(arguments),
-        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Load(command) => load::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Man(arguments) => man::run(&arguments, Arguments::command()),
@@ -75,11 +76,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), for example `info` or
-/// `anello=debug`.
+/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), such as `info` or `anello=debug`.
 fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     // Colours are used only on a terminal, and not if NO_COLOR is set (no-color.org).
     let is_coloured =
@@ -89,13 +88,22 @@ fn start_log() {
     log.log_internal_errors(false).init();
 }
 
-/// Tests for the whole command line.
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::common::value_errors::with_remedy;
+    use crate::common::values::with_remedy;
+
+    /// Parts of the error messages of the standard library.
+    const RAW: [&str; 6] = [
+        "invalid digit",
+        "target type",
+        "zero for non-zero",
+        "empty string",
+        "address syntax",
+        "invalid float",
+    ];
 
     /// Tries invalid values for each flag of each command.
     #[test]
@@ -108,16 +116,7 @@ mod tests {
                     let line = words.iter().copied().chain([&*flag]).map(OsStr::new);
                     let Err(error) = Arguments::command().try_get_matches_from(line) else { continue };
                     let message = with_remedy(error).to_string();
-                    for raw in [
-                        "invalid digit",
-                        "target type",
-                        "zero for non-zero",
-                        "empty string",
-                        "address syntax",
-                        "invalid float",
-                    ] {
-                        assert!(!message.contains(raw), "{words:?} {flag}: {message}");
-                    }
+                    assert!(!RAW.iter().any(|raw| message.contains(raw)), "{words:?} {flag}: {message}");
                     *tried += 1;
                 }
             }

@@ -190,9 +190,9 @@ fn foreign_file_at_socket_path_is_neither_used_nor_removed() {
 #[test]
 fn responses_have_configured_size() {
     for driver in ["epoll", "auto"] {
-        for (request, response) in
-            [(1, 1), (64, 64), (100, 7), (7, 100), (5000, 3), (3, 5000), (70_000, 200_000), (300_000, 10)]
-        {
+        let small = [(1, 1), (7, 1), (7, 6), (7, 7), (7, 8), (7, 20), (10, 4), (64, 64), (100, 7), (7, 100)];
+        let large = [(5000, 3), (3, 5000), (7, 200_000), (70_000, 200_000), (300_000, 10)];
+        for (request, response) in small.into_iter().chain(large) {
             let (request_bytes, response_bytes) = (request.to_string(), response.to_string());
             let sizes = ["--request-bytes", &request_bytes, "--response-bytes", &response_bytes];
             let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
@@ -233,11 +233,31 @@ fn sizes_must_be_given_together_and_nonzero() {
         &["--response-bytes", "5"],
         &["--request-bytes", "0", "--response-bytes", "5"],
         &["--request-bytes", "5", "--response-bytes", "0"],
-        &["--addr", "unix:"],
-        &["--addr", "localhost"],
     ] {
         let output = command(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn invalid_addresses_are_rejected_with_examples() {
+    for address in ["", "localhost", "127.0.0.1", "unix:", &format!("unix:/{}", "x".repeat(200))] {
+        let output = command(&["--addr", address]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("unix:"), "{output:?}");
+    }
+    // The ready line contains the address in the syntax of the command line.
+    for address in ["[::1]:0", "unix:echo-test.sock"] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = command(&["--addr", address]);
+        let mut child = command.current_dir(&directory).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let has_ipv6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+        let expected = format!(" addr={}", address.trim_end_matches('0'));
+        assert!(ready.contains(&expected) || (address.starts_with('[') && !has_ipv6), "{ready}");
     }
 }
 

@@ -73,6 +73,109 @@ fn status(response: &str) -> &str {
     response.split(' ').nth(1).expect("status code")
 }
 
+/// Returns the name of each flag of `anello http`, and its text in the help, on one line.
+fn flags() -> Vec<(String, String)> {
+    let help = command(Path::new("."), &["http", "-h"]).output().expect("run anello");
+    let mut flags: Vec<(String, String)> = Vec::new();
+    for line in text(&help.stdout).lines().map(str::trim) {
+        match line.strip_prefix("--") {
+            Some(flag) => {
+                let name = flag.split([' ', '[', '=']).next().expect("name");
+                flags.push((name.to_owned(), line.to_owned()));
+            }
+            None if line.starts_with('-') => flags.push((String::new(), line.to_owned())),
+            None => flags.iter_mut().last().into_iter().for_each(|(_, text)| *text += &format!(" {line}")),
+        }
+    }
+    // -h and -V are not keys.
+    flags.retain(|(name, _)| !name.is_empty());
+    flags
+}
+
+/// Returns the values that the help of a flag lists after `heading`.
+fn listed_values<'a>(help: &'a str, heading: &str) -> impl Iterator<Item = &'a str> {
+    let list = help.split_once(&format!("[{heading}: ")).and_then(|(_, rest)| rest.split_once(']'));
+    list.into_iter().flat_map(|(values, _)| values.split(", "))
+}
+
+/// Returns the type of each key: `a boolean`, `an integer`, `a string` or a list of them.
+fn key_types(names: &[&str]) -> Vec<String> {
+    let file: String = names.iter().map(|name| format!("{name} = 1979-05-27\n")).collect();
+    let problems = problems(&file, &[]);
+    assert_eq!(problems.len(), names.len(), "{problems:?}");
+    let types = problems.iter().zip(names).enumerate().map(|(index, (problem, name))| {
+        let cause = problem.strip_prefix(&format!("site.toml:{}: {name}: expected ", index + 1));
+        let (expected, _) = cause.and_then(|cause| cause.split_once(", not a date")).expect(problem);
+        expected.to_owned()
+    });
+    types.collect()
+}
+
+#[test]
+fn every_flag_is_key_and_accepts_its_defaults_and_choices() {
+    let mut flags = flags();
+    flags.retain(|(name, _)| !["config", "check"].contains(&name.as_str()));
+    let names: Vec<&str> = flags.iter().map(|(name, _)| name.as_str()).chain(["directory"]).collect();
+    let types = key_types(&names);
+    assert_eq!(types.last().map(String::as_str), Some("a string"), "directory");
+    // Each file contains one value of every key.
+    let (mut files, mut value_count) = (Vec::<String>::new(), 0);
+    for ((name, help), kind) in flags.iter().zip(&types) {
+        assert_eq!(help.split("  ").next().expect("flag").contains('<'), kind != "a boolean", "{help}");
+        let choices = listed_values(help, "possible values");
+        let default =
+            listed_values(help, "default").filter(|_| !["request-timeout", "group"].contains(&&**name));
+        let values: Vec<String> = match kind.as_str() {
+            "a boolean" => vec!["true".to_owned(), "false".to_owned()],
+            "an integer" => default.map(str::to_owned).collect(),
+            _ => choices.chain(default).map(|value| format!("{value:?}")).collect(),
+        };
+        for (index, value) in values.iter().enumerate() {
+            files.resize(files.len().max(index + 1), String::new());
+            files[index] += &format!("{name} = {value}\n");
+            value_count += 1;
+        }
+    }
+    assert!(value_count > 40, "{value_count}");
+    for file in files {
+        let problems = problems(&(file + "config = \"x\"\ncheck = true\ndirectory = 1"), &[]);
+        let [config, check, directory] = &problems[..] else { panic!("{problems:?}") };
+        for problem in [config, check] {
+            assert!(problem.contains("only valid on the command line"), "{problem}");
+        }
+        assert!(directory.contains("directory: expected a string"), "{directory}");
+    }
+}
+
+#[test]
+fn flags_marked_as_io_uring_are_rejected_with_epoll() {
+    let working_directory = working_directory("");
+    let flags = flags();
+    let start = flags.iter().position(|(name, _)| name == "driver").expect("driver");
+    let flags =
+        flags[start + 1..].iter().take_while(|(name, _)| !["config", "check"].contains(&name.as_str()));
+    let flags: Vec<_> = flags.collect();
+    assert!(flags.len() > 10, "{flags:?}");
+    let types = key_types(&flags.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+    for ((name, help), kind) in flags.into_iter().zip(types) {
+        let is_uring = help.contains("(io_uring") || name == "sqpoll-core";
+        let value = listed_values(help, "possible values").next();
+        let flag = match kind.as_str() {
+            "a boolean" => format!("--{name}"),
+            "an integer" => format!("--{name}=1"),
+            _ => format!("--{name}={}", value.unwrap_or("50us")),
+        };
+        let mut arguments = vec!["http", "public", "--check", "--driver", "epoll", &flag];
+        arguments.extend((name == "sqpoll-core").then_some("--sqpoll=1"));
+        let output = command(working_directory.path(), &arguments).output().expect("run anello");
+        assert_eq!(output.status.code(), Some(if is_uring { 2 } else { 0 }), "{flag}: {output:?}");
+        let error = text(&output.stderr);
+        let names_flag =
+            error.contains("--driver epoll cannot be used") && error.contains(&format!("--{name}"));
+        assert_eq!(names_flag, is_uring, "{flag}: {output:?}");
+    }
+}
+
 #[test]
 fn file_sets_flags_and_command_line_overrides_them() {
     let working_directory = working_directory(
@@ -329,7 +432,8 @@ fn check_reports_all_problems() {
     let working_directory = working_directory(
         "directory = \"public\"\nlistings = true\nmax-connections = \"many\"\ncache-control = [\"[=no-cache\", \"*=\"]\n\
          media-type = [\"foo=bar\"]\ncors-origin = [\"example.org\"]\nnot-found-file = \"docs\"\naccess-log = \"logs/a.log\"\n\
-         tls-cert = \"cert.pem\"\ntls-key = \"key.pem\"\ncores = \"99999\"\nmetrics-addr = \"127.0.0.1:8080\"\n",
+         tls-cert = \"cert.pem\"\ntls-key = \"key.pem\"\ncores = \"99999\"\nmetrics-addr = \"127.0.0.1:8080\"\n\
+         index = [\"c/d\"]\n",
     );
     let output = check(working_directory.path(), &["--index", "a/b"]);
     let output_text = text(&output.stderr);

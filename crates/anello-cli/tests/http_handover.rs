@@ -335,20 +335,21 @@ fn fake_server(handover: &Path, final_messages: &'static [u8]) -> (TcpListener, 
 
 #[test]
 fn fault_38_late_successor_exits() {
-    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
-    let handover = test_directory.path().join("handover");
-    let (listener, fake_server) = fake_server(&handover, b".x");
-    let address = listener.local_addr().expect("local address").to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&handover);
-    let output = command.output().expect("run anello");
-    fake_server.join().expect("fake server");
-    let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(1) && error_text.contains("aborted by the running server"),
-        "{error_text}"
-    );
-    assert!(handover.exists(), "handover socket belongs to the server");
+    // The server aborts the handover, or sends an unknown message.
+    let cases = [(&b".x"[..], "aborted by the running server"), (b"Z", "stop the old server")];
+    for (messages, expected) in cases {
+        let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+        let handover = test_directory.path().join("handover");
+        let (listener, fake_server) = fake_server(&handover, messages);
+        let address = listener.local_addr().expect("local address").to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&handover);
+        let output = command.output().expect("run anello");
+        fake_server.join().expect("fake server");
+        let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && error_text.contains(expected), "{error_text}");
+        assert!(handover.exists(), "handover socket belongs to the server");
+    }
 }
 
 #[test]

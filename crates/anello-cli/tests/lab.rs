@@ -222,7 +222,10 @@ fn invalid_arguments_are_rejected() {
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("unset"));
     for invalid in [
+        ["--contender", ""],
         ["--contender", "tokio"],
+        ["--contender", "tokio="],
+        ["--contender", "=./echo"],
         ["--seed", "x"],
         ["--load-time", "5"],
         ["--connections", "1,x"],
@@ -230,6 +233,11 @@ fn invalid_arguments_are_rejected() {
     ] {
         assert_eq!(lab(&invalid).output().unwrap().status.code(), Some(2), "{invalid:?}");
     }
+    let output = lab(&["--preset", "tls", "--contender", "a=./a"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("anello: contender a does not serve TLS"), "{error}");
+    assert!(error.contains("{certificate} and {key}"), "{error}");
 }
 
 #[test]

@@ -62,6 +62,11 @@ fn compare_exit_code_reports_regression() {
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((value["schema"].as_str(), json.status.code()), (Some("anello-lab-compare"), Some(1)));
     assert!(value["regressions"].as_u64().unwrap() >= 1);
+    for (threshold, expected) in [("5%", 0.05), ("2.5", 0.025), ("0 %", 0.0)] {
+        let json = lab(&["compare", &good, &good, "--json", "--threshold", threshold]);
+        let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(value["threshold"], expected);
+    }
 }
 
 #[test]
@@ -100,7 +105,11 @@ fn compare_exits_with_2_on_unreadable_file() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(unreadable), "{}", text(&output.stderr));
     }
-    assert_eq!(lab(&["compare", &good, &good, "--threshold", "much"]).status.code(), Some(2));
+    for invalid in ["", "%", "-1%", "NaN", "five"] {
+        let output = lab(&["compare", &good, &good, &format!("--threshold={invalid}")]);
+        assert_eq!(output.status.code(), Some(2), "{invalid}");
+        assert!(text(&output.stderr).contains("expected a percentage"), "{}", text(&output.stderr));
+    }
 }
 
 #[test]

@@ -380,13 +380,16 @@ fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     assert_eq!(code(&[&url, "--pipeline-depth", "4", "--verify", "-r", "500"]), Some(0));
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
+    assert_eq!(code(&[&wrong, "--expect-status", "200, 404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
     // Exit code 0 requires at least one correct response and no errors other than the allowed errors.
     assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=wrong_status,reset"]), Some(0));
     assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=reset"]), Some(1));
-    assert_eq!(code(&[&url, "--path", "/x", "--path", "/", "--allow-errors"]), Some(0));
+    for allowed in ["--allow-errors", "--allow-errors=all"] {
+        assert_eq!(code(&[&url, "--path", "/x", "--path", "/", allowed]), Some(0));
+    }
 }
 
 #[test]
@@ -574,6 +577,48 @@ fn invalid_command_lines_exit_2_with_reason() {
         let (code, stdout, stderr) = output(arguments);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn addresses_rates_durations_and_statuses_are_parsed() {
+    // No server is listening, so the load ends at once.
+    let short = ["-c", "1", "-d", "10ms", "--connect-timeout", "1s"];
+    let address = "127.0.0.1:1";
+    let report = |arguments: &[&str]| report("tcp", &[&short[..], arguments].concat()).1;
+    for target in [address, "[::1]:1", "unix:/run/echo-test", "unix:@echo-test", "unix:./@echo-test"] {
+        assert_eq!(report(&[target]).target, target);
+    }
+    assert!(["127.0.0.1:1", "[::1]:1"].contains(&report(&["localhost:1"]).target.as_str()));
+    let mode = |rate| report(&["--rate", rate, address]).mode;
+    for (rate, expected) in [("500", 500), ("1.5M", 1_500_000)] {
+        assert!(matches!(mode(rate), Mode::Open { per_second, .. } if per_second == expected), "{rate}");
+    }
+    let Mode::Sweep(sweep) = mode("10k..200k/10k") else { panic!("not a sweep") };
+    assert_eq!((sweep.first, sweep.last, sweep.step), (10_000, 200_000, 10_000));
+    for (text, milliseconds) in [("250ms", 250), ("1.5s", 1500), ("2m", 120_000)] {
+        let expected = std::time::Duration::from_millis(milliseconds);
+        let mode = report(&["--think-time", text, "--timeout", "1us", "--spin", "1s", address]).mode;
+        assert!(matches!(mode, Mode::Closed { think_time } if think_time == expected), "{text}");
+    }
+    let is_invalid = |arguments: &[&str]| {
+        let code = output(arguments).0;
+        assert_eq!(code, Some(2), "{arguments:?}");
+    };
+    for rate in ["", "0", "-5", "k", "5x", "10k..", "1..2", "2..1/1", "1..2/0", "1e12"] {
+        is_invalid(&[address, &format!("--rate={rate}")]);
+    }
+    for duration in ["", "10", "s", "-1s", "1e400s", "10 s", "3days"] {
+        is_invalid(&[address, &format!("--duration={duration}")]);
+        is_invalid(&[address, &format!("--timeout={duration}")]);
+    }
+    for address in ["", "unix:", "localhost", ":80", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999"] {
+        is_invalid(&[address]);
+    }
+    for status in ["2xx", ""] {
+        let status = format!("--expect-status={status}");
+        let output = load_of("http", &["http://127.0.0.1:1/", &status]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{status}");
     }
 }
 

@@ -1,5 +1,4 @@
-//! Socket activation: sockets passed by a service manager in `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`
-//! (sd_listen_fds(3)).
+//! Socket activation (sd_listen_fds(3)): sockets that a service manager passes with `LISTEN_FDS` and `LISTEN_FDNAMES`.
 
 use std::env;
 use std::io;
@@ -17,23 +16,10 @@ const FIRST_DESCRIPTOR: usize = 3;
 /// Name (`FileDescriptorName=`) of the socket for /metrics.
 const METRICS: &str = "metrics";
 
-/// The sockets passed to this process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct PassedSockets {
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
-}
-
-impl PassedSockets {
-    /// Returns the sockets for a server that has no metrics endpoint, or an error if a metrics socket was passed.
-    pub fn without_metrics(self) -> io::Result<Vec<ListeningSocket>> {
-        match self.metrics {
-            None => Ok(self.sockets),
-            Some(_) => Err(invalid_input(
-                "unexpected metrics socket in LISTEN_FDS (this server has no metrics endpoint)",
-            )),
-        }
-    }
 }
 
 /// Takes the sockets passed to this process, if any. Must be called before the process opens any descriptor.
@@ -51,22 +37,20 @@ pub fn take() -> io::Result<PassedSockets> {
                 passed.metrics = Some(listener);
             }
             _ if name == METRICS => {
-                let cause =
-                    "duplicate or non-TCP metrics socket (pass at most one TCP socket with this name)";
-                return Err(invalid_input(cause)).context(source);
+                let cause = "duplicate or non-TCP metrics socket";
+                let remedy = "pass at most one TCP socket with this name";
+                return Err(invalid_input(cause)).context_and_remedy(source, remedy);
             }
             socket => passed.sockets.push(socket),
         }
     }
     if passed.sockets.is_empty() && passed.metrics.is_some() {
-        return Err(invalid_input(
-            "LISTEN_FDS contains only the metrics socket (also pass a socket to serve, under another name)",
-        ));
+        let remedy = "also pass a socket to serve, under another name";
+        return Err(invalid_input("LISTEN_FDS contains only the metrics socket")).remedy(remedy);
     }
     Ok(passed)
 }
 
-/// Takes the descriptor at this index if it is a listening stream socket.
 fn descriptor(passed_descriptors: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
     // `take_tcp_listener` fails for a Unix socket and leaves the descriptor in place for the second attempt.
     let not_tcp = match passed_descriptors.take_tcp_listener(index) {

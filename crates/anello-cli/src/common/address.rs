@@ -1,5 +1,4 @@
-//! Server addresses as written on the command line: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`,
-//! `unix:@name`.
+//! Server addresses as on the command line: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`, `unix:@name`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +6,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::str::FromStr;
 
-/// The address of a listening socket.
 #[derive(Clone, Debug)]
 pub enum Address {
     Internet(SocketAddr),
@@ -21,10 +19,9 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(name) = text.strip_prefix(UNIX) else {
-            let address = text.parse().map_err(|_| {
+            return text.parse().map(Self::Internet).map_err(|_| {
                 format!("invalid address {text:?} (expected 127.0.0.1:7000, unix:/path or unix:@name)")
-            })?;
-            return Ok(Self::Internet(address));
+            });
         };
         let address = match name.strip_prefix('@') {
             _ if name.is_empty() => {
@@ -47,22 +44,6 @@ impl fmt::Display for Address {
                 (None, Some(name)) => write!(formatter, "{UNIX}@{}", String::from_utf8_lossy(name)),
                 (None, None) => formatter.write_str(UNIX),
             },
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn address_text_round_trips() {
-        for text in ["127.0.0.1:7000", "[::1]:0", "unix:/run/echo.sock", "unix:here", "unix:@name"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
-        }
-        for text in ["", "localhost", "127.0.0.1", "unix:", &format!("unix:/{}", "x".repeat(200))] {
-            let error = text.parse::<Address>().unwrap_err();
-            assert!(error.contains("unix:"), "{error}");
         }
     }
 }

@@ -6,13 +6,13 @@ use anello::{
     DisabledFeatures, DriverInfo, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion,
     SubmissionPolling, TaskWork, ZeroCopy,
 };
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
 
-use super::{duration, output};
+use super::{output, values};
 
-/// Driver selection and the io_uring options that the lab compares.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Driver")]
 pub struct DriverFlags {
@@ -20,70 +20,57 @@ pub struct DriverFlags {
     ///
     /// auto uses io_uring if its setup succeeds, and epoll otherwise. uring fails with the reason if io_uring is
     /// unavailable. epoll cannot be combined with io_uring flags.
-    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
-    driver: DriverChoice,
-
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(DRIVERS).try_map(|name| name.parse::<DriverKind>()))]
+    driver: DriverKind,
     /// Poll for this long before sleeping (at most 1s, e.g. 50us); reduces latency at the cost of CPU time
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::spin, default_value = "0s")]
     spin: Duration,
-
     /// When the kernel runs task work (io_uring)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
     task_work: TaskWorkMode,
-
     /// Use a kernel submission thread that sleeps after this many idle milliseconds (io_uring)
     #[arg(long, value_name = "IDLE_MS")]
     sqpoll: Option<u32>,
-
     /// Pin the kernel thread of --sqpoll to this core
     #[arg(long, value_name = "CORE", requires = "sqpoll")]
     sqpoll_core: Option<u32>,
-
     /// Receive one message per operation instead of using multishot receive (io_uring)
     #[arg(long)]
     one_shot_receive: bool,
-
     /// Use registered files (io_uring, Linux 6.14)
     #[arg(long)]
     registered_files: bool,
-
     /// Post a completion for each send instead of completing it inline at submission (io_uring)
     #[arg(long)]
     completion_per_send: bool,
-
-    /// Use zero-copy sends for messages of at least this many bytes to peers on other machines (io_uring); 0 disables
-    /// it
+    /// Use zero-copy sends for messages of at least this size in bytes to other machines (io_uring); 0 disables it
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
-
     /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
     ///
     /// Buffers of more than 4 KiB outside the ring are also sent directly. Smaller messages are submitted in the next
     /// turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
-
     /// Size of a receive buffer in bytes (io_uring); larger messages are received on readiness
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
-
     /// Number of receive buffers at startup (io_uring); doubles on demand
     #[arg(long, value_name = "COUNT")]
     initial_receive_buffers: Option<u32>,
-
     /// Maximum number of receive buffers (io_uring)
     #[arg(long, value_name = "COUNT")]
     max_receive_buffers: Option<u32>,
-
     /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
     #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name))]
     without: Vec<String>,
 }
 
+const DRIVERS: [&str; 3] = ["auto", "uring", "epoll"];
+
 /// An io_uring flag: its name, and whether its value differs from the default.
 type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
 
-/// Flags that only the io_uring driver supports.
 const URING_FLAGS: [UringFlag; 11] = [
     ("task_work", |flags| !matches!(flags.task_work, TaskWorkMode::Deferred)),
     ("sqpoll", |flags| flags.sqpoll.is_some()),
@@ -120,7 +107,7 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     if let Some((_, matches)) = matches.subcommand() {
         return check(matches);
     }
-    if !matches!(matches.try_get_one::<DriverChoice>("driver"), Ok(Some(DriverChoice::Epoll))) {
+    if !matches!(matches.try_get_one::<DriverKind>("driver"), Ok(Some(DriverKind::Epoll))) {
         return Ok(());
     }
     let flags = long_flags(|(flag, _)| {
@@ -134,17 +121,10 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
-/// Returns the selected io_uring flags as written on the command line, separated by commas.
+/// Returns the selected io_uring flags as written on the command line.
 fn long_flags(is_selected: impl Fn(&UringFlag) -> bool) -> String {
     let flags = URING_FLAGS.iter().filter(|flag| is_selected(flag));
     flags.map(|(flag, _)| format!("--{}", flag.replace('_', "-"))).collect::<Vec<_>>().join(", ")
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DriverChoice {
-    Auto,
-    Uring,
-    Epoll,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -158,14 +138,8 @@ enum TaskWorkMode {
 }
 
 impl DriverFlags {
-    /// Creates a runtime builder with the selected driver and options.
     pub fn builder(&self) -> RuntimeBuilder {
-        let kind = match self.driver {
-            DriverChoice::Auto => DriverKind::Auto,
-            DriverChoice::Uring => DriverKind::Uring,
-            DriverChoice::Epoll => DriverKind::Epoll,
-        };
-        Runtime::builder().driver(kind).options(self.options())
+        Runtime::builder().driver(self.driver.clone()).options(self.options())
     }
 
     /// Reports why io_uring is not in use, and the flags that therefore have no effect.
@@ -217,22 +191,5 @@ impl DriverFlags {
             *option(&mut options.disabled_features) = true;
         }
         options
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uring_flags_match_help() {
-        let command = DriverFlags::augment_args(clap::Command::new("driver"));
-        let driver = command.get_arguments().filter(|arg| arg.get_help_heading() == Some("Driver"));
-        let uring_only = driver.filter(|arg| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            help.contains("(io_uring") || arg.get_id() == "sqpoll_core"
-        });
-        let flags: Vec<&str> = uring_only.map(|arg| arg.get_id().as_str()).collect();
-        assert_eq!(flags, URING_FLAGS.map(|(flag, _)| flag));
     }
 }

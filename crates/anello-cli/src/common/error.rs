@@ -5,18 +5,14 @@ use std::fmt::Display;
 use std::io;
 
 /// Adds context to an error and keeps its kind.
-pub trait Context<T> {
+pub trait Context<T>: Sized {
     /// Puts `what` before the error text.
     fn context(self, what: impl Display) -> io::Result<T>;
 
     /// Puts a remedy after the error text, in parentheses.
     fn remedy(self, remedy: impl Display) -> io::Result<T>;
 
-    /// Puts `what` before the error text, and a remedy after it.
-    fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T>
-    where
-        Self: Sized,
-    {
+    fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T> {
         self.remedy(remedy).context(what)
     }
 }

@@ -1,6 +1,5 @@
 //! The workers' listening sockets: binding, sockets passed by a service manager, and socket files.
 
-use std::fmt;
 use std::fs;
 use std::future::pending;
 use std::io;
@@ -27,12 +26,10 @@ use super::error::{Context, invalid_input};
 /// Backlog of a listening socket, capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Time limit at shutdown for accepting the connections that are still queued. Connections above the connection limit
-/// are rejected one at a time, so the queue can take a while.
+/// Time limit at shutdown for accepting queued connections. Those above the connection limit are rejected one by one.
 const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for the accept tasks, each of which finishes once its socket is closed and the accept queue is empty. Aborts a
-/// task that exceeds [`FINAL_ACCEPT_TIMEOUT`].
+/// Waits for the accept tasks, which finish once their sockets are closed and the accept queues are empty.
 pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
     for task in accept_tasks {
         if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
@@ -44,10 +41,9 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
 
 /// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so a second one is needed. If another worker stopped accepting, this
-    // worker has not received the first signal yet.
-    let remaining_signals = if signal_received { 1 } else { 2 };
-    for _ in 0..remaining_signals {
+    // If another worker stopped accepting, this worker has not received the first signal yet.
+    let missing_signals = if signal_received { 1 } else { 2 };
+    for _ in 0..missing_signals {
         if let Err(error) = signals.recv().await {
             tracing::error!(%error, "cannot wait for signals");
             return pending().await;
@@ -55,7 +51,6 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
     }
 }
 
-/// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
     /// Evenly: a worker with more connections than the average transfers new connections to the worker with the fewest.
@@ -64,28 +59,26 @@ pub enum Distribution {
     Kernel,
 }
 
-/// A listening socket.
-#[derive(Debug)]
 pub enum ListeningSocket {
     Internet(StdTcpListener),
     Unix(StdUnixListener),
 }
 
 impl ListeningSocket {
-    /// Creates a listening socket from an inherited descriptor.
+    /// Checks that an inherited descriptor is a listening socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(&descriptor);
         let cause = match (socket.domain(), socket.r#type()) {
-            (Ok(domain @ (Domain::IPV4 | Domain::IPV6 | Domain::UNIX)), Ok(Type::STREAM)) => {
-                if socket.is_listener()? {
-                    if domain == Domain::UNIX {
-                        return Ok(Self::Unix(descriptor.into()));
-                    }
-                    // Applies to accepted sockets as well.
-                    socket.set_tcp_nodelay(true)?;
-                    return Ok(Self::Internet(descriptor.into()));
-                }
+            (Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX), Ok(Type::STREAM))
+                if !socket.is_listener()? =>
+            {
                 "socket is not listening".to_owned()
+            }
+            (Ok(Domain::UNIX), Ok(Type::STREAM)) => return Ok(Self::Unix(descriptor.into())),
+            (Ok(Domain::IPV4 | Domain::IPV6), Ok(Type::STREAM)) => {
+                // Applies to accepted sockets as well.
+                socket.set_tcp_nodelay(true)?;
+                return Ok(Self::Internet(descriptor.into()));
             }
             (Ok(domain), Ok(kind)) => format!("unsupported socket type {domain:?}, {kind:?}"),
             _ => "not a socket".to_owned(),
@@ -103,17 +96,17 @@ impl ListeningSocket {
 
 /// Creates the listening sockets for `workers` workers at an address. TCP gets one socket per worker with
 /// `SO_REUSEPORT`. A Unix address gets a single socket, shared by all workers, and its [`SocketFile`] if it is a path.
-pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
+fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
-            let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
+            let is_shared = workers > 1;
+            let first = bind_tcp(*address, false, is_shared)?;
             // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
             let bound = first.local_addr()?;
-            let mut sockets = vec![ListeningSocket::Internet(first)];
-            for _ in 1..workers {
-                sockets.push(ListeningSocket::Internet(bind_tcp(bound, SocketRole::Further)?));
-            }
-            return Ok((sockets, None));
+            let further = (1..workers).map(|_| bind_tcp(bound, true, is_shared));
+            let sockets = [Ok(first)].into_iter().chain(further);
+            let sockets = sockets.map(|socket| socket.map(ListeningSocket::Internet));
+            return Ok((sockets.collect::<io::Result<_>>()?, None));
         }
         Address::Unix(name) => name,
     };
@@ -127,29 +120,22 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
-/// Creates the error for a flag that conflicts with sockets passed by the service manager.
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
     invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
 
-/// Role of a socket among the sockets bound to one address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SocketRole {
-    Only,
-    First,
-    Further,
-}
-
-fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener> {
+/// Binds a socket to an address, to which another socket of this process is already bound (`is_further`), or further
+/// sockets will be bound (`is_shared`).
+fn bind_tcp(address: SocketAddr, is_further: bool, is_shared: bool) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(role == SocketRole::Further)?;
+        socket.set_reuse_port(is_further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
         // Set after bind(2), so that bind(2) fails with EADDRINUSE if another server owns the address. Otherwise the
         // kernel would distribute the clients across both servers.
-        socket.set_reuse_port(role != SocketRole::Only)?;
+        socket.set_reuse_port(is_shared)?;
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
     };
@@ -181,16 +167,16 @@ fn is_stale_socket(path: &Path) -> io::Result<bool> {
 }
 
 /// The listening sockets of all workers. Stays open until the last worker has exited.
-#[derive(Debug)]
 pub struct Listening {
-    addresses: Vec<Address>,
+    /// The addresses as in the ready line.
+    pub addresses: String,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
     /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
-    file: Option<SocketFile>,
-    is_transferred: AtomicBool,
+    pub file: Option<SocketFile>,
+    pub is_transferred: AtomicBool,
 }
 
 /// One worker's listeners, one from each listener group.
@@ -200,29 +186,12 @@ pub struct WorkerListeners {
 }
 
 impl Listening {
-    /// Uses the passed sockets if there are any; otherwise binds `address`, or `default` if no address was given.
-    pub fn from_passed_or_bind(
-        address: Option<&Address>,
-        default: &str,
-        from_passed: Vec<ListeningSocket>,
-        workers: usize,
-    ) -> io::Result<Self> {
-        match (from_passed.is_empty(), address) {
-            (true, Some(address)) => Self::bind(address, workers),
-            (true, None) => Self::bind(&default.parse().map_err(io::Error::other)?, workers),
-            (false, None) => Self::from_passed(from_passed, workers),
-            (false, Some(_)) => Err(conflicting_flag_error("--addr")),
-        }
-    }
-
-    /// Binds new sockets to the address.
     pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
         let (sockets, file) = listen(address, workers)?;
         Self::new(sockets, workers, PendingConnections::Serve, file)
     }
 
-    /// Uses sockets passed by the service manager. Connections still queued at shutdown are left to the next process
-    /// that the service manager starts.
+    /// Uses sockets passed by the service manager. Connections queued at shutdown are left to the next process.
     pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
         Self::new(sockets, workers, PendingConnections::Leave, None)
     }
@@ -235,10 +204,10 @@ impl Listening {
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
         let count = sockets.len();
-        let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
+        let (mut addresses, mut internet, mut unix) = (Vec::new(), Vec::new(), Vec::new());
         for socket in sockets {
-            let address = socket.address()?;
-            if !addresses.iter().any(|existing| existing.to_string() == address.to_string()) {
+            let address = socket.address()?.to_string();
+            if !addresses.contains(&address) {
                 addresses.push(address);
             }
             match socket {
@@ -247,7 +216,7 @@ impl Listening {
             }
         }
         Ok(Self {
-            addresses,
+            addresses: addresses.join(","),
             internet: (!internet.is_empty()).then(|| ListenerGroup::new_paused(internet, workers)),
             unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
             sockets: count,
@@ -276,7 +245,6 @@ impl Listening {
         format!("sockets={} distribution={distribution}", self.sockets)
     }
 
-    /// Returns the listeners of the worker with this index.
     pub fn join(&self, worker: usize) -> WorkerListeners {
         WorkerListeners {
             internet: self.internet.as_ref().map(|group| group.join(worker)),
@@ -284,7 +252,6 @@ impl Listening {
         }
     }
 
-    /// Starts or resumes accepting connections in all workers.
     pub fn resume(&self) {
         self.internet.iter().for_each(ListenerGroup::resume);
         self.unix.iter().for_each(ListenerGroup::resume);
@@ -296,40 +263,23 @@ impl Listening {
         self.unix.iter().for_each(ListenerGroup::pause);
     }
 
-    /// Waits until all workers have applied the last [`resume`](Self::resume) or [`pause`](Self::pause), and returns
-    /// the number of workers.
+    /// Waits until all workers have paused or resumed, and returns the number of workers.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         let internet = self.internet.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
         let unix = self.unix.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
         Ok(internet.or(unix).unwrap_or(0))
     }
 
-    /// Stops accepting connections at shutdown.
     pub fn close(&self) {
         self.close_with(self.pending);
     }
 
-    /// Stops accepting connections after the sockets have been transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
-        self.close_now();
-    }
-
-    /// Stops accepting connections and leaves queued connections unaccepted.
-    pub fn close_now(&self) {
         self.close_with(PendingConnections::Leave);
     }
 
-    pub fn is_transferred(&self) -> bool {
-        self.is_transferred.load(Ordering::Relaxed)
-    }
-
-    /// Returns the socket file, if the socket has one.
-    pub fn file(&self) -> Option<&SocketFile> {
-        self.file.as_ref()
-    }
-
-    fn close_with(&self, pending: PendingConnections) {
+    pub fn close_with(&self, pending: PendingConnections) {
         self.internet.iter().for_each(|group| group.close(pending));
         self.unix.iter().for_each(|group| group.close(pending));
     }
@@ -339,76 +289,53 @@ impl Listening {
         internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
     }
 
-    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if another worker
-    /// received the signal first and stopped accepting.
+    /// Waits for a signal. Returns `false` if another worker received the signal first and stopped accepting.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
-        match select(pin!(signals.recv()), pin!(self.wait_closed())).await {
+        let closed = async {
+            match (&self.internet, &self.unix) {
+                (Some(group), _) => group.closed().await,
+                (None, Some(group)) => group.closed().await,
+                // There is no socket to wait for.
+                (None, None) => {}
+            }
+        };
+        match select(pin!(signals.recv()), pin!(closed)).await {
             Either::Left((signal, _)) => signal.map(|_| true),
             Either::Right(_) => Ok(false),
         }
     }
 
-    /// Waits until accepting is stopped, for any reason.
-    async fn wait_closed(&self) {
-        match (&self.internet, &self.unix) {
-            (Some(group), _) => group.closed().await,
-            (None, Some(group)) => group.closed().await,
-            // There is no socket to wait for.
-            (None, None) => {}
-        }
-    }
-
     /// Returns duplicates of the sockets, to transfer to another process.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut sockets = Vec::new();
-        if let Some(group) = &self.internet {
-            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
-        }
-        if let Some(group) = &self.unix {
-            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
-        }
-        Ok(sockets)
-    }
-}
-
-/// Formats the addresses as in the ready line, separated by commas.
-impl fmt::Display for Listening {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
-        formatter.write_str(&addresses.join(","))
+        let internet = self.internet.as_ref().map(ListenerGroup::sockets).transpose()?;
+        let unix = self.unix.as_ref().map(ListenerGroup::sockets).transpose()?;
+        let internet = internet.into_iter().flatten().map(OwnedFd::from);
+        Ok(internet.chain(unix.into_iter().flatten().map(OwnedFd::from)).collect())
     }
 }
 
 /// A socket file. Removed on drop if this process owns it and the path still refers to the same file.
-#[derive(Debug)]
 pub struct SocketFile {
-    path: PathBuf,
-    file_id: (u64, u64),
+    pub path: PathBuf,
+    file_id: FileId,
     /// Whether this process is responsible for removing the file.
     is_own: AtomicBool,
 }
 
 impl SocketFile {
-    /// Creates a guard for a file that this process has created.
     pub fn new_owned(path: &Path) -> io::Result<Self> {
         let file = Self::new_unowned(path)?;
         file.claim();
         Ok(file)
     }
 
-    /// Creates a guard for a file that belongs to another process. The guard removes the file only after
-    /// [`claim`](Self::claim) has been called.
+    /// Creates a guard for another process's file, which it removes only after a call of [`claim`](Self::claim).
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;
-        Ok(Self { file_id: file_id(&path)?, path, is_own: AtomicBool::new(false) })
+        Ok(Self { file_id: file_id(&fs::symlink_metadata(&path)?), path, is_own: AtomicBool::new(false) })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Makes this process responsible for removing the file.
     pub fn claim(&self) {
         self.is_own.store(true, Ordering::Relaxed);
     }
@@ -422,9 +349,8 @@ impl SocketFile {
         if !self.release() {
             return;
         }
-        let removed = file_id(&self.path).and_then(|current| match current == self.file_id {
-            true => fs::remove_file(&self.path),
-            false => Ok(()),
+        let removed = fs::symlink_metadata(&self.path).and_then(|current| {
+            if file_id(&current) == self.file_id { fs::remove_file(&self.path) } else { Ok(()) }
         });
         if let Err(error) = removed {
             tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
@@ -438,8 +364,9 @@ impl Drop for SocketFile {
     }
 }
 
-/// Returns the device and inode number of a file.
-fn file_id(path: &Path) -> io::Result<(u64, u64)> {
-    let current = fs::symlink_metadata(path)?;
-    Ok((current.dev(), current.ino()))
+/// Device and inode number.
+pub type FileId = (u64, u64);
+
+pub fn file_id(file: &fs::Metadata) -> FileId {
+    (file.dev(), file.ino())
 }

@@ -1,7 +1,5 @@
-//! Output to standard output and standard error that does not panic.
-//!
-//! `println!` panics when the reader has closed the pipe, as in `anello lab run | head`. A command must still finish
-//! its work in this case.
+//! Output to standard output and standard error. Unlike `println!`, it does not panic when the reader has closed the
+//! pipe, as in `anello lab run | head`, because a command must finish its work in this case.
 
 use std::fmt::Display;
 use std::io::{self, Write};

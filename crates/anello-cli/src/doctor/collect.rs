@@ -1,5 +1,4 @@
-//! Collects facts about the host from files under `/proc` and `/sys`, the resource limits of the process, and driver
-//! probes.
+//! Collects facts about the host from `/proc`, `/sys`, the resource limits of the process, and driver probes.
 
 use std::fs;
 use std::io;
@@ -13,10 +12,6 @@ use super::facts::{
     Uring,
 };
 
-/// Environment variable that overrides the selected driver.
-const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
-
-/// Collects all facts about this host and this process.
 pub fn facts() -> Facts {
     let tree = Tree { root: PathBuf::from("/") };
     Facts {
@@ -27,10 +22,12 @@ pub fn facts() -> Facts {
         network: network(&tree),
         processor: Processor {
             allowed_cores: anello::allowed_cores().unwrap_or_default(),
-            ..processor(&tree)
+            smt_active: tree.number::<u32>("sys/devices/system/cpu/smt/active").map(|active| active != 0),
+            governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            cgroup_cpus: cgroup_cpus(&tree),
         },
         uring: try_uring(),
-        epoll: Epoll { error: start(DriverKind::Epoll, false).err().map(|error| error.to_string()) },
+        epoll: Epoll { error: start(DriverKind::Epoll, false).err() },
         choice: choice(),
     }
 }
@@ -42,10 +39,11 @@ fn limit(resource: Resource) -> Limit {
 
 fn restrictions(tree: &Tree) -> Restrictions {
     let status = tree.text("proc/self/status").unwrap_or_default();
+    let seccomp_mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     Restrictions {
         io_uring_disabled: tree.number("proc/sys/kernel/io_uring_disabled"),
         io_uring_group: tree.number("proc/sys/kernel/io_uring_group"),
-        seccomp_mode: field(&status, "Seccomp").and_then(|mode| mode.parse().ok()),
+        seccomp_mode: seccomp_mode.and_then(|mode| mode.trim().parse().ok()),
         container: container(tree),
     }
 }
@@ -53,7 +51,7 @@ fn restrictions(tree: &Tree) -> Restrictions {
 /// Returns the name of the container runtime and where it was detected; `None` outside a container.
 fn container(tree: &Tree) -> Option<String> {
     for (name, file) in [("docker", ".dockerenv"), ("podman", "run/.containerenv")] {
-        if tree.exists(file) {
+        if tree.root.join(file).exists() {
             return Some(format!("{name} (/{file})"));
         }
     }
@@ -66,20 +64,16 @@ fn container(tree: &Tree) -> Option<String> {
 }
 
 fn network(tree: &Tree) -> Network {
+    let three_numbers = |path| {
+        let line = tree.line(path)?;
+        let numbers: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+        numbers.ok()?.try_into().ok()
+    };
     Network {
         somaxconn: tree.number("proc/sys/net/core/somaxconn"),
         congestion_control: tree.line("proc/sys/net/ipv4/tcp_congestion_control"),
-        receive_memory_bytes: tree.three_numbers("proc/sys/net/ipv4/tcp_rmem"),
-        send_memory_bytes: tree.three_numbers("proc/sys/net/ipv4/tcp_wmem"),
-    }
-}
-
-fn processor(tree: &Tree) -> Processor {
-    Processor {
-        allowed_cores: Vec::new(),
-        smt_active: tree.number::<u32>("sys/devices/system/cpu/smt/active").map(|active| active != 0),
-        governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        cgroup_cpus: cgroup_cpus(tree),
+        receive_memory_bytes: three_numbers("proc/sys/net/ipv4/tcp_rmem"),
+        send_memory_bytes: three_numbers("proc/sys/net/ipv4/tcp_wmem"),
     }
 }
 
@@ -89,7 +83,7 @@ fn cgroup_cpus(tree: &Tree) -> Option<f64> {
     let limits = groups.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let hierarchy = match controllers {
-            "" if tree.exists("sys/fs/cgroup/unified") => "sys/fs/cgroup/unified",
+            "" if tree.root.join("sys/fs/cgroup/unified").exists() => "sys/fs/cgroup/unified",
             "" => "sys/fs/cgroup",
             names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
             _ => return None,
@@ -132,16 +126,15 @@ fn try_uring() -> Uring {
 }
 
 fn choice() -> Choice {
-    let environment = std::env::var_os(DRIVER_VARIABLE).map(|value| value.to_string_lossy().into_owned());
-    let overridden =
-        environment.as_ref().map(|_| start(DriverKind::Auto, true).map_err(|error| error.to_string()));
+    let environment = std::env::var_os("ANELLO_DRIVER").map(|value| value.to_string_lossy().into_owned());
+    let overridden = environment.as_ref().map(|_| start(DriverKind::Auto, true));
     Choice { auto: start(DriverKind::Auto, false).ok(), environment, overridden }
 }
 
 /// Builds a runtime the way an application does, drops it, and returns its driver.
-fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
-    let builder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
-    let driver = builder.build()?.driver();
+fn start(kind: DriverKind, from_environment: bool) -> Result<Chosen, String> {
+    let built = Runtime::builder().driver(kind).driver_from_environment(from_environment).build();
+    let driver = built.map_err(|error| error.to_string())?.driver();
     Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
 
@@ -151,10 +144,6 @@ struct Tree {
 }
 
 impl Tree {
-    fn exists(&self, path: impl AsRef<Path>) -> bool {
-        self.root.join(path).exists()
-    }
-
     fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok()
     }
@@ -168,24 +157,12 @@ impl Tree {
     fn number<T: std::str::FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.line(path)?.parse().ok()
     }
-
-    fn three_numbers(&self, path: impl AsRef<Path>) -> Option<[u64; 3]> {
-        let numbers: Vec<u64> =
-            self.line(path)?.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-        numbers.try_into().ok()
-    }
-}
-
-/// Returns the value after `name:` in the text of a file such as `/proc/self/status`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Creates a tree with these files.
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -198,12 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn missing_files_give_no_facts() {
-        let (_directory, tree) = tree(&[]);
-        assert_eq!(restrictions(&tree).seccomp_mode, None);
-        assert_eq!(container(&tree), None);
-        assert_eq!(network(&tree).receive_memory_bytes, None);
-        assert_eq!(processor(&tree).cgroup_cpus, None);
+    fn missing_or_malformed_files_give_no_facts() {
+        let (_directory, empty) = tree(&[]);
+        assert_eq!(restrictions(&empty).seccomp_mode, None);
+        assert_eq!(container(&empty), None);
+        assert_eq!(network(&empty).receive_memory_bytes, None);
+        assert_eq!(cgroup_cpus(&empty), None);
+        let (_directory, tree) = tree(&[
+            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+            ("proc/sys/net/ipv4/tcp_wmem", "4096\n"),
+        ]);
+        assert_eq!(network(&tree).receive_memory_bytes, Some([4096, 131_072, 6_291_456]));
+        assert_eq!(network(&tree).send_memory_bytes, None);
     }
 
     #[test]
@@ -222,39 +205,21 @@ mod tests {
 
     #[test]
     fn smallest_cpu_limit_of_parent_groups_applies() {
-        for (files, cpus) in [
-            (
-                [
-                    ("proc/self/cgroup", "0::/service/worker\n"),
-                    ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
-                    ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
-                    ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
-                ],
-                1.5,
-            ),
-            // Control groups, version 1.
-            (
-                [
-                    ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
-                    ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
-                    ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-                    ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
-                ],
-                0.5,
-            ),
-        ] {
+        let version_2 = [
+            ("proc/self/cgroup", "0::/service/worker\n"),
+            ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
+            ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
+        ];
+        let version_1 = [
+            ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
+        ];
+        for (files, cpus) in [(version_2, 1.5), (version_1, 0.5)] {
             let (_directory, tree) = tree(&files);
             assert_eq!(cgroup_cpus(&tree), Some(cpus));
         }
-    }
-
-    #[test]
-    fn memory_limits_require_three_numbers() {
-        let (_directory, tree) = tree(&[
-            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
-            ("proc/sys/net/ipv4/tcp_wmem", "4096\n"),
-        ]);
-        assert_eq!(network(&tree).receive_memory_bytes, Some([4096, 131_072, 6_291_456]));
-        assert_eq!(network(&tree).send_memory_bytes, None);
     }
 }

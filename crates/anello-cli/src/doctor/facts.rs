@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// All facts about the host and this process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Facts {
     /// Kernel release as printed by `uname -r`, such as `6.1.0-13-amd64`.
@@ -17,7 +16,6 @@ pub struct Facts {
     pub choice: Choice,
 }
 
-/// Restrictions that can make io_uring unavailable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Restrictions {
     /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 allows a group, 2 allows none.
@@ -30,7 +28,6 @@ pub struct Restrictions {
     pub container: Option<String>,
 }
 
-/// Resource limits of the process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Limits {
     pub open_files: Limit,
@@ -38,30 +35,25 @@ pub struct Limits {
 }
 
 /// A resource limit; `None` means unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Limit {
     pub soft: Option<u64>,
     pub hard: Option<u64>,
 }
 
-/// Network settings of the kernel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Network {
-    /// Upper limit of the backlog of each listening socket.
     pub somaxconn: Option<u64>,
     pub congestion_control: Option<String>,
     /// Minimum, default and maximum size of a TCP receive buffer (`tcp_rmem`).
     pub receive_memory_bytes: Option<[u64; 3]>,
-    /// Minimum, default and maximum size of a TCP send buffer (`tcp_wmem`).
+    /// The same for a send buffer (`tcp_wmem`).
     pub send_memory_bytes: Option<[u64; 3]>,
 }
 
-/// CPU cores and the limits on their use.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Processor {
-    /// Numbers of the cores that this process may run on.
     pub allowed_cores: Vec<usize>,
-    /// Whether simultaneous multithreading is on: two or more logical cores share a physical core.
     pub smt_active: Option<bool>,
     /// Frequency scaling governor of core 0.
     pub governor: Option<String>,
@@ -69,7 +61,6 @@ pub struct Processor {
     pub cgroup_cpus: Option<f64>,
 }
 
-/// Result of probing io_uring.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Uring {
     /// All features, whether used or not; empty if io_uring is unavailable.
@@ -77,14 +68,12 @@ pub struct Uring {
     pub refusal: Option<Refusal>,
 }
 
-/// A feature of io_uring, and whether the driver uses it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Feature {
     pub name: String,
     pub used: bool,
 }
 
-/// Reason why io_uring is unavailable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refusal {
     pub cause: Cause,
@@ -93,7 +82,7 @@ pub struct Refusal {
 }
 
 /// Category of the failure, determined by the error from `io_uring_setup(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// EPERM or EACCES.
@@ -105,9 +94,9 @@ pub enum Cause {
     Other,
 }
 
-/// Result of starting the epoll driver; contains no error if the driver works.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Epoll {
+    /// Error from starting the driver; `None` if it works.
     pub error: Option<String>,
 }
 
@@ -123,7 +112,7 @@ pub struct Choice {
 }
 
 /// A driver that has been started successfully.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Chosen {
     pub driver: String,
     pub features: String,

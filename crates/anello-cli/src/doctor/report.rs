@@ -4,22 +4,16 @@ use textwrap::{Options, WordSplitter};
 
 use super::examine::{Check, CheckStatus, Diagnosis};
 
-/// Maximum number of columns of a line.
 const WIDTH: usize = 100;
-
-/// Width of the topic column.
 const TOPIC_COLUMNS: usize = 20;
+const MAX_VALUE_COLUMNS: usize = 26;
 
-/// Maximum width of the value column.
-const VALUE_COLUMNS: usize = 26;
-
-/// Returns the report, ending with a line break.
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     for section in &diagnosis.sections {
         text += &format!("{}\n", section.title);
         let longest = section.checks.iter().map(|check| check.value.chars().count()).max().unwrap_or(0);
-        let value_columns = (longest + 2).min(VALUE_COLUMNS);
+        let value_columns = (longest + 2).min(MAX_VALUE_COLUMNS);
         section.checks.iter().for_each(|check| render_check(&mut text, check, value_columns));
         text.push('\n');
     }
@@ -100,11 +94,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.trim_end() == line), "{text}");
         let second = text.lines().nth(3).unwrap();
         assert_eq!(second.find("word"), Some(6 + TOPIC_COLUMNS + "value  ".len()), "{text}");
-    }
-
-    #[test]
-    fn healthy_host_reports_nothing_to_change() {
-        let text = render(&Diagnosis { works: true, ..Diagnosis::default() });
-        assert!(text.ends_with("Nothing to change.\n"), "{text}");
+        let healthy = render(&Diagnosis { works: true, ..Diagnosis::default() });
+        assert!(healthy.ends_with("Nothing to change.\n"), "{healthy}");
     }
 }

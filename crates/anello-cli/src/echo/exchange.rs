@@ -1,9 +1,7 @@
-//! Data exchange on one connection: either everything received is echoed, or each request of a fixed size gets a
-//! response of a fixed size.
+//! Data exchange on one connection: an echo of all data, or responses of a fixed size to requests of a fixed size.
 //!
 //! Memory per connection is bounded regardless of the peer: one received chunk, the part of a request that the response
-//! needs, one chunk of a response, and the runtime's send queue. While these are full, nothing is read, which applies
-//! backpressure to the peer.
+//! needs, one chunk of a response, and the runtime's send queue. While these are full, nothing is read (backpressure).
 
 use std::future::Future;
 use std::io;
@@ -23,8 +21,7 @@ pub struct Sizes {
 /// Maximum size of a response chunk. A response is built and sent in chunks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves one connection until EOF, or until a single operation exceeds the `idle` timeout. Bytes accepted for sending
-/// before a timeout are still sent after the stream has been dropped.
+/// Serves one connection until EOF, or until an operation exceeds the `idle` timeout. Accepted bytes are still sent.
 pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
     match sizes {
         None => echo(stream, idle).await,
@@ -32,8 +29,7 @@ pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<
     }
 }
 
-/// Runs the operation with the idle timeout, or without a limit if `idle` is `None`. The timeout also covers sends, so
-/// a peer that does not read counts as idle.
+/// Runs the operation with the idle timeout, if any. It also covers sends, so a peer that does not read counts as idle.
 async fn with_timeout<T>(
     idle: Option<Duration>,
     operation: impl Future<Output = io::Result<T>>,
@@ -101,8 +97,7 @@ impl Request {
     }
 }
 
-/// Sends the response: the request repeated or truncated to `response_bytes`. Byte `i` of the response is byte `i %
-/// request.len()` of the request.
+/// Sends the response: the request, repeated or truncated to `response_bytes`.
 async fn respond<P: Deref<Target: Stream>>(
     writer: &mut WriteHalf<P>,
     request: &[u8],
@@ -128,29 +123,4 @@ fn repeated(bytes: &[u8], from: usize, length: usize) -> Vec<u8> {
         next = 0;
     }
     chunk
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeated_chunks_concatenate_to_repeated_request() {
-        let request = b"abcdefg";
-        for length in [1, 6, 7, 8, 20] {
-            for from in 0..30 {
-                let expected: Vec<u8> = (from..from + length).map(|byte| request[byte % 7]).collect();
-                assert_eq!(repeated(request, from, length), expected, "{length} from {from}");
-            }
-        }
-    }
-
-    #[test]
-    fn request_take_stops_at_request_end() {
-        let sizes = Sizes { request_bytes: 10, response_bytes: 4 };
-        let mut request = Request::default();
-        assert_eq!(request.take(b"012", sizes), b"");
-        assert_eq!(request.take(b"3456789ab", sizes), b"ab");
-        assert_eq!((request.received_bytes, &request.start[..]), (10, &b"0123"[..]));
-    }
 }

@@ -4,10 +4,9 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use crate::common::address::Address;
-use crate::common::cores::{self, Cores};
 use crate::common::driver_flags::DriverFlags;
-use crate::common::duration;
 use crate::common::listening::Distribution;
+use crate::common::values::{self, Cores};
 
 /// Serve echo (RFC 862): send back everything that is received
 ///
@@ -27,35 +26,27 @@ pub struct Arguments {
     /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     pub addr: Option<Address>,
-
     /// Size of a request in bytes
     #[arg(long, value_name = "BYTES", requires = "response_bytes")]
     pub request_bytes: Option<NonZero<usize>>,
-
     /// Size of a response in bytes
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
-
     /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all [default: one unpinned worker]
-    #[arg(long, value_name = "LIST", value_parser = cores::parse)]
+    #[arg(long, value_name = "LIST", value_parser = values::cores)]
     pub cores: Option<Cores>,
-
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
-
     /// Maximum number of connections across all workers; further connections are accepted and closed
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub max_connections: usize,
-
     /// Close connections that are idle for this long, e.g. 60s [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub idle_timeout: Option<Duration>,
-
     /// Grace period for open connections after a signal
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "5s")]
     pub drain_timeout: Duration,
-
     #[command(flatten)]
     pub driver: DriverFlags,
 }

@@ -16,15 +16,13 @@ use anello_http::{Request, Response, Server};
 
 use crate::common::error::Context;
 
-/// Data served by the endpoints.
 pub struct AdminState {
     pub metrics: ServerMetrics,
     pub health: Health,
     pub log: Option<AccessLogHandle>,
 }
 
-/// Starts the endpoint thread. It serves once the returned group is resumed, until the group is closed or the process
-/// exits.
+/// Starts the endpoint thread, which accepts connections once the returned group is resumed.
 pub fn start(
     listener: StdListener,
     state: AdminState,
@@ -38,33 +36,24 @@ pub fn start(
         let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
         let mut runtime = None;
         started_sender.send(built.map(|built| runtime = Some(built))).ok();
-        if let Some(runtime) = runtime
-            && let Err(error) = runtime.block_on(serve(joined, state, max_connections))
-        {
+        let Some(runtime) = runtime else { return };
+        let served = runtime.block_on(async move {
+            let server = Server::builder().configure(|options| {
+                // Connections, including those being rejected, stay within the descriptors reserved for this port.
+                options.refusals = options.refusals.min(max_connections / 4).max(1);
+                options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
+                // Stalled clients are evicted in any state, so that they cannot prevent reading `/health`.
+                options.eviction = Eviction::Stalled { threshold: options.max_connections };
+            });
+            server.build().serve(joined.join(0), async move |request| respond(&state, &request)).await
+        });
+        if let Err(error) = served {
             tracing::error!(%error, "/metrics and /health endpoint stopped");
         }
     })?;
     let started = started.recv().unwrap_or_else(|_| Err(io::Error::other("thread exited during startup")));
     started.context("/metrics and /health")?;
     Ok(group)
-}
-
-/// Serves the endpoints. Stalled clients are evicted in any state to make room for new ones, so that slow `/metrics`
-/// clients cannot keep a client from reading `/health`.
-async fn serve(
-    group: ListenerGroup<TcpListener>,
-    state: AdminState,
-    max_connections: usize,
-) -> io::Result<()> {
-    let server = Server::builder().configure(|options| {
-        // Connections, including those being rejected, stay within the descriptors reserved for this port.
-        options.refusals = options.refusals.min(max_connections / 4).max(1);
-        options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
-        options.eviction = Eviction::Stalled { threshold: options.max_connections };
-    });
-    let server = server.build();
-    let result = server.serve(group.join(0), async move |request| respond(&state, &request));
-    result.await.map_err(io::Error::from)
 }
 
 fn respond(state: &AdminState, request: &Request) -> Response {

@@ -1,6 +1,5 @@
-//! `--check`: validates everything that startup needs, without binding, writing or serving.
-//!
-//! Startup stops at the first problem; the check reports all of them.
+//! `--check`: validates everything that startup needs, without binding, writing or serving. Startup stops at the first
+//! problem; the check reports all of them.
 
 use std::fs;
 use std::io;
@@ -16,39 +15,48 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use super::config::Configuration;
 use super::descriptors::Descriptors;
 use super::flags::Arguments;
-use super::identity::Identity;
 use super::sandbox::{Sandbox, SandboxMode};
 use super::sockets::DEFAULT_ADDRESS;
 use crate::common::address::Address;
-use crate::common::cores::Cores;
-use crate::common::{limits, output};
+use crate::common::values::Cores;
+use crate::common::{output, process};
 
 /// Runs all checks. Prints the problems (exit code 1), or the non-default settings (exit code 0).
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     let mut check = Check { configuration, problems: configuration.problems.clone() };
-    match arguments.identity.resolve() {
-        Ok(None) => check.paths(arguments)?,
-        Ok(Some(identity)) => check.paths_as_user(&identity, arguments)?,
-        Err(error) => {
+    let identity = arguments.identity.resolve().unwrap_or_else(|error| {
+        check.problems.push(error.to_string());
+        None
+    });
+    let checked = match &identity {
+        // In a temporary thread, because the switch to the user of the server is permanent.
+        Some(identity) => identity.run_as(|| check.paths(arguments)),
+        None => check.paths(arguments),
+    };
+    match checked {
+        Err(error) if identity.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
             check.problems.push(error.to_string());
             check.paths(arguments)?;
         }
+        result => result?,
     }
-    check.cores(arguments);
-    check.descriptors(arguments);
-    if check.problems.is_empty() {
-        output::show(&success_report(arguments, configuration))?;
-        return Ok(ExitCode::SUCCESS);
+    if let Some(error) = arguments.cores.as_ref().and_then(Cores::local_problem) {
+        check.add_problem("cores", error);
     }
-    check.problems.iter().for_each(|problem| output::print_stderr(format_args!("anello: {problem}")));
-    Ok(ExitCode::from(1))
-}
-
-/// Returns the non-default settings in the syntax of a configuration file.
-fn success_report(arguments: &Arguments, configuration: &Configuration) -> String {
+    process::raise_open_files();
+    let has_metrics = arguments.observer.metrics_addr.is_some();
+    let descriptors = Descriptors::of_process(arguments.workers(), has_metrics);
+    if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
+        check.add_problem("max-connections", error);
+    }
+    if !check.problems.is_empty() {
+        check.problems.iter().for_each(|problem| output::print_stderr(format_args!("anello: {problem}")));
+        return Ok(ExitCode::FAILURE);
+    }
     let file = arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
     let settings = configuration.settings.iter().map(|setting| format!("{setting}\n")).collect::<String>();
-    format!("# anello http: configuration OK{file}. Non-default settings:\n{settings}")
+    output::show(&format!("# anello http: configuration OK{file}. Non-default settings:\n{settings}"))
+        .map(|()| ExitCode::SUCCESS)
 }
 
 struct Check<'a> {
@@ -65,18 +73,6 @@ impl Check<'_> {
         self.problems.push(self.configuration.describe_invalid(invalid));
     }
 
-    /// Checks the paths with the permissions of the user that the server switches to, in a thread that switches to this
-    /// user and then exits.
-    fn paths_as_user(&mut self, identity: &Identity, arguments: &Arguments) -> io::Result<()> {
-        match identity.run_as(|| self.paths(arguments)) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.problems.push(error.to_string());
-                self.paths(arguments)
-            }
-            result => result,
-        }
-    }
-
     /// Runs the checks that depend on the file system, the driver and the sandbox.
     fn paths(&mut self, arguments: &Arguments) -> io::Result<()> {
         self.addresses(arguments);
@@ -89,7 +85,13 @@ impl Check<'_> {
         {
             self.add_problem("access-log", format_args!("{}: {error}", path.display()));
         }
-        self.sandbox(arguments);
+        // Skipped if the document root is unusable, which is reported elsewhere.
+        if arguments.sandbox == SandboxMode::On
+            && let Ok(paths) = arguments.allowed_paths(arguments.socket_path())
+            && let Err(error) = Sandbox::probe(&paths)
+        {
+            self.add_problem("sandbox", error);
+        }
         Ok(())
     }
 
@@ -103,41 +105,14 @@ impl Check<'_> {
             self.add_problem("metrics-addr", format_args!("{metrics} {cause}"));
         }
         if let Some(path) = arguments.socket_path()
-            && let Err(error) = check_can_create(parent(path)).and_then(|()| check_socket_path(path))
+            && let Err(error) = check_can_create(path).and_then(|()| check_socket_path(path))
         {
             self.add_problem("addr", format_args!("{}: {error}", path.display()));
         }
         if let Some(path) = &arguments.handover
-            && let Err(error) = check_can_create(parent(path))
+            && let Err(error) = check_can_create(path)
         {
             self.add_problem("handover", format_args!("{}: {error}", path.display()));
-        }
-    }
-
-    fn cores(&mut self, arguments: &Arguments) {
-        if let Some(error) = arguments.cores.as_ref().and_then(Cores::local_problem) {
-            self.add_problem("cores", error);
-        }
-    }
-
-    /// Checks that the open-file limit is high enough for the configured connections.
-    fn descriptors(&mut self, arguments: &Arguments) {
-        limits::raise_open_files();
-        let descriptors =
-            Descriptors::of_process(arguments.workers(), arguments.observer.metrics_addr.is_some());
-        if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
-            self.add_problem("max-connections", error);
-        }
-    }
-
-    /// Checks the sandbox if `--sandbox on` requires it. Skipped if the document root is unusable, which is reported
-    /// elsewhere.
-    fn sandbox(&mut self, arguments: &Arguments) {
-        if arguments.sandbox == SandboxMode::On
-            && let Ok(paths) = arguments.allowed_paths(arguments.socket_path())
-            && let Err(error) = Sandbox::probe(&paths)
-        {
-            self.add_problem("sandbox", error);
         }
     }
 
@@ -184,37 +159,34 @@ fn check_appendable(path: &Path) -> Result<(), String> {
         Ok(metadata) if metadata.is_dir() => Err("is a directory (name a file in it)".to_owned()),
         Ok(_) => check_access(path, Access::WRITE_OK)
             .map_err(|error| format!("{error} (grant this user write permission)")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => check_can_create(parent(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => check_can_create(path),
         Err(error) => Err(format!("{error} (choose an accessible file)")),
     }
 }
 
-/// Checks that this user may access files in a directory. Opening the directory itself does not require that
-/// permission.
+/// Checks that this user may access files in a directory, which opening the directory itself does not require.
 pub fn check_searchable(directory: &Path) -> Result<(), String> {
     check_access(directory, Access::EXEC_OK).map_err(|error| {
         format!("{}: {error} (grant this user search permission, e.g. chmod o+x)", directory.display())
     })
 }
 
-/// Checks that this user may remove a file, which depends on the permissions of its directory.
-pub fn check_can_remove(file: &Path) -> Result<(), String> {
-    check_can_create(parent(file))
+/// Checks that this user may create and remove a file, which depends on the permissions of its directory.
+pub fn check_can_create(file: &Path) -> Result<(), String> {
+    let directory = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let result = match fs::metadata(directory) {
+        Ok(metadata) if !metadata.is_dir() => Err("not a directory (choose a directory)".to_owned()),
+        Ok(_) => check_access(directory, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| format!("{error} (grant this user permission to create files there)")),
+        Err(error) => Err(format!("{error} (create this directory first)")),
+    };
+    result.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-fn check_can_create(directory: &Path) -> Result<(), String> {
-    let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
-    match fs::metadata(directory) {
-        Ok(metadata) if !metadata.is_dir() => Err(with_path(&"not a directory (choose a directory)")),
-        Ok(_) => check_access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
-            with_path(&format_args!("{error} (grant this user permission to create files there)"))
-        }),
-        Err(error) => Err(with_path(&format_args!("{error} (create this directory first)"))),
-    }
-}
-
-/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live socket belongs to a running
-/// server, which must be stopped first or hand over its sockets.
+/// Checks that the path is free or a socket, which is stale or belongs to a running server that is stopped or replaced.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -227,11 +199,4 @@ fn check_socket_path(path: &Path) -> Result<(), String> {
 /// Checks the permissions of the effective user (`faccessat2(2)`).
 fn check_access(path: &Path, access: Access) -> rustix::io::Result<()> {
     accessat(CWD, path, access, AtFlags::EACCESS)
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
 }

@@ -12,14 +12,12 @@ use anello_http::ServerOptions;
 use anello_http::server::Eviction;
 use rustix::process::{Resource, getrlimit};
 
-/// Standard streams, listening sockets, signals, the access log, the metrics thread, and temporary descriptors of a
-/// handover.
+/// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
 const BASE_DESCRIPTORS: usize = 24;
 
 /// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
 const DESCRIPTORS_PER_WORKER: usize = 10;
 
-/// Maximum number of files that a worker keeps open.
 const MAX_FILES_PER_WORKER: usize = 512;
 
 /// Maximum number of connections to `/metrics` and `/health`.
@@ -28,7 +26,6 @@ const MAX_METRICS_CONNECTIONS: usize = 64;
 /// Minimum number of connections for a usable server.
 const MIN_CONNECTIONS: usize = 4;
 
-/// The shares of the open-file limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     limit: usize,
@@ -43,7 +40,6 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Divides the open-file limit of this process.
     pub fn of_process(workers: usize, has_metrics: bool) -> Self {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
@@ -70,8 +66,7 @@ impl Descriptors {
         options.eviction = Eviction::Idle { threshold: capacity };
     }
 
-    /// Returns a message if the limit is too low for the requested connections, or for a usable server if no number was
-    /// requested.
+    /// Returns a message if the limit is too low for the requested connections, or else for a usable server.
     pub fn problem(&self, max_connections: Option<usize>) -> Option<String> {
         let Self { limit, workers, own, files, connections, .. } = self;
         let requested = max_connections.unwrap_or(MIN_CONNECTIONS);
@@ -99,20 +94,10 @@ mod tests {
             for limit in [0, 1, 16, 48, 64, 100, 256, 1024, 4096, 20_000, 1 << 20, usize::MAX] {
                 for has_metrics in [false, true] {
                     let shares = Descriptors::divide(limit, workers, has_metrics);
-                    let sum = [
-                        shares.own,
-                        shares.files,
-                        shares.refusals * workers,
-                        shares.metrics,
-                        shares.connections,
-                    ];
-                    let sum: usize = sum.into_iter().sum();
-                    assert!(sum <= limit || shares.connections == 0, "{shares:?}");
-                    assert_eq!(
-                        shares.connections >= MIN_CONNECTIONS,
-                        shares.problem(None).is_none(),
-                        "{shares:?}"
-                    );
+                    let Descriptors { own, files, refusals, metrics, connections, .. } = shares;
+                    let sum = own + files + refusals * workers + metrics + connections;
+                    assert!(sum <= limit || connections == 0, "{shares:?}");
+                    assert_eq!(connections >= MIN_CONNECTIONS, shares.problem(None).is_none(), "{shares:?}");
                 }
             }
         }
@@ -125,11 +110,9 @@ mod tests {
             Descriptors::divide(limit, workers, false).fit(&mut options, None);
             options.max_connections
         };
-        assert_eq!([64, 1024, 4096, 11_195].map(|limit| connections(limit, 2)), [8, 680, 2900, 9999]);
-        assert_eq!(
-            [(11_196, 2), (20_000, 2), (1 << 20, 64)].map(|(limit, workers)| connections(limit, workers)),
-            [10_000; 3]
-        );
+        let limits = [64, 1024, 4096, 11_195, 11_196, 20_000];
+        assert_eq!(limits.map(|limit| connections(limit, 2)), [8, 680, 2900, 9999, 10_000, 10_000]);
+        assert_eq!(connections(1 << 20, 64), 10_000);
     }
 
     #[test]

@@ -1,24 +1,18 @@
-//! Detects that the document root was replaced, that is, that its path refers to a different directory from the one
-//! opened at startup. The workers keep serving the old directory, and the sandbox denies access to the new one, so the
-//! operator must be informed.
+//! Informs the operator if the document root was replaced, that is, if its path refers to another directory than at
+//! startup: the workers keep serving the old directory, and the sandbox denies access to the new one.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::listening::Listening;
+use crate::common::listening::{FileId, Listening, file_id};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Device and inode number.
-type FileId = (u64, u64);
-
 /// The document root as opened at startup.
-#[derive(Debug)]
 pub struct DirectoryWatch {
     path: PathBuf,
     opened: FileId,
@@ -40,15 +34,14 @@ pub fn start(watch: Arc<DirectoryWatch>, listening: Arc<Listening>) {
 }
 
 impl DirectoryWatch {
-    /// Records the directory that the path now refers to.
     pub fn new(path: &Path) -> io::Result<Self> {
-        let opened = file_id(path)?;
+        let opened = file_id(&fs::metadata(path)?);
         Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })
     }
 
     /// Logs a message if the path refers to a different directory than it did at the previous check.
     pub fn check(&self) {
-        let current = file_id(&self.path);
+        let current = fs::metadata(&self.path).map(|metadata| file_id(&metadata));
         let last_seen = current.as_ref().ok().copied();
         let previous =
             std::mem::replace(&mut *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner), last_seen);
@@ -70,9 +63,4 @@ impl DirectoryWatch {
             ),
         }
     }
-}
-
-fn file_id(path: &Path) -> io::Result<FileId> {
-    let current = fs::metadata(path)?;
-    Ok((current.dev(), current.ino()))
 }

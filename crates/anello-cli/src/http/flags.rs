@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use anello_http::ServerOptions;
 use anello_http::files::cache_control::CacheRule;
-use anello_http::files::negotiate::{Coding, Codings};
+use anello_http::files::negotiate::Coding;
 use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::files::path::Dotfiles;
 use anello_http::h1::Limits;
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
 use anello_http::server::TlsConfig;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::identity::IdentityFlags;
 use super::sandbox::{AllowedPaths, SandboxMode};
 use crate::common::address::Address;
-use crate::common::cores::{self, Cores};
 use crate::common::driver_flags::DriverFlags;
-use crate::common::duration;
 use crate::common::error::Context;
 use crate::common::listening::Distribution;
+use crate::common::values::{self, Cores};
 
 /// Serve the files of a directory over HTTP/1.1
 ///
@@ -37,67 +37,53 @@ pub struct Arguments {
     /// Document root; optional if the --config file sets `directory`
     #[arg(required = false, required_unless_present = "config")]
     pub directory: PathBuf,
-
     /// Read flags from a TOML file
     ///
     /// Each long flag is a key, without its dashes, and `directory` is the document root. Flags on the command line
     /// override the file. Relative paths are relative to the working directory, as on the command line.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-
     /// Validate the configuration without serving
     ///
     /// Prints all problems and exits 1, or prints the non-default settings as a --config file and exits 0.
     #[arg(long)]
     pub check: bool,
-
     /// Address to listen on [default: 127.0.0.1:8080]
     ///
     /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
     /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     pub addr: Option<Address>,
-
     /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
     /// same
     ///
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
     pub handover: Option<PathBuf>,
-
     /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all
     ///
     /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
-    #[arg(long, value_name = "LIST", value_parser = cores::parse)]
+    #[arg(long, value_name = "LIST", value_parser = values::cores)]
     pub cores: Option<Cores>,
-
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
-
-    /// Drop privileges that serving does not need: access to files outside the document root, outgoing connections,
-    /// most system calls
+    /// Drop unneeded privileges: access to files outside the document root, outgoing connections, most system calls
     ///
     /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
     /// instead.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     pub sandbox: SandboxMode,
-
     #[command(flatten)]
     pub identity: IdentityFlags,
-
     #[command(flatten)]
     pub files: FileFlags,
-
     #[command(flatten)]
     pub connections: ConnectionFlags,
-
     #[command(flatten)]
     pub tls: TlsFlags,
-
     #[command(flatten)]
     pub observer: ObserverFlags,
-
     #[command(flatten)]
     pub driver: DriverFlags,
 }
@@ -129,95 +115,74 @@ impl Arguments {
     }
 }
 
-/// Flags for static files.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Files")]
 pub struct FileFlags {
     /// File to serve for a directory: the first that exists; can be repeated
     #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
     index_files: Vec<String>,
-
     /// Serve a listing for directories without an index file
     #[arg(long)]
     listing: bool,
-
     /// Maximum number of entries in a directory listing
     #[arg(long, value_name = "N", default_value_t = FileOptions::default().max_listing_entries)]
     max_listing_entries: usize,
-
-    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts the encoding; a list limits the
-    /// encodings
+    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts it; a list limits the encodings
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "br,zstd,gzip")]
-    precompressed: Vec<Precompressed>,
-
-    /// Cache-Control for files that match a pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the
-    /// first match applies
+    #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
+    precompressed: Vec<Coding>,
+    /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated, first match wins
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
-
     /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated
     #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = media_type)]
     media_types: Vec<(String, String)>,
-
     /// Media type for files with an unknown extension
     #[arg(long, value_name = "TYPE", default_value_t = FileOptions::default().default_media_type)]
     default_media_type: String,
-
     /// File to send as the body of 404 responses
     #[arg(long, value_name = "PATH")]
     not_found_file: Option<String>,
-
     /// File to send with status 200 for a path without an extension if no file exists there
     #[arg(long, value_name = "PATH")]
     spa_fallback: Option<String>,
-
     /// Serve files and directories whose names start with a dot
     #[arg(long)]
     dotfiles: bool,
-
     /// Origin whose scripts may read the responses, e.g. `https://example.org`, or * for all; can be repeated
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
-
     /// Do not follow symbolic links; by default, links that stay inside the document root are followed
     #[arg(long)]
     no_symlinks: bool,
-
     /// Memory per worker for caching the contents of small files, in bytes; 0 disables the cache
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cache_bytes)]
     max_cache_bytes: usize,
-
     /// Maximum size of a cached file in bytes
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cached_file_bytes)]
     max_cached_file_bytes: usize,
-
     /// Revalidate a cached file after this interval
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s")]
     revalidate_interval: Duration,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Precompressed {
-    Br,
-    Zstd,
-    Gzip,
+fn coding(name: String) -> Coding {
+    match name.as_str() {
+        "br" => Coding::Brotli,
+        "zstd" => Coding::Zstandard,
+        _ => Coding::Gzip,
+    }
 }
 
 impl FileFlags {
     /// Returns the options for each of `workers` workers.
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
-        let coding = |precompressed: Precompressed| match precompressed {
-            Precompressed::Br => Coding::Brotli,
-            Precompressed::Zstd => Coding::Zstandard,
-            Precompressed::Gzip => Coding::Gzip,
-        };
         FileOptions {
             index_files: flags.index_files,
             listing: flags.listing,
             max_listing_entries: flags.max_listing_entries,
-            precompressed: flags.precompressed.into_iter().map(coding).collect::<Codings>(),
+            precompressed: flags.precompressed.into_iter().collect(),
             cache_control: flags.cache_control,
             media_types: flags.media_types.into_iter().collect(),
             default_media_type: flags.default_media_type,
@@ -250,25 +215,21 @@ fn cache_rule(text: &str) -> Result<CacheRule, String> {
     Ok(CacheRule { pattern, value })
 }
 
-/// Flags for the access log and the metrics endpoint.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Observability")]
 pub struct ObserverFlags {
     /// Access log: a file, or - for standard output; SIGHUP reopens the file for log rotation
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-
     /// Format of access log lines
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     access_log_format: LogFormat,
-
     /// Serve /metrics (Prometheus format) and /health on this address, on a separate thread
     #[arg(long, value_name = "IP:PORT")]
     pub metrics_addr: Option<SocketAddr>,
 }
 
 impl ObserverFlags {
-    /// Returns the path of the access log if it is a file.
     pub fn access_log_file(&self) -> Option<&Path> {
         self.access_log.as_deref().filter(|path| path.as_os_str() != "-")
     }
@@ -283,14 +244,12 @@ impl ObserverFlags {
     }
 }
 
-/// Flags for TLS.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsFlags {
     /// Certificate chain in PEM format; enables TLS. SIGHUP reloads it together with the key
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-
     /// Private key of the first certificate in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
@@ -310,7 +269,6 @@ impl TlsFlags {
     }
 }
 
-/// Flags for connection limits and timeouts.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub struct ConnectionFlags {
@@ -320,70 +278,52 @@ pub struct ConnectionFlags {
     /// connections that have been idle longest are closed.
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZero<usize>>,
-
     /// Time limit for receiving a request head
     ///
     /// Connection timeouts are checked four times a second, so they can fire up to half a second late.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "10s")]
     header_timeout: Duration,
-
     /// Close connections that are idle between requests for this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s")]
     keep_alive_timeout: Duration,
-
     /// Time limit for receiving a request body, in addition to the time that --min-body-rate allows for it
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "10s")]
     body_timeout: Duration,
-
     /// Minimum average rate of a request body since its start, in bytes per second
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
-
     /// Close a connection if its socket buffers are full and the client does not read for this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "30s")]
     send_timeout: Duration,
-
     /// Total time limit for a request [default: none]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero)]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
-
-    /// Keep reading for this long when closing the connection of a client that is still sending, so that the client
-    /// receives the response
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
+    /// Keep reading for this long when closing a connection whose client is still sending, so that it gets the response
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
-
     /// Maximum length of a request line in bytes; longer ones are rejected with 414
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_request_line_bytes))]
     max_request_line_bytes: NonZero<usize>,
-
     /// Maximum size of a request head (request line and all fields) in bytes; larger ones are rejected with 431
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
     max_head_bytes: NonZero<usize>,
-
     /// Maximum number of fields in a request head; more are rejected with 431
     #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().max_fields))]
     max_head_fields: NonZero<usize>,
-
     /// Maximum size of a request body in bytes; larger ones are rejected with 413
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     max_body_bytes: u64,
-
-    /// Maximum number of body bytes to read and discard to keep a connection open; beyond that, it is closed after the
-    /// response
+    /// Maximum number of body bytes to discard to keep a connection open; beyond that, it is closed after the response
     #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
     max_discarded_body_bytes: u64,
-
     /// Maximum number of requests per connection
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
-
     /// Grace period for in-flight requests after a signal
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "30s")]
     drain_timeout: Duration,
-
-    /// On a signal, immediately close connections that have been idle for this long; the others are closed after their
-    /// next response
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
+    /// On a signal, close connections idle for this long immediately, and the others after their next response
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "500ms")]
     drain_min_idle: Duration,
 }
 
@@ -400,9 +340,7 @@ impl ConnectionFlags {
 
     pub fn options(&self) -> ServerOptions {
         let mut options = ServerOptions::default();
-        if let Some(max_connections) = self.max_connections() {
-            options.max_connections = max_connections;
-        }
+        options.max_connections = self.max_connections().unwrap_or(options.max_connections);
         options.header_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;
@@ -424,67 +362,49 @@ impl ConnectionFlags {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, FromArgMatches};
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
-    #[derive(clap::Parser)]
+    #[derive(Parser)]
     struct Flags {
         #[command(flatten)]
         connections: ConnectionFlags,
     }
 
-    fn options(flags: &[&str]) -> ServerOptions {
-        let arguments = ["http"].iter().chain(flags);
-        let matches = Flags::command().try_get_matches_from(arguments).expect("well-formed");
-        Flags::from_arg_matches(&matches).expect("complete").connections.options()
-    }
-
-    #[test]
-    fn options_without_flags_equal_library_defaults() {
-        assert_eq!(format!("{:?}", options(&[])), format!("{:?}", ServerOptions::default()));
-    }
-
     #[test]
     fn options_contain_value_of_every_flag() {
-        let flags = [
-            "--max-connections=7",
-            "--header-timeout=1s",
-            "--keep-alive-timeout=2s",
-            "--body-timeout=3s",
-            "--min-body-rate=4",
-            "--send-timeout=5s",
-            "--request-timeout=6s",
-            "--linger-timeout=7s",
-            "--max-request-line-bytes=8",
-            "--max-head-bytes=9",
-            "--max-head-fields=10",
-            "--max-body-bytes=11",
-            "--max-discarded-body-bytes=12",
-            "--max-requests-per-connection=13",
-            "--drain-timeout=14s",
-            "--drain-min-idle=15s",
-        ];
-        let command = Flags::command();
-        assert_eq!(command.get_arguments().count(), flags.len(), "each flag is tried");
-        let mut expected = ServerOptions::default();
-        let seconds = Duration::from_secs;
-        expected.max_connections = 7;
-        expected.header_timeout = seconds(1);
-        expected.keep_alive_timeout = seconds(2);
-        expected.body_timeout = seconds(3);
-        expected.min_body_bytes_per_second = 4;
-        expected.send_timeout = seconds(5);
-        expected.request_timeout = Some(seconds(6));
-        expected.linger_timeout = seconds(7);
-        expected.limits.max_request_line_bytes = 8;
-        expected.limits.max_head_bytes = 9;
-        expected.limits.max_fields = 10;
-        expected.limits.max_body_bytes = 11;
-        expected.max_discarded_body_bytes = 12;
-        expected.limits.max_requests_per_connection = 13;
-        expected.drain_timeout = seconds(14);
-        expected.drain_min_idle = seconds(15);
-        assert_eq!(format!("{:?}", options(&flags)), format!("{expected:?}"));
+        let options = |flags: &[&str]| {
+            let flags = Flags::try_parse_from(["http"].iter().chain(flags)).expect("valid flags");
+            format!("{:?}", flags.connections.options())
+        };
+        let default = options(&[]);
+        assert_eq!(default, format!("{:?}", ServerOptions::default()));
+        let (flags, fields): (Vec<&str>, Vec<&str>) = [
+            ("--max-request-line-bytes=8", "max_request_line_bytes: 8"),
+            ("--max-head-bytes=9", "max_head_bytes: 9"),
+            ("--max-head-fields=10", "max_fields: 10"),
+            ("--max-body-bytes=11", "max_body_bytes: 11"),
+            ("--max-requests-per-connection=13", "max_requests_per_connection: 13"),
+            ("--header-timeout=1s", "header_timeout: 1s"),
+            ("--keep-alive-timeout=2s", "keep_alive_timeout: 2s"),
+            ("--body-timeout=3s", "body_timeout: 3s"),
+            ("--min-body-rate=4", "min_body_bytes_per_second: 4"),
+            ("--send-timeout=5s", "send_timeout: 5s"),
+            ("--request-timeout=6s", "request_timeout: Some(6s)"),
+            ("--max-connections=7", "max_connections: 7"),
+            ("--max-discarded-body-bytes=12", "max_discarded_body_bytes: 12"),
+            ("--linger-timeout=7s", "linger_timeout: 7s"),
+            ("--drain-min-idle=15s", "drain_min_idle: 15s"),
+            ("--drain-timeout=14s", "drain_timeout: 14s"),
+        ]
+        .into_iter()
+        .unzip();
+        assert_eq!(Flags::command().get_arguments().count(), flags.len(), "each flag is tried");
+        let options = options(&flags);
+        let changed =
+            options.split(", ").zip(default.split(", ")).filter(|(field, default)| field != default);
+        let changed = changed.filter_map(|(field, _)| field.trim_end_matches(" }").split("{ ").last());
+        assert_eq!(changed.collect::<Vec<_>>(), fields);
     }
 }

@@ -16,7 +16,6 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::sandbox::capabilities;
 use crate::common::error::{Context, invalid_input};
 
-/// Flags for the user and group of the process.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Identity")]
 pub struct IdentityFlags {
@@ -26,14 +25,11 @@ pub struct IdentityFlags {
     /// groups. The server must be started as root.
     #[arg(long, value_name = "NAME|UID")]
     user: Option<String>,
-
     /// Switch to this group, a name or GID, after binding the sockets [default: the primary group of --user]
     #[arg(long, value_name = "NAME|GID")]
     group: Option<String>,
 }
 
-/// A resolved user and its groups.
-#[derive(Debug)]
 pub struct Identity {
     uid: Uid,
     group: Gid,
@@ -46,7 +42,9 @@ impl IdentityFlags {
     pub fn resolve(&self) -> io::Result<Option<Identity>> {
         let user = self.user.as_deref().map(find_user).transpose()?;
         let group = self.group.as_deref().map(find_group).transpose()?;
-        let flags = self.flag_text();
+        let given = [("--user", &self.user), ("--group", &self.group)].into_iter();
+        let given = given.filter_map(|(flag, value)| Some(format!("{flag} {}", value.as_ref()?)));
+        let flags = given.collect::<Vec<_>>().join(" ");
         let (uid, group, groups) = match (user, group) {
             (None, None) => return Ok(None),
             (None, Some(group)) => (geteuid(), group, vec![group]),
@@ -63,12 +61,6 @@ impl IdentityFlags {
         let is_unchanged = (uid, uid, group) == (geteuid(), getuid(), getegid());
         Ok((!is_unchanged).then_some(Identity { uid, group, groups, flags }))
     }
-
-    fn flag_text(&self) -> String {
-        let flags = [("--user", &self.user), ("--group", &self.group)];
-        let values = flags.iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value.as_ref()?)));
-        values.collect::<Vec<_>>().join(" ")
-    }
 }
 
 /// Returns the user's UID and, if there is one, its entry in the user database.
@@ -77,10 +69,9 @@ fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
         let entry = database_entry("--user", value, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
         return Ok((Uid::from_raw(uid), entry));
     }
-    match database_entry("--user", value, User::from_name(value))? {
-        Some(entry) => Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry))),
-        None => Err(invalid_input(format!("--user {value}: unknown user (create it or use another one)"))),
-    }
+    let entry = database_entry("--user", value, User::from_name(value))?;
+    let entry = entry.ok_or_else(|| unknown("user", value))?;
+    Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry)))
 }
 
 /// Treats the errors that getpwnam(3) lists for "not found", and a missing user database, as a missing entry.
@@ -92,7 +83,6 @@ fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> 
     entry.context_and_remedy(format_args!("{flag} {value}: cannot read the user database"), remedy)
 }
 
-/// Returns the given group and the supplementary groups of the user.
 fn group_list(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
     let name = CString::new(entry.name.as_str()).map_err(io::Error::other)?;
     let groups = getgrouplist(&name, nix::unistd::Gid::from_raw(group.as_raw()))?;
@@ -103,10 +93,12 @@ fn find_group(value: &str) -> io::Result<Gid> {
     if let Some(gid) = parse_id(value) {
         return Ok(Gid::from_raw(gid));
     }
-    match database_entry("--group", value, Group::from_name(value))? {
-        Some(entry) => Ok(Gid::from_raw(entry.gid.as_raw())),
-        None => Err(invalid_input(format!("--group {value}: unknown group (create it or use another one)"))),
-    }
+    let entry = database_entry("--group", value, Group::from_name(value))?;
+    Ok(Gid::from_raw(entry.ok_or_else(|| unknown("group", value))?.gid.as_raw()))
+}
+
+fn unknown(kind: &str, value: &str) -> io::Error {
+    invalid_input(format!("--{kind} {value}: unknown {kind} (create it or use another one)"))
 }
 
 /// Parses a numeric ID. `u32::MAX` is rejected, because the kernel interprets it as "unchanged".
@@ -115,8 +107,7 @@ fn parse_id(value: &str) -> Option<u32> {
 }
 
 impl Identity {
-    /// Changes the owner and group of a socket file to this user and group (`fchownat(2)`), so that this user can
-    /// remove it.
+    /// Changes the owner and group of a socket file (`fchownat(2)`), so that this user can remove it.
     pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
         let result = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
         self.describe(result, Some(file))
@@ -124,10 +115,7 @@ impl Identity {
 
     /// Switches to this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`,
     /// `setresuid(2)`). Drops all capabilities unless the user is root. Applies to the calling thread and to threads
-    /// that it starts later.
-    ///
-    /// # Errors
-    /// Returns `PermissionDenied` if the process lacks the capabilities for this.
+    /// that it starts later. Returns `PermissionDenied` if the process lacks the capabilities for this.
     pub fn assume(&self) -> io::Result<()> {
         let change = || {
             capabilities::drop_bounding_set()?;

@@ -16,9 +16,7 @@ mod notify;
 mod reload;
 mod run;
 mod sandbox;
-mod service;
 mod sockets;
-mod start_barrier;
 mod worker;
 
 pub use self::flags::Arguments;

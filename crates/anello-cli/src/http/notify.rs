@@ -9,9 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A socket connected to the service manager, if there is one. Connected once at startup, so that the sandbox does not
-/// have to allow `connect(2)`.
-#[derive(Debug)]
+/// A socket to the service manager, if there is one. Connected at startup, because the sandbox denies `connect(2)`.
 pub struct ServiceManager(Option<UnixDatagram>);
 
 impl ServiceManager {
@@ -34,7 +32,6 @@ impl ServiceManager {
         self.notify(&format!("{main_pid}READY=1\n"));
     }
 
-    /// Reports that the server is shutting down.
     pub fn stopping(&self) {
         self.notify("STOPPING=1\n");
     }

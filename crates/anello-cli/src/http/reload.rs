@@ -7,10 +7,9 @@ use std::thread;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::service::Service;
+use super::worker::Service;
 
 /// SIGHUP signals, queued until [`spawn_handler`](Self::spawn_handler) is called.
-#[derive(Debug)]
 pub struct ReloadSignals(Signals);
 
 impl ReloadSignals {
@@ -21,9 +20,9 @@ impl ReloadSignals {
 
     /// Handles the signals in a thread that exits with the process.
     pub fn spawn_handler(self, service: Arc<Service>) {
-        let Self(mut reload_signals) = self;
+        let Self(mut signals) = self;
         let spawned = thread::Builder::new().name("reload".into()).spawn(move || {
-            for _ in reload_signals.forever() {
+            for _ in signals.forever() {
                 // The service manager must not receive READY=1 after STOPPING=1.
                 if !service.listening.is_closed() {
                     reload(&service);

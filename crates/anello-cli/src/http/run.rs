@@ -4,11 +4,11 @@ use std::io;
 use std::net::TcpListener as StdTcpListener;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anello::Workers;
-use anello::net::{ListenerGroup, TcpListener};
+use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
 use anello_http::observe::access_log::AccessLog;
@@ -25,13 +25,11 @@ use super::identity::{Identity, is_single_threaded};
 use super::notify::ServiceManager;
 use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
-use super::service::{Service, open};
 use super::sockets::{Sockets, Startup};
-use super::start_barrier::StartBarrier;
-use super::worker::serve;
+use super::worker::{Service, open, serve};
 use crate::common::error::Context;
 use crate::common::listening::SocketFile;
-use crate::common::{activation, limits, output};
+use crate::common::{activation, output, process};
 
 /// Serves until a signal arrives or a successor process has taken over.
 pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
@@ -44,7 +42,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let identity = arguments.identity.resolve()?;
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
-    limits::raise_open_files();
+    process::raise_open_files();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
     listening.set_distribution(arguments.distribution);
     // Checked before any worker starts, so that an error is reported only once.
@@ -55,7 +53,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Must run before the process enters the sandbox, which denies connect(2).
     let manager = ServiceManager::find();
     let reload_signals = ReloadSignals::install()?;
-    let socket_file = listening.file().map(SocketFile::path);
+    let socket_file = listening.file.as_ref().map(|file| file.path.as_path());
     if let Some(identity) = &identity {
         switch_user(identity, &arguments, socket_file, &files)?;
     }
@@ -63,6 +61,8 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let sandbox = Sandbox::enter(arguments.sandbox, &arguments.allowed_paths(socket_file)?)?;
     let descriptors = Descriptors::of_process(workers, admin_listener.is_some());
     let options = server_options(&arguments, &descriptors);
+    let mut metrics_options = MetricsOptions::default();
+    metrics_options.workers = workers;
     // Threads are started from here on.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
@@ -75,16 +75,19 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         connections: Arc::default(),
         tls,
         log: log.as_ref().map(AccessLog::handle),
-        metrics: admin_listener.as_ref().map(|_| server_metrics(workers)),
+        metrics: admin_listener.as_ref().map(|_| ServerMetrics::new(metrics_options)),
         admin_addr,
         health: Health::new(),
         manager,
         is_stopping: AtomicBool::new(false),
         sandbox,
-        start_barrier: StartBarrier::new(workers),
         flags: arguments,
     });
-    let admin = start_admin(admin_listener, &service, &descriptors)?;
+    let admin = admin_listener.zip(service.metrics.clone()).map(|(listener, metrics)| {
+        let state = AdminState { metrics, health: service.health.clone(), log: service.log.clone() };
+        admin::start(listener, state, descriptors.metrics)
+    });
+    let admin = admin.transpose()?;
     let result = serve_to_end(&service, startup, admin, reload_signals);
     if let Some(log) = log {
         log.close()?;
@@ -100,12 +103,18 @@ fn serve_to_end(
     admin: Option<ListenerGroup<TcpListener>>,
     reload_signals: ReloadSignals,
 ) -> io::Result<()> {
-    let (listening, workers) = (&service.listening, service.workers);
-    let running = start_workers(service)?;
-    let startup_result = startup.start_accepting(listening, admin, workers);
+    let listening = &service.listening;
+    let builder = Workers::builder().runtime(service.flags.driver.builder());
+    let builder = match &service.flags.cores {
+        Some(cores) => builder.cores(cores.0.clone()),
+        None => builder.unpinned_workers(service.workers),
+    };
+    let workers_service = Arc::clone(service);
+    let running = builder.start(move |worker| serve(Arc::clone(&workers_service), worker))?;
+    let startup_result = startup.start_accepting(service, admin);
     match &startup_result {
         Ok((true, exit_guard)) => {
-            // Before the ready line is printed.
+            // Must precede the ready line.
             service.health.set_ready();
             announce(service);
             service.manager.ready(exit_guard.took_over);
@@ -113,11 +122,15 @@ fn serve_to_end(
             directory_watch::start(Arc::clone(&service.directory_watch), Arc::clone(listening));
         }
         Ok((false, _)) => {}
-        Err(_) => listening.close_now(),
+        Err(_) => {
+            // Without READY=1, the service manager must not receive STOPPING=1.
+            service.is_stopping.store(true, Ordering::Relaxed);
+            listening.close_with(PendingConnections::Leave);
+        }
     }
     let result: io::Result<()> = running.join()?.into_iter().collect();
-    // The handover thread also holds a reference and does not exit.
-    listening.file().into_iter().for_each(SocketFile::remove);
+    // Not left to the destructor, because the handover thread also holds a reference and does not exit.
+    listening.file.iter().for_each(SocketFile::remove);
     // A worker's error takes precedence, because it is the cause of a failed startup.
     result.and(startup_result.map(drop))
 }
@@ -136,9 +149,9 @@ fn switch_user(
         open(&arguments.directory, files)?;
         check::check_searchable(&arguments.directory).map_err(permission_error)?;
         arguments.tls.read().remedy(
-            "SIGHUP reloads it: make it readable for this user or its groups, e.g. chgrp and chmod g+r",
+            "SIGHUP reloads it: make it readable by this user or its groups, e.g. chgrp and chmod g+r",
         )?;
-        socket_files().try_for_each(check::check_can_remove).map_err(permission_error)
+        socket_files().try_for_each(check::check_can_create).map_err(permission_error)
     })?;
     socket_files().try_for_each(|file| identity.chown_socket_file(file))?;
     identity.assume_process_wide()
@@ -155,41 +168,13 @@ fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOpt
     options
 }
 
-fn server_metrics(workers: usize) -> ServerMetrics {
-    let mut options = MetricsOptions::default();
-    options.workers = workers;
-    ServerMetrics::new(options)
-}
-
-/// Starts the thread for the /metrics and /health endpoints, if there is a socket for them.
-fn start_admin(
-    listener: Option<StdTcpListener>,
-    service: &Service,
-    descriptors: &Descriptors,
-) -> io::Result<Option<ListenerGroup<TcpListener>>> {
-    let Some((listener, metrics)) = listener.zip(service.metrics.clone()) else { return Ok(None) };
-    let state = AdminState { metrics, health: service.health.clone(), log: service.log.clone() };
-    admin::start(listener, state, descriptors.metrics).map(Some)
-}
-
-fn start_workers(service: &Arc<Service>) -> io::Result<Workers<io::Result<()>>> {
-    let flags = &service.flags;
-    let builder = Workers::builder().runtime(flags.driver.builder());
-    let builder = match &flags.cores {
-        Some(cores) => builder.cores(cores.0.clone()),
-        None => builder.unpinned_workers(service.workers),
-    };
-    let service = Arc::clone(service);
-    builder.start(move |worker| serve(Arc::clone(&service), worker))
-}
-
 /// Prints the ready line.
 fn announce(service: &Service) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
         "anello http ready addr={} driver={} features={} workers={} {}{metrics} sandbox={}\n",
-        service.listening,
+        service.listening.addresses,
         driver.name,
         driver.features,
         service.workers,

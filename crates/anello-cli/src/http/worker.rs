@@ -1,41 +1,80 @@
-//! A worker: serving, draining and shutdown.
+//! A worker: serving, draining and shutdown, and the state that the workers share.
 
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
-use anello::{JoinHandle, WorkerContext};
-use anello_http::files::Files;
-use anello_http::{Request, Server};
+use anello::{DriverInfo, JoinHandle, WorkerContext};
+use anello_http::files::options::FileOptions;
+use anello_http::files::{Files, FilesError};
+use anello_http::observe::access_log::AccessLogHandle;
+use anello_http::observe::health::Health;
+use anello_http::observe::metrics::ServerMetrics;
+use anello_http::server::TlsConfig;
+use anello_http::{Request, Server, ServerOptions};
 use futures_util::future::{Either, select};
 
-use super::service::{Service, open};
-use super::start_barrier::BarrierTicket;
+use super::directory_watch::DirectoryWatch;
+use super::flags::Arguments;
+use super::notify::ServiceManager;
+use super::sandbox::Sandbox;
+use crate::common::error::{Context, invalid_input};
+use crate::common::listening::{Listening, WorkerListeners, finish_accepting, second_signal};
 
-use crate::common::listening::{WorkerListeners, finish_accepting, second_signal};
+/// State shared by the workers.
+pub struct Service {
+    /// Number of workers, determined before the sandbox denies access to the control group limits.
+    pub workers: usize,
+    pub listening: Arc<Listening>,
+    /// Driver of the first worker.
+    pub driver: OnceLock<DriverInfo>,
+    pub directory_watch: Arc<DirectoryWatch>,
+    pub files: FileOptions,
+    pub options: ServerOptions,
+    /// Number of open connections across all workers, used if there are several workers.
+    pub connections: Arc<AtomicUsize>,
+    /// TLS configuration at startup.
+    pub tls: Option<TlsConfig>,
+    pub log: Option<AccessLogHandle>,
+    pub metrics: Option<ServerMetrics>,
+    /// Address of the /metrics and /health endpoints.
+    pub admin_addr: Option<SocketAddr>,
+    pub health: Health,
+    pub manager: ServiceManager,
+    /// Whether a worker has reported the shutdown to the service manager.
+    pub is_stopping: AtomicBool,
+    pub sandbox: Sandbox,
+    pub flags: Arguments,
+}
+
+pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
+    match Files::open(directory, options.clone()) {
+        Err(FilesError::Folder(error)) => Err(error).context_and_remedy(
+            format_args!("cannot open document root {}", directory.display()),
+            "must be a directory readable by this user",
+        ),
+        result => result.map_err(invalid_input),
+    }
+}
 
 /// Serves until a signal arrives or the sockets have been transferred to another process, then drains the connections.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    // Joined first, so that a failed worker is noticed.
+    // Joined first: if this worker fails, it leaves the group, which fails the startup.
     let listeners = service.listening.join(worker.index);
-    let ticket = service.start_barrier.ticket();
-    let result = serve_listeners(listeners, &service, &worker, &ticket).await;
-    if let Err(error) = &result {
-        ticket.fail(error);
-        tracing::error!(worker = worker.index, %error, "worker failed");
-    }
-    result
+    let result = serve_listeners(listeners, &service, &worker).await;
+    result.inspect_err(|error| tracing::error!(worker = worker.index, %error, "worker failed"))
 }
 
-/// Serves once all workers are ready and the sandbox is sealed.
+/// Prepares the server. The listeners are paused until all workers are ready and the sandbox is sealed.
 async fn serve_listeners(
     listeners: WorkerListeners,
-    service: &Arc<Service>,
+    service: &Service,
     worker: &WorkerContext,
-    ticket: &BarrierTicket<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     let mut files = open(&service.flags.directory, &service.files)?;
@@ -54,53 +93,40 @@ async fn serve_listeners(
     if let Some(log) = &service.log {
         builder = builder.access_log(log.worker(worker.index));
     }
-    let (server, files) = (builder.build(), Rc::new(files));
     if let Some(driver) = anello::current_driver() {
         service.sandbox.register_driver(&driver);
         if worker.index == 0 {
             service.driver.get_or_init(|| driver);
         }
     }
-    ticket.wait(|| service.sandbox.seal())?;
-    let accepting = accept(listeners, &server, &files);
+    let (server, files) = (builder.build(), Rc::new(files));
+    let new_handler = || {
+        let files = Rc::clone(&files);
+        async move |request: Request| files.handle(&request).await
+    };
+    let internet = listeners.internet.map(|member| server.serve(member, new_handler()));
+    let unix = listeners.unix.map(|member| server.serve(member, new_handler()));
+    let mut accepting: Vec<_> = internet.into_iter().chain(unix).collect();
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.health.set_draining();
     service.listening.close();
-    if !service.listening.is_transferred() && !service.is_stopping.swap(true, Ordering::Relaxed) {
+    let is_transferred = service.listening.is_transferred.load(Ordering::Relaxed);
+    if !is_transferred && !service.is_stopping.swap(true, Ordering::Relaxed) {
         service.manager.stopping();
     }
-    let aborted = drain_or_abort(&server, accepting, second_signal(&mut signals, signal_received)).await;
-    if aborted > 0 {
-        tracing::warn!(connections = aborted, "drain ended early, closed the remaining connections");
-    }
-    Ok(())
-}
-
-/// Starts serving on the TCP and Unix sockets.
-fn accept(listeners: WorkerListeners, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()>> {
-    let new_handler = |files: &Rc<Files>| {
-        let files = Rc::clone(files);
-        async move |request: Request| files.handle(&request).await
-    };
-    let internet = listeners.internet.map(|member| server.serve(member, new_handler(files)));
-    let unix = listeners.unix.map(|member| server.serve(member, new_handler(files)));
-    internet.into_iter().chain(unix).collect()
-}
-
-/// Accepts the queued connections and drains the server. Returns the number of connections aborted at the drain timeout
-/// or because `abort_requested` completed first.
-async fn drain_or_abort(
-    server: &Server,
-    mut accepting: Vec<JoinHandle<()>>,
-    abort_requested: impl Future<Output = ()>,
-) -> usize {
     let drain = async {
         finish_accepting(&mut accepting).await;
         server.drain().await
     };
-    if let Either::Left((aborted, _)) = select(pin!(drain), pin!(abort_requested)).await {
-        return aborted;
+    let abort_requested = second_signal(&mut signals, signal_received);
+    let aborted = if let Either::Left((aborted, _)) = select(pin!(drain), pin!(abort_requested)).await {
+        aborted
+    } else {
+        accepting.iter().for_each(JoinHandle::abort);
+        server.abort_and_wait().await
+    };
+    if aborted > 0 {
+        tracing::warn!(connections = aborted, "drain ended early, closed the remaining connections");
     }
-    accepting.iter().for_each(JoinHandle::abort);
-    server.abort_and_wait().await
+    Ok(())
 }

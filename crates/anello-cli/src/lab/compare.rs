@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anello_lab::compare::{Counted, compare_counting, render_comparison};
 
-use super::stored::read_result;
+use super::sources::read_result;
 use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
@@ -19,25 +19,19 @@ use crate::common::output::{print_stderr, show};
 pub struct CompareArguments {
     /// First run: its JSON, optionally compressed with gzip, or its HTML report.
     before: PathBuf,
-
     /// Second run: its JSON, optionally compressed with gzip, or its HTML report.
     after: PathBuf,
-
     /// Largest change for the worse that does not count as a regression, in percent, such as 5%.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     threshold: f64,
-
-    /// Contenders whose regressions count: anello (anello's contenders, or all if a run has none), all, or the name of
-    /// a contender; can be repeated.
+    /// Contenders whose regressions count: anello (all contenders if a run has none), all, or a name; can be repeated.
     #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
     fail_on: Vec<Counted>,
-
     /// Print the comparison as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Compares two runs.
 pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
     let runs = read_result(&arguments.before).and_then(|before| Ok((before, read_result(&arguments.after)?)));
     let (before, after) = match runs {
@@ -46,9 +40,8 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
     };
     let unknown = Counted::unknown(&arguments.fail_on, &before, &after).join(", ");
     if !unknown.is_empty() {
-        return Ok(unreadable(&format!(
-            "--fail-on: unknown contender {unknown} (in neither of the two runs)"
-        )));
+        let cause = format!("--fail-on: unknown contender {unknown} (in neither of the two runs)");
+        return Ok(unreadable(&cause));
     }
     let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.fail_on);
     let text = match arguments.json {
@@ -65,7 +58,6 @@ fn unreadable(cause: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Parses a value of `--fail-on`: a keyword or the name of a contender.
 fn parse_counted(value: &str) -> Result<Counted, String> {
     match value {
         "" => Err("expected anello, all or the name of a contender".to_owned()),
@@ -79,23 +71,6 @@ fn parse_counted(value: &str) -> Result<Counted, String> {
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
     let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));
-    percent
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| "expected a percentage from 0% to 1000%, such as 5%".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_percentages_with_and_without_sign() {
-        assert_eq!(
-            (parse_percent("5%"), parse_percent("2.5"), parse_percent("0 %")),
-            (Ok(0.05), Ok(0.025), Ok(0.0))
-        );
-        for invalid in ["", "%", "-1%", "NaN", "five"] {
-            assert!(parse_percent(invalid).is_err(), "{invalid}");
-        }
-    }
+    let fraction = percent.map(|percent| percent / 100.0);
+    fraction.ok_or_else(|| "expected a percentage from 0% to 1000%, such as 5%".to_owned())
 }

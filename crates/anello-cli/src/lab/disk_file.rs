@@ -5,39 +5,28 @@ use std::{fs, process};
 
 use anello_lab::result::LabResult;
 
-/// Prefix of the default file name; the process ID of the lab follows.
-const DISK_FILE_PREFIX: &str = "anello-lab-";
-
-/// Suffix of the default file name.
-const DISK_FILE_SUFFIX: &str = ".disk";
-
-/// Returns the path of the file: the requested path, else the path recorded by the resumed run, whose worker commands
-/// contain it, else the default path for this process.
-pub fn disk_file(requested: Option<&Path>, previous: Option<&LabResult>) -> PathBuf {
-    let previous_run = || previous?.plan.disk_file.as_deref().map(Path::new);
-    requested.or_else(previous_run).map_or_else(default_disk_file, Path::to_owned)
-}
+/// Default file name, around the process ID of the lab.
+const PREFIX: &str = "anello-lab-";
+const SUFFIX: &str = ".disk";
 
 /// Returns a path that no other running lab uses.
 pub fn default_disk_file() -> PathBuf {
-    disk_directory().join(format!("{DISK_FILE_PREFIX}{}{DISK_FILE_SUFFIX}", process::id()))
+    disk_directory().join(format!("{PREFIX}{}{SUFFIX}", process::id()))
 }
 
-/// Returns `/var/tmp` if it exists, because `/tmp` is often in memory; else the directory for temporary files.
+/// Returns `/var/tmp` if it exists, because `/tmp` is often in memory.
 fn disk_directory() -> PathBuf {
     let directory = Path::new("/var/tmp");
     if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Returns whether the path was chosen by a lab: by this one, or by the lab whose run is being resumed, which was
-/// started with the command line `previous_command`.
-///
-/// An existing file with a path chosen by a lab was left by a lab that crashed. Any other file belongs to the user.
-pub fn is_owned_by_lab(path: &Path, requested: Option<&Path>, previous_command: Option<&str>) -> bool {
+/// Returns whether the path was chosen by this lab or by the lab that was started with `previous_command`. If such a
+/// file exists, it was left by a lab that crashed. Any other file belongs to the user.
+fn is_owned_by_lab(path: &Path, requested: Option<&Path>, previous_command: Option<&str>) -> bool {
     let named_by_user =
         requested.is_some() || previous_command.is_some_and(|command| command.contains("--disk-file"));
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-    let pid = name.strip_prefix(DISK_FILE_PREFIX).and_then(|name| name.strip_suffix(DISK_FILE_SUFFIX));
+    let pid = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
     let has_pid = pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()));
     !named_by_user && has_pid && path.parent() == Some(disk_directory().as_path())
 }
@@ -45,13 +34,22 @@ pub fn is_owned_by_lab(path: &Path, requested: Option<&Path>, previous_command: 
 /// The file of the disk workers. It is removed on drop unless it belongs to the user and existed before the run.
 pub struct DiskFile {
     pub path: PathBuf,
-    /// Whether the file belongs to the user and existed before the run.
-    pub existed: bool,
+    is_kept: bool,
+}
+
+impl DiskFile {
+    /// Selects the requested path, else the one in the worker commands of the resumed run, else the default path.
+    pub fn new(requested: Option<&Path>, previous: Option<&LabResult>) -> Self {
+        let previous_run = || previous?.plan.disk_file.as_deref().map(Path::new);
+        let path = requested.or_else(previous_run).map_or_else(default_disk_file, Path::to_owned);
+        let previous_command = previous.map(|previous| previous.plan.repeat_command.as_str());
+        Self { is_kept: path.exists() && !is_owned_by_lab(&path, requested, previous_command), path }
+    }
 }
 
 impl Drop for DiskFile {
     fn drop(&mut self) {
-        if !self.existed {
+        if !self.is_kept {
             // Ignored, because runs without disk workers never create the file.
             fs::remove_file(&self.path).ok();
         }

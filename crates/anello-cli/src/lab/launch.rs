@@ -17,9 +17,7 @@ pub struct LaunchArguments {
     command: Vec<OsString>,
 }
 
-/// Requests that this process receive SIGKILL when the lab thread that started it exits (`PR_SET_PDEATHSIG`, Linux
-/// 2.1.57), then executes the server.
-///
+/// Asks for SIGKILL when the lab thread that started this process exits (`PR_SET_PDEATHSIG`), and executes the server.
 /// `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. The request does not apply
 /// to processes that the server starts. Returns only if the server cannot be started.
 pub fn run(arguments: &LaunchArguments) -> io::Error {

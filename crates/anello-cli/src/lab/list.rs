@@ -9,13 +9,11 @@ use anello_lab::peers::Serves;
 use anello_lab::result::FindingKind;
 use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
-use super::disk_file;
-use super::resources::{self, PeersFlag};
-use super::stored::read_result;
+use super::disk_file::default_disk_file;
+use super::sources::{self, PeersFlag, read_result};
 use crate::common::error::Context;
 use crate::common::output::show;
 
-/// Width of the name column.
 const NAME_WIDTH: usize = 18;
 
 /// List presets, contenders, peers, and the runs stored in the output directory.
@@ -24,22 +22,17 @@ pub struct ListArguments {
     /// Directory with the reports from earlier runs.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
-
     #[command(flatten)]
     peers: PeersFlag,
 }
 
-/// Prints the lists.
 pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
-    let peers = arguments.peers.directory.as_deref();
-    let resources = resources::resources(peers, &disk_file::default_disk_file())?;
+    let resources = sources::resources(arguments.peers.directory.as_deref(), &default_disk_file())?;
     let text = presets(&resources) + &contenders(&resources) + &runs(&arguments.out)?;
-    show(&text)?;
-    Ok(ExitCode::SUCCESS)
+    show(&text).map(|()| ExitCode::SUCCESS)
 }
 
-/// Lists the presets with their size and their estimated duration on this machine, which includes the peers that are
-/// built.
+/// Lists the presets with their size and their estimated duration on this machine, with the peers that are built.
 fn presets(resources: &Resources) -> String {
     let mut text = "presets (anello lab run --preset NAME)\n".to_owned();
     for (name, scenario) in PRESETS {
@@ -57,7 +50,6 @@ fn presets(resources: &Resources) -> String {
     text
 }
 
-/// Formats a duration, rounded to seconds, minutes or tenths of hours.
 fn format_duration(seconds: u64) -> String {
     match seconds {
         0..90 => format!("{seconds} s"),

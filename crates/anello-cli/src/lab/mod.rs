@@ -9,9 +9,8 @@ mod list;
 mod load;
 mod peers;
 mod report;
-mod resources;
 mod run;
-mod stored;
+mod sources;
 
 use std::io;
 use std::process::ExitCode;
@@ -35,7 +34,6 @@ pub enum Command {
     Launch(LaunchArguments),
 }
 
-/// Runs a subcommand of `anello lab`.
 pub fn run(command: Command) -> io::Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::run(&arguments),

@@ -1,19 +1,20 @@
-//! `anello lab peers`: builds and lists the peers, which are servers that use other runtimes or libraries.
-//!
-//! The crate anello-lab implements the build. If a peer cannot be built, the command continues with the others.
+//! `anello lab peers`: builds and lists the peers, which are servers that use other runtimes or libraries. If a peer
+//! cannot be built, the command continues with the others.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
-use super::resources::PeersFlag;
+use super::sources::PeersFlag;
+use crate::common::error::invalid_input;
 use crate::common::output::{print_stderr, show};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
     Build(BuildArguments),
-    List(ListArguments),
+    /// List the peers and whether they are built.
+    List(PeersFlag),
 }
 
 /// Build the peers for which this machine has a toolchain, and report which ones cannot be built and why.
@@ -26,27 +27,17 @@ pub enum Command {
 pub struct BuildArguments {
     /// Names of peers or of their contenders; all peers by default.
     names: Vec<String>,
-
     /// Build even peers that are up to date.
     #[arg(long)]
     force: bool,
-
     #[command(flatten)]
     peers: PeersFlag,
 }
 
-/// List the peers and whether they are built.
-#[derive(clap::Args)]
-pub struct ListArguments {
-    #[command(flatten)]
-    peers: PeersFlag,
-}
-
-/// Runs a subcommand of `anello lab peers`.
 pub fn run(command: &Command) -> io::Result<ExitCode> {
     match command {
         Command::Build(arguments) => build(arguments),
-        Command::List(arguments) => list(&Peers::find(arguments.peers.directory.as_deref())?),
+        Command::List(peers) => list(&Peers::find(peers.directory.as_deref())?),
     }
 }
 
@@ -67,8 +58,8 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
         all_built &= matches!(outcome, Outcome::UpToDate(_) | Outcome::Built(_));
         show(&format!("{:12} {}\n", peer.manifest.name, describe(peer, &outcome)))?;
     }
-    let has_names = !arguments.names.is_empty();
-    Ok(if all_built || !has_names { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_success = all_built || arguments.names.is_empty();
+    Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn list(peers: &Peers) -> io::Result<ExitCode> {
@@ -84,11 +75,10 @@ fn list(peers: &Peers) -> io::Result<ExitCode> {
             [name, contender.name.clone(), protocol, driver, language, version.clone(), state.clone()]
         }));
     }
-    show(&table(&rows))?;
-    Ok(ExitCode::SUCCESS)
+    show(&table(&rows)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Formats rows as a table. Each column is as wide as its longest cell.
+/// Formats rows as a table whose columns are as wide as their longest cells.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);

@@ -11,8 +11,7 @@ use anello_lab::raw::read_runs;
 use crate::common::error::Context;
 use crate::common::output::show;
 
-/// Recreate the HTML report from one or more runs: JSON, optionally compressed with gzip, or HTML reports with embedded
-/// JSON.
+/// Recreate the HTML report from runs: JSON, optionally compressed with gzip, or HTML reports with embedded JSON.
 ///
 /// The report is a single file without external resources that contains all runs. The plots are also written as SVG
 /// files to the directory plots next to the report.
@@ -21,26 +20,21 @@ pub struct ReportArguments {
     /// Runs to include: JSON files, optionally compressed with gzip, or HTML files.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-
     /// File to write.
     #[arg(long, value_name = "FILE", default_value = "anello-lab.html")]
     out: PathBuf,
-
     /// Also print the table of each run.
     #[arg(long)]
     table: bool,
-
     /// Also write Markdown tables that compare anello with each peer, and each contender with its base, in all cells.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
 
-/// Writes the report.
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
-    // Runs from older versions lack the comparisons of all pairs and the combined CPU time of server and load
-    // generator.
+    // Runs from older versions lack the comparisons of all pairs and the CPU time of server and load together.
     results.iter_mut().for_each(backfill);
     if let Some(path) = &arguments.markdown {
         let markdown = anello_lab::render_markdown(&results);
@@ -52,6 +46,5 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
         text += &format!("{}\n", anello_lab::render_table(result));
     }
     text += &format!("Report: {} and {plots} plots next to it\n", arguments.out.display());
-    show(&text)?;
-    Ok(ExitCode::SUCCESS)
+    show(&text).map(|()| ExitCode::SUCCESS)
 }

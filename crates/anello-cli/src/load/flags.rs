@@ -6,21 +6,19 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello_load::{Address, Arrivals, Knee, LoadConfig, Mode, Protocol, Report, Sweep};
+use anello_load::tls::{TlsRemedy, Trust};
+use anello_load::{Address, Arrivals, Knee, LoadConfig, Mode, Protocol, Sweep, Tls, TlsOptions};
 use clap::ValueEnum;
 
-use super::resolve::resolve;
-use super::tls_flags::TlsFlags;
-use super::url::{Url, parse_url};
+use super::url::{Url, parse_url, resolve};
 use super::values::{
     AllowedErrors, Rate, Statuses, Target, parse_header, parse_rate, parse_statuses, parse_target,
 };
-use crate::common::cores::{self, Cores};
 use crate::common::driver_flags::DriverFlags;
 use crate::common::error::{Context, invalid_input};
-use crate::common::{count, duration};
+use crate::common::values::{self, Cores};
 
-/// Maximum number of connections, and of threads.
+/// Maximum number of connections and of threads.
 const MAX_COUNT: usize = 1_000_000;
 
 /// Maximum size of a message, 1 GiB.
@@ -41,31 +39,26 @@ pub struct TcpArguments {
     /// Address of the server: HOST:PORT, unix:/PATH for a Unix socket, or unix:@NAME for an abstract Unix socket.
     #[arg(value_name = "ADDR", value_parser = parse_target)]
     target: Target,
-
     /// Size of a request in bytes.
-    #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = count::up_to(MAX_MESSAGE_BYTES))]
+    #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = values::up_to(MAX_MESSAGE_BYTES))]
     message_bytes: usize,
-
     /// Size of a reply in bytes; by default the size of a request. Byte i of a reply must equal byte i mod M of its
     /// request, where M is the size of the request, as sent by anello echo --response-bytes.
-    #[arg(long, value_name = "BYTES", value_parser = count::up_to(MAX_MESSAGE_BYTES))]
+    #[arg(long, value_name = "BYTES", value_parser = values::up_to(MAX_MESSAGE_BYTES))]
     response_bytes: Option<usize>,
-
     #[command(flatten)]
     pub common: CommonFlags,
 }
 
 impl TcpArguments {
-    /// Returns the load configuration.
     pub fn load(&self) -> io::Result<LoadConfig> {
         let protocol = Protocol::Messages {
             request_bytes: self.message_bytes,
             response_bytes: self.response_bytes.unwrap_or(self.message_bytes),
         };
         let target = match &self.target {
-            Target::Tcp(host_and_port) => Address::Tcp(resolve(host_and_port)?),
-            Target::Unix(path) => Address::Unix(path.clone()),
-            Target::Abstract(name) => Address::Abstract(name.clone()),
+            Target::Host(host_and_port) => Address::Tcp(resolve(host_and_port)?),
+            Target::Unix(address) => address.clone(),
         };
         self.common.fill(LoadConfig { protocol, ..LoadConfig::echo(target, self.message_bytes) })
     }
@@ -79,8 +72,7 @@ impl TcpArguments {
 /// sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
-/// connection, so with --no-keep-alive it is part of the latency. Each handshake is a full one unless --tls-resume is
-/// set.
+/// connection, so with --no-keep-alive it is part of the latency. All handshakes are full ones without --tls-resume.
 ///
 /// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
@@ -88,50 +80,38 @@ pub struct HttpArguments {
     /// URL to request, such as http://127.0.0.1:8080/index.html or https://localhost:8443/.
     #[arg(value_name = "URL", value_parser = parse_url)]
     url: Url,
-
     /// Connect to the Unix socket at this path; the URL then determines only the requests.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-
-    /// Additional path to request; can be repeated, and paths are requested in turn. The path of the URL is included
-    /// unless it is /.
+    /// Additional path; can be repeated, and paths are used in turn. The path of the URL is included unless it is /.
     #[arg(long, value_name = "PATH")]
     path: Vec<String>,
-
     /// File with additional paths, one per line.
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
-
     /// Additional header field for each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
-
     /// Open a new connection for each request; the latency includes opening it.
     #[arg(long)]
     no_keep_alive: bool,
-
     /// Maximum number of requests in flight per connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
     pipeline_depth: usize,
-
     /// Expected status codes, separated by commas, or any.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
     expect_status: Statuses,
-
     /// File with the expected body of each response; implies --verify. Without it, --verify compares each response with
     /// the first correct response for the same path.
     #[arg(long, value_name = "FILE")]
     expect_file: Option<PathBuf>,
-
     #[command(flatten)]
     tls: TlsFlags,
-
     #[command(flatten)]
     pub common: CommonFlags,
 }
 
 impl HttpArguments {
-    /// Returns the load configuration.
     pub fn load(&self) -> io::Result<LoadConfig> {
         // Checked before the name lookup, so that invalid TLS flags are reported without network access.
         let tls = self.tls.of(&self.url)?;
@@ -145,19 +125,20 @@ impl HttpArguments {
         }
         let target = match &self.unix {
             Some(path) => Address::Unix(path.clone()),
-            None => Address::Tcp(resolve(&self.url.host_and_port())?),
+            None => Address::Tcp(resolve(&self.url.host_and_port)?),
         };
-        let mut load = self.common.fill(LoadConfig::http(target, &self.url.authority(), "/"))?;
+        let mut load = self.common.fill(LoadConfig::http(target, &self.url.authority, "/"))?;
         load.verify |= self.expect_file.is_some();
         if let Protocol::Http(http) = &mut load.protocol {
             http.paths = paths;
             http.headers.clone_from(&self.header);
             http.keep_alive = !self.no_keep_alive;
             http.pipeline_depth = self.pipeline_depth;
-            http.expected_status.clone_from(&self.expect_status.0);
-            let read =
-                |file: &PathBuf| fs::read(file).context(format_args!("cannot read {}", file.display()));
-            http.expected_body = self.expect_file.as_ref().map(read).transpose()?.map(Into::into);
+            http.expected_status.clone_from(&self.expect_status);
+            if let Some(file) = &self.expect_file {
+                let body = fs::read(file).context(format_args!("cannot read {}", file.display()))?;
+                http.expected_body = Some(body.into());
+            }
             http.tls = tls;
         }
         load.validate().map_err(invalid_input)?;
@@ -165,84 +146,116 @@ impl HttpArguments {
     }
 }
 
+#[derive(clap::Args)]
+struct TlsFlags {
+    /// https: PEM file with trusted CA certificates, or with the server's certificate itself; replaces the CA
+    /// certificates that this system trusts.
+    #[arg(long, value_name = "FILE", conflicts_with = "tls_insecure")]
+    tls_ca: Option<PathBuf>,
+    /// https: accept any certificate; the report contains a warning.
+    #[arg(long)]
+    tls_insecure: bool,
+    /// https: offer only this cipher suite, such as TLS13_AES_128_GCM_SHA256, to compare servers with the same one. The
+    /// suite also determines the TLS version.
+    #[arg(long, value_name = "NAME")]
+    tls_cipher: Option<String>,
+    /// https: resume sessions, which shortens later handshakes; by default each connection makes a full handshake.
+    #[arg(long)]
+    tls_resume: bool,
+}
+
+impl TlsFlags {
+    /// Returns the TLS configuration for a URL; `None` for http://, where TLS flags are an error.
+    fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
+        let trust = match (&self.tls_ca, self.tls_insecure) {
+            (_, true) => Trust::AcceptAny,
+            (Some(file), false) => Trust::CaFile(file.clone()),
+            (None, false) => Trust::System,
+        };
+        let session_resumption = self.tls_resume;
+        let options = TlsOptions { trust, cipher: self.tls_cipher.clone(), session_resumption };
+        if url.is_secure {
+            let tls = Tls::new(&url.server_name, options).map(Some);
+            return tls.map_err(|error| {
+                let flags = remedy_flags(TlsRemedy::of(&error));
+                io::Error::new(error.kind(), format!("{error}{flags}"))
+            });
+        }
+        if options != TlsOptions::default() {
+            let cause = "--tls- flags require an https:// URL (use https://, or remove the flags)";
+            return Err(invalid_input(cause));
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the flags that can resolve a TLS error, to be appended to its message.
+pub fn remedy_flags(remedy: Option<TlsRemedy>) -> &'static str {
+    match remedy {
+        Some(TlsRemedy::Cipher) => " (--tls-cipher)",
+        Some(TlsRemedy::Trust) => " (--tls-ca, --tls-insecure)",
+        None => "",
+    }
+}
+
 /// Flags shared by all protocols.
 #[derive(clap::Args)]
 pub struct CommonFlags {
     /// Number of connections.
-    #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = count::up_to(MAX_COUNT))]
+    #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = values::up_to(MAX_COUNT))]
     connections: usize,
-
     /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
-    #[arg(long, short = 'd', value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    #[arg(long, short = 'd', value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     duration: Duration,
-
     /// Duration of the warm-up before the measurement; its results are discarded.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     warm_up: Duration,
-
-    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests as soon as it is
-    /// open.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests once it is open.
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     ramp: Duration,
-
     /// Open loop: requests per second across all connections, such as 500 or 50k. A range with a step, such as
     /// 10k..200k/10k, is a sweep: the load generator increases the rate on the same connections until it reaches the
     /// knee, where the server no longer keeps up.
     #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think_time")]
     rate: Option<Rate>,
-
     /// Open loop: distribution of the scheduled times.
     #[arg(long, value_enum, default_value_t = ArrivalChoice::Constant, requires = "rate")]
     arrivals: ArrivalChoice,
-
     /// Open loop: seed of Poisson arrivals; the same seed gives the same schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "rate")]
     seed: u64,
-
     /// Open loop: maximum time after the end of the measurement to send requests that are queued for busy connections.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", requires = "rate")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s", requires = "rate")]
     drain_timeout: Duration,
-
     /// Sweep: a step is the knee if the server answers less than this percentage of the offered requests in time.
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
     knee_min_answered_percent: u32,
-
     /// Sweep: a step is the knee if its p99 latency exceeds this multiple of the p99 latency of the first step.
     #[arg(long, value_name = "TIMES", default_value_t = 10, requires = "rate", value_parser = clap::value_parser!(u32).range(1..))]
     knee_max_latency_factor: u32,
-
     /// Closed loop: time that a connection waits between a reply and its next request.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     think_time: Duration,
-
     /// Number of threads, each with its share of the connections; by default one per core of --cores, else 1.
-    #[arg(long, short = 't', value_name = "N", value_parser = count::up_to(MAX_COUNT))]
+    #[arg(long, short = 't', value_name = "N", value_parser = values::up_to(MAX_COUNT))]
     threads: Option<usize>,
-
     /// Cores to pin the threads to, such as 0 or 2-5.
-    #[arg(long, value_name = "LIST", value_parser = cores::parse)]
+    #[arg(long, value_name = "LIST", value_parser = values::cores)]
     cores: Option<Cores>,
-
-    /// Verify every byte of every reply. Messages differ between connections and requests, so a reply to another
-    /// request is detected as well.
+    /// Verify every byte of every reply. Messages differ, so replies to other requests are detected as well.
     #[arg(long)]
     verify: bool,
-
     /// Open a connection again after an error.
     #[arg(long)]
     reconnect: bool,
-
     #[command(flatten)]
-    allowed: AllowedErrors,
-
+    pub allowed: AllowedErrors,
     /// Maximum time for opening all connections, at most 24h.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "10s")]
     connect_timeout: Duration,
-
     /// Maximum time from a request to the end of its reply, at most 24h.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "5s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "5s")]
     timeout: Duration,
-
     /// Local addresses for the connections, used in turn, separated by commas.
     ///
     /// Each local address has about 28,000 ports per server (net.ipv4.ip_local_port_range), and connections that use
@@ -251,45 +264,35 @@ pub struct CommonFlags {
     /// chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
-
-    /// Process ID of the server on this machine, to report its CPU time and memory. All threads of the process are
-    /// included, but not its child processes: for a server with worker processes, such as nginx, pass the process ID of
-    /// a worker.
+    /// Process ID of the server on this machine, to report its CPU time and memory, with all threads but without child
+    /// processes: for a server with worker processes, such as nginx, pass the process ID of a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long)]
     pub json: bool,
-
     /// Length of the recorded intervals.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s")]
     interval: Duration,
-
     /// Write the intervals to this file as comma-separated values.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-
     /// Write the latency histograms of the intervals to this file as an HdrHistogram interval log; a comment at the end
     /// of the log contains the errors.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-
     /// Write each interval to this file when it ends, as one JSON object per line. With -, the intervals are written to
     /// standard output, and the report to standard error.
     #[arg(long, value_name = "FILE")]
     pub ndjson: Option<PathBuf>,
-
     /// Comment to add to the --hdr log.
     #[arg(long, value_name = "TEXT", requires = "hdr")]
     pub comment: Option<String>,
-
     #[command(flatten)]
     pub driver: DriverFlags,
 }
 
 impl CommonFlags {
-    /// Applies these flags to a load configuration.
     fn fill(&self, load: LoadConfig) -> io::Result<LoadConfig> {
         self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
@@ -332,16 +335,6 @@ impl CommonFlags {
                 Mode::Sweep(Sweep { first, last, step, arrivals, seed, knee })
             }
         }
-    }
-
-    /// Returns whether the intervals are streamed to standard output.
-    pub fn streams_to_stdout(&self) -> bool {
-        self.ndjson.as_ref().is_some_and(|path| path.as_os_str() == "-")
-    }
-
-    /// Returns whether there were responses and all errors are allowed.
-    pub fn is_success(&self, report: &Report) -> bool {
-        report.requests > 0 && self.allowed.allows(&report.errors)
     }
 }
 

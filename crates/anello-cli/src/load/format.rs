@@ -16,7 +16,6 @@ pub fn format_ns(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Formats a count with commas, such as 1,234,567.
 pub fn format_count(count: impl TryInto<u64>) -> String {
     group_digits(count.try_into().unwrap_or(u64::MAX) as f64)
 }

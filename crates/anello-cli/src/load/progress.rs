@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anello_load::{Interval, Latency, Phase, Progress, Step};
+use anello_load::{Latency, Phase, Progress, Step};
 use indicatif::ProgressBar;
 
 use super::format::{format_count, format_ns, group_digits};
@@ -10,9 +10,9 @@ use crate::common::output::progress_bar;
 
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
-    bar: ProgressBar,
+    pub bar: ProgressBar,
     /// Latency of the last interval.
-    latency: Option<Latency>,
+    pub latency: Option<Latency>,
     /// Phase, elapsed time and requests at the start of the current rate measurement.
     previous: Option<(Phase, Duration, u64)>,
     /// Requests per second.
@@ -25,11 +25,6 @@ impl ProgressLine {
     pub fn new() -> Self {
         let bar = progress_bar("{wide_bar} {percent}%  {msg}");
         Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
-    }
-
-    /// Updates the latency at the end of an interval.
-    pub fn note(&mut self, interval: &Interval) {
-        self.latency = interval.quantiles();
     }
 
     /// Prints a line above the progress line at the end of a sweep step.
@@ -66,30 +61,19 @@ impl ProgressLine {
 
     fn measure_rate(&mut self, progress: &Progress) {
         let now = (progress.phase, progress.elapsed, progress.requests);
-        match self.previous {
-            Some((phase, elapsed, requests))
-                if phase == progress.phase
-                    && requests <= progress.requests
-                    && elapsed <= progress.elapsed =>
-            {
-                let measured = progress.elapsed - elapsed;
-                let is_full = measured >= Duration::from_millis(900);
-                // During the first second of a phase, shows the rate so far.
-                if is_full || !self.is_full_second {
-                    self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
-                }
-                if is_full {
-                    (self.is_full_second, self.previous) = (true, Some(now));
-                }
-            }
-            _ => {
-                self.rate = progress.requests as f64 / progress.elapsed.as_secs_f64().max(1e-9);
-                (self.is_full_second, self.previous) = (false, Some(now));
-            }
+        let previous = self.previous.filter(|&(phase, elapsed, requests)| {
+            phase == progress.phase && elapsed <= progress.elapsed && requests <= progress.requests
+        });
+        let (_, elapsed, requests) = previous.unwrap_or((progress.phase, Duration::ZERO, 0));
+        let measured = progress.elapsed - elapsed;
+        let is_full = previous.is_some() && measured >= Duration::from_millis(900);
+        self.is_full_second &= previous.is_some();
+        // During the first second of a phase, shows the rate so far.
+        if is_full || !self.is_full_second {
+            self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
         }
-    }
-
-    pub fn end(&self) {
-        self.bar.finish_and_clear();
+        if is_full || previous.is_none() {
+            (self.is_full_second, self.previous) = (is_full, Some(now));
+        }
     }
 }

@@ -4,20 +4,14 @@ use anello_load::{Arrivals, Latency, Mode, ProtocolReport, Report, Step, Sweep};
 
 use super::format::{format_count, format_ns, group_digits};
 
-/// Width of the name column.
 const NAME_WIDTH: usize = 14;
 
-/// Minimum plausible server CPU time per request, in nanoseconds. A lower value means that another process served the
-/// requests.
+/// Minimum plausible server CPU time per request. A lower value means that another process served the requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
-/// Renders a report as a text table.
 pub fn render(report: &Report) -> String {
     let mut table = Table::default();
-    let check = match report.verified {
-        true => "every byte verified",
-        false => "bytes counted, not verified",
-    };
+    let check = if report.verified { "every byte verified" } else { "bytes counted, not verified" };
     table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
     table.line("load", &load(report));
     table.line("connections", &connections(report));
@@ -52,24 +46,21 @@ pub fn render(report: &Report) -> String {
         table.line("ERRORS", &format!("{} × {}: {}", format_count(error.count), error.kind, error.example));
     }
     warnings(&mut table, report);
-    table.text
+    table.0
 }
 
 #[derive(Default)]
-struct Table {
-    text: String,
-}
+struct Table(String);
 
 impl Table {
     fn line(&mut self, name: &str, value: &str) {
-        self.text += &format!("{name:<NAME_WIDTH$}{value}\n");
+        self.0 += &format!("{name:<NAME_WIDTH$}{value}\n");
     }
 
     fn warn(&mut self, text: &str) {
         self.line("WARNING", text);
     }
 
-    /// Writes a row of right-aligned cells after a name.
     fn row(&mut self, name: &str, cells: &[String]) {
         let cells: String = cells.iter().map(|cell| format!("{cell:>11}")).collect();
         self.line(name, &cells);
@@ -115,18 +106,15 @@ fn load(report: &Report) -> String {
             format!("open loop, {} requests/s, {}", format_count(*per_second), schedule(arrivals, *seed))
         }
         Mode::Sweep(Sweep { first, last, step, arrivals, seed, .. }) => {
-            let ([first, last, step], schedule) =
-                ([*first, *last, *step].map(format_count), schedule(arrivals, *seed));
+            let [first, last, step] = [*first, *last, *step].map(format_count);
+            let schedule = schedule(arrivals, *seed);
             format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
         }
     };
-    let threads = match report.threads {
-        1 => "1 thread".to_owned(),
-        threads => format!("{threads} threads"),
-    };
+    let (threads, plural) = (report.threads, if report.threads == 1 { "" } else { "s" });
     let cores: Vec<String> = report.cores.iter().map(usize::to_string).collect();
     let cores = if cores.is_empty() { String::new() } else { format!(" on core {}", cores.join(",")) };
-    format!("{mode}; {threads}{cores}, {}", report.driver)
+    format!("{mode}; {threads} thread{plural}{cores}, {}", report.driver)
 }
 
 fn connections(report: &Report) -> String {
@@ -149,7 +137,6 @@ fn connections(report: &Report) -> String {
     text
 }
 
-/// Writes a line with the number of handshakes for each negotiated TLS version, cipher suite and key exchange.
 fn tls(table: &mut Table, report: &Report) {
     let Some(tls) = &report.tls else { return };
     for kind in &tls.handshakes {
@@ -160,34 +147,26 @@ fn tls(table: &mut Table, report: &Report) {
     }
 }
 
-/// Returns the requests per second. If the last replies took much longer than the planned duration, adds the number of
-/// requests answered within that duration; the rate is based on this number.
+/// Returns the requests per second. If the last replies took much longer than planned, adds the number of requests
+/// answered within the planned duration, on which the rate is based.
 fn rate(report: &Report) -> String {
     let mut text = group_digits(report.requests_per_second);
     if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {
         let (count, seconds) = (report.answered_in_time as f64, report.in_time_ns as f64 / 1e9);
-        text += &format!(
-            "  ({} in the first {seconds:.3} s; the others were still pending)",
-            group_digits(count)
-        );
+        let count = group_digits(count);
+        text += &format!("  ({count} in the first {seconds:.3} s; the others were still pending)");
     }
     text
 }
 
-/// Open loop: writes the numbers of offered, late and unsent requests.
 fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
     let share = |count: u64| {
         let percent = count as f64 * 100.0 / offered.max(1) as f64;
         if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", format_count(count)) }
     };
-    let text = format!(
-        "{} offered, {} sent more than 1 ms late, {} not sent",
-        format_count(offered),
-        share(report.late),
-        share(report.unsent)
-    );
-    table.line("schedule", &text);
+    let (offered, late, unsent) = (format_count(offered), share(report.late), share(report.unsent));
+    table.line("schedule", &format!("{offered} offered, {late} sent more than 1 ms late, {unsent} not sent"));
 }
 
 fn latency(table: &mut Table, report: &Report) {
@@ -195,14 +174,11 @@ fn latency(table: &mut Table, report: &Report) {
         return table.line("latency", "no responses");
     };
     table.row("latency", &["p50", "p90", "p99", "p99.9", "max", "mean"].map(str::to_owned));
-    match &report.uncorrected_latency {
-        // A closed loop has no schedule, so there is nothing to correct.
-        None => table.row("  uncorrected", &latency_cells(latency)),
-        Some(uncorrected) => {
-            table.row("  corrected", &latency_cells(latency));
-            table.row("  uncorrected", &latency_cells(uncorrected));
-        }
+    // A closed loop has no schedule, so there is nothing to correct.
+    if report.uncorrected_latency.is_some() {
+        table.row("  corrected", &latency_cells(latency));
     }
+    table.row("  uncorrected", &latency_cells(report.uncorrected_latency.as_ref().unwrap_or(latency)));
     if let Some(error) = &report.schedule_error {
         table.row("  schedule lag", &latency_cells(error));
     }
@@ -214,18 +190,12 @@ fn latency_cells(latency: &Latency) -> [String; 6] {
     [p50, p90, p99, p999, max, format_ns(mean_ns)]
 }
 
-/// Writes the steps of a sweep, and its knee.
 fn steps(table: &mut Table, report: &Report) {
     let names = ["answered/s", "p50", "p99", "p99.9", "max", "late", "not sent", "server CPU"];
     table.row("offered/s", &names.map(str::to_owned));
     for (number, step) in report.steps.iter().enumerate() {
         let knee = report.knee.as_ref().is_some_and(|knee| knee.step == number);
-        let marks = match (knee, step.load_was_bottleneck) {
-            (false, false) => "",
-            (true, false) => " *",
-            (false, true) => " !",
-            (true, true) => " *!",
-        };
+        let marks = ["", " *", " !", " *!"][usize::from(knee) + 2 * usize::from(step.load_was_bottleneck)];
         table.row(&format!("  {}{marks}", format_count(step.per_second)), &step_cells(step));
     }
     match &report.knee {
@@ -236,7 +206,6 @@ fn steps(table: &mut Table, report: &Report) {
     }
 }
 
-/// Returns whether a sweep reached its last rate.
 fn has_last_step(report: &Report) -> bool {
     let Mode::Sweep(Sweep { last, step, .. }) = report.mode else { return false };
     report.steps.last().is_some_and(|final_step| final_step.per_second.saturating_add(step) > last)
@@ -256,7 +225,6 @@ fn step_cells(step: &Step) -> [String; 8] {
     [answered, p50, p99, p999, max, format_count(counts.late), format_count(counts.unsent), cpu]
 }
 
-/// Writes the CPU time of the server and the load generator.
 fn costs(table: &mut Table, report: &Report) {
     let per_request = |cpu_ns: Option<f64>| {
         cpu_ns.map_or("no requests".to_owned(), |cpu_ns| format!("{} per request", format_ns(cpu_ns)))
@@ -290,28 +258,24 @@ fn warnings(table: &mut Table, report: &Report) {
             "load generator saturated in {slow} of {steps} steps (!){knee} (increase --threads, or lower the rates)"
         ));
     } else if report.load_was_bottleneck && is_closed {
-        table.warn(
-            "load generator saturated: results measure the generator, not the server (increase --threads)",
-        );
+        let effect = "results measure the generator, not the server";
+        table.warn(&format!("load generator saturated: {effect} (increase --threads)"));
     } else if report.load_was_bottleneck {
         table.warn("load generator saturated (increase --threads, or lower the rate)");
     }
     if let Some(server) = &report.server
         && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
-        table.warn(&format!(
-            "process {} did not serve these requests (set --server-pid to the serving process, such as an nginx \
-             worker)",
-            server.pid
-        ));
+        let remedy = "set --server-pid to the serving process, such as an nginx worker";
+        table.warn(&format!("process {} did not serve these requests ({remedy})", server.pid));
     }
     if let Some(stolen_ns) = report.stolen_ns.filter(|&stolen_ns| stolen_ns > 0) {
         let percent = stolen_ns as f64 * 100.0 / report.elapsed_ns.max(1) as f64;
-        let stolen = report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
+        let affected = report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
+        let (time, intervals) = (format_ns(stolen_ns as f64), report.intervals.len());
         table.warn(&format!(
-            "the hypervisor stole {} of CPU time ({percent:.1} % of a core), in {stolen} of {} intervals",
-            format_ns(stolen_ns as f64),
-            report.intervals.len()
+            "steal time: the hypervisor withheld {time} of CPU time ({percent:.1} % of a core), in {affected} of \
+             {intervals} intervals"
         ));
     }
     // The corrected latency includes delays in the load generator itself.
@@ -319,9 +283,9 @@ fn warnings(table: &mut Table, report: &Report) {
         && error.p99_ns * 10 > latency.p99_ns
         && error.p99_ns > 100_000
     {
+        let lag = format_ns(error.p99_ns as f64);
         table.warn(&format!(
-            "the load generator sent 1 % of the requests at least {} late; the corrected latency includes this",
-            format_ns(error.p99_ns as f64)
+            "the load generator sent 1 % of the requests at least {lag} late; the corrected latency includes this"
         ));
     }
 }
@@ -332,7 +296,7 @@ mod tests {
     use std::ops::ControlFlow;
     use std::time::Duration;
 
-    use anello_load::{Arrivals, Knee, LoadConfig, Mode, Sweep, run};
+    use anello_load::{Knee, KneeReport, LoadConfig, Spread, run};
 
     use super::*;
 
@@ -367,7 +331,7 @@ mod tests {
         assert_eq!((report.steps.len(), report.connections_open_at_end), (1, 0), "{report:?}");
         let text = render(&report);
         assert!(text.contains("no connection left") && !text.contains("kept up"), "{text}");
-        report.steps.push(anello_load::Step { per_second: 200, ..report.steps[0].clone() });
+        report.steps.push(Step { per_second: 200, ..report.steps[0].clone() });
         assert!(render(&report).contains("kept up to the last step"), "250 is not a step");
     }
 
@@ -375,13 +339,13 @@ mod tests {
     fn saturated_steps_are_marked_with_warning() {
         let mut report = sweep();
         assert!(!render(&report).contains("saturated"));
-        report.steps.push(anello_load::Step { load_was_bottleneck: true, ..report.steps[0].clone() });
+        report.steps.push(Step { load_was_bottleneck: true, ..report.steps[0].clone() });
         let text = render(&report);
         assert!(text.contains("  100 !") && text.contains("in 1 of 2 steps (!) ("), "{text}");
-        report.knee = Some(anello_load::KneeReport { step: 1, per_second: 100, why: "slow".to_owned() });
+        report.knee = Some(KneeReport { step: 1, per_second: 100, why: "slow".to_owned() });
         let text = render(&report);
         assert!(text.contains("  100 *!") && text.contains("(!), including the knee ("), "{text}");
-        report.requests_per_connection = Some(anello_load::Spread { min: 1, median: 1, max: 1 });
+        report.requests_per_connection = Some(Spread { min: 1, median: 1, max: 1 });
         assert!(!render(&report).contains("spread"), "the spread describes only the last step");
     }
 }

@@ -11,17 +11,15 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::key::{CHECK, CONFIG, Key};
-use crate::common::value_errors::remedy;
+use crate::common::values::{context_text, remedy};
 
 /// Contents of a configuration file: the valid entries, and the problems in file order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Contents {
     pub entries: Vec<Entry>,
     pub problems: Vec<String>,
 }
 
-/// A valid key with its value.
-#[derive(Debug)]
 pub struct Entry {
     pub name: String,
     /// File name and line.
@@ -30,20 +28,19 @@ pub struct Entry {
     pub arguments: Vec<OsString>,
 }
 
-/// Reads and parses a configuration file.
 pub fn read(path: &Path, http: &Command) -> Contents {
     match fs::read_to_string(path) {
         Ok(text) => parse(&text, path, http),
         Err(error) => {
             let remedy = "--config takes a TOML file readable by this user";
-            let problems = vec![format!("{}: {error} ({remedy})", path.display())];
-            Contents { problems, ..Contents::default() }
+            let problem = format!("{}: {error} ({remedy})", path.display());
+            Contents { entries: Vec::new(), problems: vec![problem] }
         }
     }
 }
 
 /// Parses the text of a configuration file. `path` is used in messages.
-pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
+fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     let location = |span: Range<usize>| {
         let before = text.as_bytes().get(..span.start).unwrap_or_default();
         format!("{}:{}", path.display(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
@@ -71,8 +68,7 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     contents
 }
 
-/// Converts a key and its value to arguments. Parses each argument separately, so that every problem is reported with
-/// its line.
+/// Converts a key and its value to arguments. Parses each argument separately, so that every problem is reported.
 fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
     let Some(key) = Key::find(http, name) else { return Err(vec![unknown_key_error(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;
@@ -85,26 +81,20 @@ fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result
     if problems.is_empty() { Ok(arguments) } else { Err(problems) }
 }
 
-/// Returns the reason why clap rejects a value.
 fn rejection_reason(error: &clap::Error) -> String {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.as_str(),
-        _ => "",
-    };
-    let value = text(ContextKind::InvalidValue);
+    let value = context_text(error, ContextKind::InvalidValue);
     if let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue)
         && !choices.is_empty()
     {
         return format!("invalid value {value:?} (expected one of {})", choices.join(", "));
     }
-    let source_message = |source: &(dyn std::error::Error + 'static)| {
-        remedy(source).map_or_else(|| source.to_string(), str::to_owned)
+    let reason = match std::error::Error::source(error) {
+        Some(source) => remedy(source).map_or_else(|| source.to_string(), str::to_owned),
+        None => error_text(error),
     };
-    let reason = std::error::Error::source(error).map_or_else(|| error_text(error), source_message);
     if reason.contains(value) { reason } else { format!("invalid value {value:?}: {reason}") }
 }
 
-/// Returns the message for a key that is not a flag.
 fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
     if [CONFIG, CHECK].contains(&name) {
         return "only valid on the command line (remove this key)".to_owned();
@@ -116,10 +106,8 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
     let hyphened = name.replace('_', "-");
     let similar = Key::find(http, &hyphened).map(|key| key.name().to_owned()).or_else(|| {
         let error = http.clone().try_get_matches_from(["http", &format!("--{hyphened}")]).err()?;
-        match error.get(ContextKind::SuggestedArg) {
-            Some(ContextValue::String(flag)) => Some(flag.trim_start_matches('-').to_owned()),
-            _ => None,
-        }
+        let flag = context_text(&error, ContextKind::SuggestedArg).trim_start_matches('-');
+        (!flag.is_empty()).then(|| flag.to_owned())
     });
     match similar {
         Some(similar) => format!("unknown key (did you mean {similar}?)"),
@@ -130,7 +118,6 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
 /// Returns an error message as a single line without the usage text.
 pub fn error_text(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let first_paragraph = text.split("\n\n").next().unwrap_or_default();
-    let tokens: Vec<&str> = first_paragraph.trim_start_matches("error: ").split_whitespace().collect();
-    tokens.join(" ")
+    let first_paragraph = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    first_paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }

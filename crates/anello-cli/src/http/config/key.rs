@@ -11,10 +11,8 @@ use toml::de::{DeInteger, DeValue};
 /// The subcommand that supports a configuration file.
 pub const HTTP: &str = "http";
 
-/// Flag for the path of the configuration file.
+/// Flags that are not keys.
 pub const CONFIG: &str = "config";
-
-/// Flag that validates the configuration without serving.
 pub const CHECK: &str = "check";
 
 /// Positional argument with the document root.
@@ -26,12 +24,10 @@ pub struct Key<'a> {
     pub arg: &'a Arg,
 }
 
-/// Type of a flag's value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     /// Boolean: `true` sets the flag, `false` omits it.
     Switch,
-    /// Integer.
     Number,
     /// String in the syntax of the flag: an address, a duration, a file name.
     Text,
@@ -42,7 +38,6 @@ pub fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
 
-/// Returns all keys in definition order.
 pub fn keys(http: &Command) -> impl Iterator<Item = Key<'_>> {
     let prints_and_exits = |arg: &Arg| {
         use ArgAction::{Help, HelpLong, HelpShort, Version};
@@ -61,13 +56,11 @@ impl<'a> Key<'a> {
         name(self.arg)
     }
 
-    /// Converts a value to command-line arguments; `false` yields no arguments.
-    ///
-    /// # Errors
-    /// Returns all problems with the value or, for a list, with its items.
+    /// Converts a value to command-line arguments (none for `false`), or returns all problems with it or its items.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
+        let accepts_none = self.arg.get_num_args().is_some_and(|values| values.min_values() == 0);
         let items = match value {
-            DeValue::Boolean(is_on) if self.accepts_no_value() => {
+            DeValue::Boolean(is_on) if accepts_none || self.value_kind() == ValueKind::Switch => {
                 return Ok(is_on.then(|| format!("--{}", self.name()).into()).into_iter().collect());
             }
             DeValue::Array(items) if self.is_list() && items.is_empty() => {
@@ -117,12 +110,6 @@ impl<'a> Key<'a> {
         matches!(self.arg.get_action(), ArgAction::Append)
     }
 
-    /// Returns `true` if the flag can be given without a value.
-    fn accepts_no_value(&self) -> bool {
-        let takes_none = self.arg.get_num_args().is_some_and(|values| values.min_values() == 0);
-        self.value_kind() == ValueKind::Switch || takes_none
-    }
-
     fn wrong_type(&self, value: &DeValue<'_>) -> String {
         let actual = match value {
             DeValue::String(_) => "a string",
@@ -158,17 +145,10 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Integer types of flag values.
-const INTEGER_TYPES: [fn() -> TypeId; 11] = [
-    TypeId::of::<u8>,
-    TypeId::of::<u16>,
+const INTEGER_TYPES: [fn() -> TypeId; 5] = [
     TypeId::of::<u32>,
     TypeId::of::<u64>,
     TypeId::of::<usize>,
-    TypeId::of::<i32>,
-    TypeId::of::<i64>,
-    TypeId::of::<NonZero<u16>>,
-    TypeId::of::<NonZero<u32>>,
     TypeId::of::<NonZero<u64>>,
     TypeId::of::<NonZero<usize>>,
 ];

@@ -31,12 +31,11 @@
 //!   resume.
 //! - A second successor waits in the handover socket's queue and takes over from the first successor.
 //!
-//! While the server is running, the handover opens no files: it needs only accept, sendmsg, recvmsg, read, write and
-//! close.
+//! The handover of a running server opens no files: it needs only accept, sendmsg, recvmsg, read, write and close.
 
 mod channel;
 mod listener;
 mod successor;
 
-pub use self::listener::{HandoverListener, HandoverSource};
-pub use self::successor::{StartLock, Successor, request_handover};
+pub use self::listener::{HandoverListener, ServerSockets};
+pub use self::successor::{ReceivedSockets, Successor, lock_startup, request_handover};

@@ -10,65 +10,61 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
 
-use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeout};
+use super::channel::{HandoverChannel, HandoverMessage, is_disconnected};
 use crate::common::error::Context;
 use crate::common::listening::ListeningSocket;
 
 /// Maximum number of attempts if the server exits during the request: its successor may be listening on the same path.
 const MAX_ATTEMPTS: usize = 5;
 
-/// The received sockets, and the channel to the predecessor.
-#[derive(Debug)]
 pub struct Successor {
     channel: HandoverChannel,
-    pub sockets: Vec<ListeningSocket>,
-    pub metrics: Option<TcpListener>,
-    pub handover_listener: UnixListener,
     /// Whether the predecessor has died.
     predecessor_gone: bool,
 }
 
-/// Serializes startup at a path. Held until this process has bound its own handover socket or has received the sockets
-/// of the running server.
-#[derive(Debug)]
-pub struct StartLock(#[expect(dead_code, reason = "held")] File);
-
-impl StartLock {
-    pub fn acquire(path: &Path) -> io::Result<Self> {
-        let mut lock_path = path.to_owned();
-        lock_path.as_mut_os_string().push(".lock");
-        // The directory can belong to an unprivileged user, so root must not follow links or block on a FIFO.
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        let open_result =
-            File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(&lock_path);
-        let lock_result = open_result.and_then(|file| {
-            if !file.metadata()?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "not a regular file (remove it)"));
-            }
-            retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
-            Ok(Self(file))
-        });
-        let remedy = "use a path in a directory writable by this user";
-        lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
-    }
+pub struct ReceivedSockets {
+    pub successor: Successor,
+    pub listening: Vec<ListeningSocket>,
+    pub metrics: Option<TcpListener>,
+    pub handover: UnixListener,
 }
 
-/// Requests the sockets of the server that listens on this path. Returns `None` if there is no server, after removing a
-/// stale socket file.
-pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
-    receive_from(path).context(format_args!("--handover {}", path.display()))
+/// Serializes startup at a path. The returned file must be held until this process has bound its own handover socket or
+/// has received the sockets of the running server.
+pub fn lock_startup(path: &Path) -> io::Result<File> {
+    let mut lock_path = path.to_owned();
+    lock_path.as_mut_os_string().push(".lock");
+    // The directory can belong to an unprivileged user, so root must not follow links or block on a FIFO.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let open_result =
+        File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(&lock_path);
+    let lock_result = open_result.and_then(|file| {
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "not a regular file (remove it)"));
+        }
+        retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+        Ok(file)
+    });
+    let remedy = "use a path in a directory writable by this user";
+    lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
 }
 
-fn receive_from(path: &Path) -> io::Result<Option<Successor>> {
+/// Requests the sockets of the server at this path. Without a server, removes a stale socket file and returns `None`.
+pub fn request_handover(path: &Path) -> io::Result<Option<ReceivedSockets>> {
     for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return remove_stale(path).map(|()| None);
+                if !fs::symlink_metadata(path)?.file_type().is_socket() {
+                    let message = "exists and is not a socket (choose another path)";
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+                }
+                return fs::remove_file(path).map(|()| None);
             }
             result => result?,
         };
-        match HandoverChannel::new(stream).and_then(Successor::receive) {
+        match HandoverChannel::new(stream).and_then(receive) {
             Err(error) if is_disconnected(&error) => {}
             result => return result.map(Some),
         }
@@ -77,40 +73,31 @@ fn receive_from(path: &Path) -> io::Result<Option<Successor>> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, message))
 }
 
-fn remove_stale(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        let message = "exists and is not a socket (choose another path)";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+fn receive(mut channel: HandoverChannel) -> io::Result<ReceivedSockets> {
+    channel.expect_hello()?;
+    let (mut listening, mut metrics, mut handover) = (Vec::new(), None, None);
+    loop {
+        match channel.recv_fd()? {
+            (HandoverMessage::Socket, Some(descriptor)) => {
+                listening.push(ListeningSocket::from_descriptor(descriptor)?);
+            }
+            (HandoverMessage::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
+            (HandoverMessage::HandoverSocket, Some(descriptor)) => handover = Some(descriptor.into()),
+            (HandoverMessage::EndOfSockets, None) => break,
+            (HandoverMessage::Withdrawn, _) => return Err(withdrawn_error()),
+            (message, _) => return Err(unexpected_message(message)),
+        }
     }
-    fs::remove_file(path)
+    match handover {
+        Some(handover) if !listening.is_empty() => {
+            let successor = Successor { channel, predecessor_gone: false };
+            Ok(ReceivedSockets { successor, listening, metrics, handover })
+        }
+        _ => Err(unexpected_message(HandoverMessage::EndOfSockets)),
+    }
 }
 
 impl Successor {
-    fn receive(mut channel: HandoverChannel) -> io::Result<Self> {
-        channel.expect_hello()?;
-        let (mut sockets, mut metrics, mut handover_listener) = (Vec::new(), None, None);
-        loop {
-            match channel.recv_fd()? {
-                (HandoverMessage::Socket, Some(descriptor)) => {
-                    sockets.push(ListeningSocket::from_descriptor(descriptor)?);
-                }
-                (HandoverMessage::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
-                (HandoverMessage::HandoverSocket, Some(descriptor)) => {
-                    handover_listener = Some(UnixListener::from(descriptor))
-                }
-                (HandoverMessage::EndOfSockets, None) => break,
-                (HandoverMessage::Withdrawn, _) => return Err(withdrawn_error()),
-                (message, _) => return Err(unexpected_message(message)),
-            }
-        }
-        match handover_listener {
-            Some(handover_listener) if !sockets.is_empty() => {
-                Ok(Self { channel, sockets, metrics, handover_listener, predecessor_gone: false })
-            }
-            _ => Err(unexpected_message(HandoverMessage::EndOfSockets)),
-        }
-    }
-
     /// Reports that this process is ready, and waits until the predecessor has stopped accepting connections.
     pub fn report_ready(&mut self) -> io::Result<()> {
         self.exchange(HandoverMessage::Ready, HandoverMessage::Stopped)
@@ -122,9 +109,8 @@ impl Successor {
             return Ok(());
         }
         match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
-            // The predecessor has stopped accepting and would read ACCEPTING before resuming, so this process must
-            // serve.
-            Err(error) if is_timeout(&error) => {
+            // The predecessor would read ACCEPTING before resuming, so this process must serve.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::warn!(
                     "no confirmation from the old server, which has stopped accepting; continuing"
                 );
@@ -170,15 +156,8 @@ mod tests {
     /// Returns a successor with the given timeout, and the predecessor's end of its channel.
     fn pair(timeout: Duration) -> (Successor, HandoverChannel) {
         let (successor_end, server_end) = UnixStream::pair().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let successor = Successor {
-            channel: HandoverChannel::with_timeout(successor_end, timeout).unwrap(),
-            sockets: Vec::new(),
-            metrics: None,
-            handover_listener: UnixListener::bind(directory.path().join("handover")).unwrap(),
-            predecessor_gone: false,
-        };
-        (successor, HandoverChannel::new(server_end).unwrap())
+        let channel = HandoverChannel::with_timeout(successor_end, timeout).unwrap();
+        (Successor { channel, predecessor_gone: false }, HandoverChannel::new(server_end).unwrap())
     }
 
     const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -208,12 +187,10 @@ mod tests {
     fn fault_38_successor_continues_if_stopped_server_does_not_reply() {
         let (mut successor, mut server) = pair(Duration::from_millis(20));
         // A timeout before STOPPED is an error.
-        assert!(is_timeout(&successor.report_ready().unwrap_err()));
+        assert_eq!(successor.report_ready().unwrap_err().kind(), io::ErrorKind::TimedOut);
         successor.report_accepting().unwrap();
         // The predecessor can still read both messages.
-        assert_eq!(
-            (server.recv().unwrap(), server.recv().unwrap()),
-            (HandoverMessage::Ready, HandoverMessage::Accepting)
-        );
+        let received = [(); 2].map(|()| server.recv().unwrap());
+        assert_eq!(received, [HandoverMessage::Ready, HandoverMessage::Accepting]);
     }
 }

@@ -14,7 +14,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use super::paths::AllowedPaths;
+use super::landlock::AllowedPaths;
 
 const NONE: CapabilitySets = CapabilitySets {
     effective: CapabilitySet::empty(),
@@ -66,10 +66,8 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
 /// Returns the capabilities that a thread without effective capabilities lacks to use these paths.
 fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
     let mut required_capabilities = CapabilitySet::empty();
-    let readable = allowed_paths.reloaded.iter().map(|file| (file.as_path(), Access::READ_OK));
-    if readable
-        .chain([(allowed_paths.served.as_path(), Access::EXEC_OK)])
-        .any(|(path, access)| is_denied(path, access))
+    if is_denied(&allowed_paths.served, Access::EXEC_OK)
+        || allowed_paths.reloaded.iter().any(|file| is_denied(file, Access::READ_OK))
     {
         required_capabilities |= CapabilitySet::DAC_READ_SEARCH;
     }

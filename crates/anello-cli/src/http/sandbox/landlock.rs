@@ -13,10 +13,20 @@ use ::landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use super::paths::AllowedPaths;
+/// Paths that the sandboxed server may access.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedPaths {
+    /// Document root; everything below it may be read.
+    pub served: PathBuf,
+    /// Files that are read again after being replaced; their directories may be read.
+    pub reloaded: Vec<PathBuf>,
+    /// Files that are appended to and created again; files in their directories may be created and written.
+    pub appended: Vec<PathBuf>,
+    /// Unix socket files, which are removed at exit; any file in their directories may be removed.
+    pub sockets: Vec<PathBuf>,
+}
 
-/// Requested ABI version. Older kernels enforce the subset that they support. Later versions add restrictions that the
-/// server has not been tested with.
+/// Requested ABI version, the latest tested one. Older kernels enforce the subset that they support.
 const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Restrictions added by each ABI version.
@@ -27,16 +37,13 @@ const ABI_FEATURES: [(i32, &str); 4] = [
     (6, "signals and abstract sockets (6.12)"),
 ];
 
-/// The enforced restrictions.
-#[derive(Debug)]
 pub struct Landlock {
     /// ABI version of the kernel, at most [`REQUESTED_ABI`].
     version: i32,
 }
 
 impl Landlock {
-    /// Denies access to all files except the allowed paths, and to all ports, for the calling thread and threads that
-    /// it starts later.
+    /// Denies access to all ports and other files, for the calling thread and threads that it starts later.
     pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
         let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;
         match (status.landlock, status.ruleset) {
@@ -58,15 +65,11 @@ impl Landlock {
 
     /// Returns a message about the restrictions that the kernel does not support, if any.
     pub fn gaps(&self) -> Option<String> {
-        let gaps: Vec<_> = ABI_FEATURES
-            .iter()
-            .filter(|(version, _)| self.version < *version)
-            .map(|(_, feature)| *feature)
-            .collect();
-        (!gaps.is_empty()).then(|| {
-            let (version, gaps) = (self.version, gaps.join(", "));
-            format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)")
-        })
+        let gaps = ABI_FEATURES.iter().filter(|(version, _)| self.version < *version);
+        let gaps: Vec<_> = gaps.map(|(_, feature)| *feature).collect();
+        let (version, is_complete, gaps) = (self.version, gaps.is_empty(), gaps.join(", "));
+        (!is_complete)
+            .then(|| format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)"))
     }
 }
 
@@ -86,8 +89,7 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
         // A missing or inaccessible path needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        // Rules cannot cover files outside any file system, such as a pipe that /dev/stdout refers to. These are always
-        // accessible.
+        // Rules cannot cover files outside any file system, such as pipes, which are always accessible.
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
             tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");
         }
@@ -120,8 +122,8 @@ fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     rules
 }
 
-/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory is too
-/// broad, returns the file itself instead.
+/// Returns the parent directories of a file and of its target, if it is a symbolic link; for a directory that is too
+/// broad, the file itself.
 fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
     let rule_path = |path: PathBuf| match path.parent() {
@@ -152,9 +154,7 @@ mod tests {
     fn symlink_allows_its_directory_and_that_of_its_target() {
         let directory = tempfile::tempdir().unwrap();
         let (live, archive) = (directory.path().join("live"), directory.path().join("archive"));
-        for path in [&live, &archive] {
-            std::fs::create_dir(path).unwrap();
-        }
+        [&live, &archive].into_iter().try_for_each(std::fs::create_dir).unwrap();
         std::fs::write(archive.join("cert-1.pem"), "").unwrap();
         std::os::unix::fs::symlink("../archive/cert-1.pem", live.join("cert.pem")).unwrap();
         let archive = archive.canonicalize().unwrap();

@@ -5,7 +5,7 @@
 //!   single thread  sockets bound, files and certificates checked
 //!     │ enter      no_new_privs, capabilities, Landlock: for this thread and all threads it starts
 //!   all threads    workers, access log, metrics
-//!     │ seal       seccomp: for all threads at once, when the last worker is ready
+//!     │ seal       seccomp: for all threads at once, when all workers are ready
 //!   ready line, requests
 //! ```
 //!
@@ -15,7 +15,6 @@
 
 pub mod capabilities;
 mod landlock;
-mod paths;
 mod seccomp;
 #[cfg(test)]
 mod tests;
@@ -28,11 +27,10 @@ use std::thread;
 use anello::DriverInfo;
 use clap::ValueEnum;
 
+pub use self::landlock::AllowedPaths;
 use self::landlock::Landlock;
-pub use self::paths::AllowedPaths;
 use crate::common::output::print_stderr;
 
-/// Sandbox mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SandboxMode {
     /// Apply the whole sandbox, or fail
@@ -44,7 +42,6 @@ pub enum SandboxMode {
 }
 
 /// The privileges that this process has dropped.
-#[derive(Debug)]
 pub struct Sandbox {
     mode: SandboxMode,
     has_no_new_privileges: bool,
@@ -61,9 +58,7 @@ impl Sandbox {
     /// (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads that it starts
     /// later, so it must be called while the process is single-threaded.
     ///
-    /// # Errors
-    /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts
-    /// are reported on standard error.
+    /// If a part is unavailable, returns `Unsupported` in mode [`On`](SandboxMode::On), and reports it in mode `Auto`.
     pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {
         let mut sandbox = Self {
             mode,
@@ -106,9 +101,6 @@ impl Sandbox {
 
     /// Checks whether the whole sandbox is available, by [entering](Self::enter) it in a temporary thread. The seccomp
     /// filter is checked only as far as possible without installing it.
-    ///
-    /// # Errors
-    /// Returns `Unsupported`, naming the missing part.
     pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
         let result =
             thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());
@@ -124,16 +116,12 @@ impl Sandbox {
     /// Denies all system calls except those that serving needs, for all threads (`seccomp(2)` with
     /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). Any other call kills the process with SIGSYS
     /// (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). Must be called after all workers are ready and have [registered their
-    /// drivers](Self::register_driver).
-    ///
-    /// # Errors
-    /// Same as [`enter`](Self::enter).
+    /// drivers](Self::register_driver). Returns the same errors as [`enter`](Self::enter).
     pub fn seal(&self) -> io::Result<()> {
         if self.mode == SandboxMode::Off {
             return Ok(());
         }
-        let rings = self.has_rings.load(Ordering::Relaxed);
-        match seccomp::install_filter(seccomp::FilterOptions { rings, socket_files: self.has_socket_files }) {
+        match seccomp::install_filter(self.has_rings.load(Ordering::Relaxed), self.has_socket_files) {
             Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
             Err(reason) => self.report_missing(&reason)?,
         }
@@ -152,8 +140,7 @@ impl Sandbox {
     }
 }
 
-/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` if no part is
-/// available, or `off` if the sandbox is disabled.
+/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` or `off`.
 impl fmt::Display for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [

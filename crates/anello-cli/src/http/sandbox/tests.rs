@@ -35,14 +35,15 @@ impl Inside {
     }
 }
 
-/// Runs an action in a child.
 fn child(action: &str, directory: &Path) -> Output {
     let mut command = Command::new(env::current_exe().expect("test binary"));
+    command.args(["--exact", "http::sandbox::tests::inside", "--nocapture"]);
     command
-        .args(["--exact", "http::sandbox::tests::inside", "--nocapture"])
         .env(ACTION, action)
-        .env(DIRECTORY, directory);
-    command.env("RUST_BACKTRACE", "full").output().expect("child")
+        .env(DIRECTORY, directory)
+        .env("RUST_BACKTRACE", "full")
+        .output()
+        .expect("child")
 }
 
 fn directory() -> tempfile::TempDir {
@@ -50,10 +51,10 @@ fn directory() -> tempfile::TempDir {
     for name in ["served", "logs", "elsewhere"] {
         fs::create_dir(directory.path().join(name)).expect("subdirectory");
     }
-    fs::write(directory.path().join("served/file"), "served").expect("write file");
-    fs::write(directory.path().join("elsewhere/secret"), "secret").expect("write file");
-    std::os::unix::fs::symlink("../elsewhere/secret", directory.path().join("served/link"))
-        .expect("create link");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("served/file"), "served").expect("write file");
+    fs::write(at("elsewhere/secret"), "secret").expect("write file");
+    std::os::unix::fs::symlink("../elsewhere/secret", at("served/link")).expect("create link");
     directory
 }
 
@@ -204,10 +205,8 @@ fn fault_40_required_calls_are_allowed() {
     assert_eq!(fs::read_to_string(directory.path().join("logs/access.log")).expect("read log"), "a line\n");
     let panicked = assert_survives("a panic", directory.path());
     let stderr = String::from_utf8_lossy(&panicked.stderr).into_owned();
-    assert!(
-        stderr.contains("intentional") && stderr.contains("sandbox::tests"),
-        "no symbol names in {stderr}"
-    );
+    let has_symbols = stderr.contains("intentional") && stderr.contains("sandbox::tests");
+    assert!(has_symbols, "no symbol names in {stderr}");
 }
 
 #[test]

@@ -37,8 +37,7 @@ pub async fn run(server: Server, check: Check) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the request path and the expected body of a target. A server that answers the fixed target with a handler
-/// does not have to support HEAD for that target.
+/// Returns the request for a target. A handler that answers the fixed target does not have to support HEAD.
 fn page(target: Target, served: SupportedTargets) -> Page {
     let answers_head = !(target == Target::Fixed && served.fixed);
     Page { path: target.path(), body: target.body().into(), answers_head }

@@ -36,7 +36,6 @@ struct DiskReply {
     wrong_blocks: u64,
 }
 
-/// Control connection to a disk worker.
 pub struct DiskSession {
     stream: BufReader<TcpStream>,
     command: DiskCommand,
@@ -55,8 +54,7 @@ impl DiskSession {
     }
 
     fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
-        // The worker waits for all operations in flight at the end of a slice, and a disk can delay an operation for a
-        // long time.
+        // At the end of a slice, the worker waits for all operations in flight, which a disk can delay for a long time.
         self.stream.get_ref().set_read_timeout(Some(duration + 6 * TIMEOUT))?;
         self.command.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.command.seed += 1;

@@ -1,31 +1,21 @@
-//! HTTP part of the lab's load generator: requests for the cells, and checks that servers return the bodies from the
-//! lab's site.
+//! HTTP part of the lab's load generator: requests whose responses must be the bodies from the lab's site.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anello_lab::Cell;
 use anello_lab::site::Target;
 use anello_lab::tls::{Cipher, SERVER_NAME};
 use anello_load::check::http::Server;
-use anello_load::tls::{HandshakeSummary, Trust};
+use anello_load::tls::Trust;
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
-/// Value of the Host field in requests.
-const HOST: &str = SERVER_NAME;
-
-/// Bytes per second that the load generator receives and verifies even on a slow machine. The stall timeout allows for
-/// transferring all pending responses at this rate at the end of a slice.
+/// Rate of received and verified bytes on a slow machine, at which the stall timeout allows for all pending responses.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
-/// Returns the load configuration of a cell, without its request rate.
-///
-/// The cell requests `target` with `pipelining` requests in flight per connection. With `reconnect`, each request uses
-/// a new connection. `timeout` limits the time to open all connections. The limit for each request is `timeout` plus
-/// the time to transfer all pending responses.
+/// Returns the load configuration of a cell, without its request rate. With `reconnect`, each request uses a new
+/// connection. `timeout` limits the time to open all connections; the limit for each request is `timeout` plus the time
+/// to transfer all pending responses.
 pub fn load(
     server: Server,
     cell: &Cell,
@@ -38,7 +28,7 @@ pub fn load(
         verify: true,
         connect_timeout: timeout,
         stall_timeout: timeout + Duration::from_secs_f64(pending_bytes / SLOW_BYTES_PER_SECOND),
-        ..LoadConfig::http(server.address, HOST, &target.path())
+        ..LoadConfig::http(server.address, SERVER_NAME, &target.path())
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(target.body().into());
@@ -49,36 +39,15 @@ pub fn load(
 }
 
 /// Returns a TLS configuration that trusts only this certificate, with one cipher suite or with all.
-///
-/// # Errors
-/// Returns the error message if the certificate cannot be read.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
-        // Comparing the certificate costs less than verifying its signature, and a handshake costs the client more CPU
-        // time than the server.
+        // Handshakes cost the client more CPU time than the server. Comparing certificates costs less than verifying.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
+        // One server must not benefit from another server's sessions.
         session_resumption: false,
     };
     Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())
-}
-
-/// Kinds of TLS handshakes in all sessions: protocol version, cipher suite and key exchange. Clones share their
-/// contents.
-#[derive(Clone, Debug, Default)]
-pub struct HandshakeKinds(Rc<RefCell<BTreeSet<String>>>);
-
-impl HandshakeKinds {
-    /// Adds the kinds of these handshakes.
-    pub fn add(&self, handshakes: &[HandshakeSummary]) {
-        self.0.borrow_mut().extend(handshakes.iter().map(HandshakeSummary::in_words));
-    }
-
-    /// Returns a sentence that lists the kinds; `None` if there were no handshakes.
-    pub fn note(&self) -> Option<String> {
-        let kinds: Vec<String> = self.0.borrow().iter().cloned().collect();
-        (!kinds.is_empty()).then(|| format!("Kinds of TLS handshakes: {}.", kinds.join("; ")))
-    }
 }
 
 #[cfg(test)]
@@ -95,29 +64,10 @@ mod tests {
         let tls = |cipher| super::tls(&identity.certificate(), cipher).unwrap().options().clone();
         let options = tls(Some(Cipher::Aes256Gcm));
         assert_eq!(options.cipher.as_deref(), Some("TLS13_AES_256_GCM_SHA384"));
-        assert_eq!(
-            (options.trust, options.session_resumption),
-            (Trust::Certificate(identity.certificate()), false)
-        );
+        assert_eq!(options.trust, Trust::Certificate(identity.certificate()));
+        assert!(!options.session_resumption);
         assert_eq!(tls(None).cipher, None);
         assert!(super::tls(&identity.key(), None).unwrap_err().contains("contains no certificates"));
-    }
-
-    #[test]
-    fn note_lists_handshake_kinds_once() {
-        let kinds = HandshakeKinds::default();
-        assert_eq!(kinds.note(), None);
-        let kind = |suite: &str| HandshakeSummary {
-            version: "TLS 1.3".to_owned(),
-            cipher_suite: suite.to_owned(),
-            key_exchange: Some("X25519".to_owned()),
-            resumed: false,
-            count: 7,
-        };
-        kinds.clone().add(&[kind("B"), kind("A")]);
-        kinds.add(&[kind("A")]);
-        let expected = "Kinds of TLS handshakes: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
-        assert_eq!(kinds.note().as_deref(), Some(expected));
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! The lab's load generator: anello-load sessions in a runtime on the calling thread, and control connections to disk
-//! workers.
+//! The lab's load generator: sessions in a runtime on the calling thread, and control connections to disk workers.
 //!
-//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load generator must be the
-//! same for all of them.
+//! It must be the same for all contenders, so the driver is selected once and ignores `ANELLO_DRIVER`.
 
 mod checks;
 mod disk;
-mod driver;
 mod http;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,11 +21,11 @@ use anello::{DriverKind, Runtime};
 use anello_lab::tls::{Cipher, Identity};
 use anello_lab::{Cell, Check, Load, LoadSession, SliceLoad, Workload};
 use anello_load::check::http::Server;
-use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls};
+use anello_load::tls::HandshakeSummary;
+use anello_load::{Arrivals, ErrorKind, LoadConfig, Mode, Session, Tls};
+use clap::ValueEnum;
 
 use self::disk::{DiskCommand, DiskSession};
-pub use self::driver::LoadDriver;
-use self::http::HandshakeKinds;
 
 /// Timeout for opening a contender's connections in a cell, and for a response. A working server needs far less time.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,26 +40,42 @@ const WRONG_REPLY_KINDS: [ErrorKind; 3] =
 /// Size of the single message exchanged on each idle connection at the start.
 const IDLE_MESSAGE_BYTES: usize = 128;
 
-/// The lab's load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadDriver {
+    /// io_uring if available, else epoll.
+    Auto,
+    /// Available on all machines, which makes results from different machines comparable.
+    Epoll,
+    /// Fewer system calls in the load generator; fails if io_uring is unavailable.
+    Uring,
+}
+
+impl LoadDriver {
+    /// Returns the driver for a name returned by `LabLoad::driver_name`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "epoll" => Some(Self::Epoll),
+            "io_uring" | "uring" => Some(Self::Uring),
+            _ => None,
+        }
+    }
+}
+
+/// Kinds of TLS handshakes in all sessions: protocol version, cipher suite and key exchange.
+type HandshakeKinds = Rc<RefCell<BTreeSet<String>>>;
+
 pub struct LabLoad {
     runtime: Rc<Runtime>,
-    /// File that the disk workers read and write.
     disk_file: PathBuf,
     /// File with the certificate that all TLS servers use.
     certificate: Option<PathBuf>,
-    /// Cipher suite of the checks.
     check_cipher: Option<Cipher>,
-    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so one
-    /// server cannot benefit from another server's sessions.
+    /// TLS configurations by cipher suite; `None` allows all suites.
     tls: Vec<(Option<Cipher>, Tls)>,
     handshakes: HandshakeKinds,
 }
 
 impl LabLoad {
-    /// Creates a load generator with a runtime on this thread. `disk_file` is the file that disk workers use.
-    ///
-    /// # Errors
-    /// Returns an error if the driver is unavailable.
     pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
         let driver = match driver {
             LoadDriver::Auto => DriverKind::Auto,
@@ -86,10 +101,10 @@ impl LabLoad {
 
     /// Returns a sentence that lists the kinds of TLS handshakes so far; `None` if there were no handshakes.
     pub fn handshake_note(&self) -> Option<String> {
-        self.handshakes.note()
+        let kinds: Vec<String> = self.handshakes.borrow().iter().cloned().collect();
+        (!kinds.is_empty()).then(|| format!("Kinds of TLS handshakes: {}.", kinds.join("; ")))
     }
 
-    /// Returns the address and TLS configuration of an HTTP server.
     fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
         let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
         if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
@@ -108,55 +123,45 @@ impl LabLoad {
         }
     }
 
-    fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
-        let runtime = Rc::clone(&self.runtime);
-        let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
+    fn open(&self, mut load: LoadConfig, cell: &Cell) -> Result<NetworkSession, String> {
+        if let Some(per_second) = cell.offered_per_second {
+            load.mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
+        }
+        let (runtime, handshakes) = (Rc::clone(&self.runtime), Rc::clone(&self.handshakes));
+        let session = runtime.block_on(Session::connect(&load)).map_err(|error| error.to_string())?;
         let errors = session.connect_errors().iter().map(|error| {
             format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
         });
         let errors = errors.collect::<Vec<_>>().join("; ");
-        let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
+        let session = NetworkSession { runtime, session: Some(session), handshakes };
         if errors.is_empty() { Ok(session) } else { Err(errors) }
     }
 }
 
 impl Load for LabLoad {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
-        let echo = |message_bytes: usize| anello_load::LoadConfig {
+        let echo = |message_bytes: usize| LoadConfig {
             connections: cell.connections,
             verify: true,
             connect_timeout: TIMEOUT,
             stall_timeout: TIMEOUT,
-            ..anello_load::LoadConfig::echo(target, message_bytes)
-        };
-        let with_rate = |load: anello_load::LoadConfig| match cell.offered_per_second {
-            Some(per_second) => {
-                let mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
-                anello_load::LoadConfig { mode, ..load }
-            }
-            None => load,
+            ..LoadConfig::echo(target, message_bytes)
         };
         match cell.workload {
-            Workload::Echo { message_bytes } => Ok(Box::new(self.open(&with_rate(echo(message_bytes)))?)),
+            Workload::Echo { message_bytes } => Ok(Box::new(self.open(echo(message_bytes), cell)?)),
             Workload::Http { target: requested, pipelining, reconnect, cipher } => {
                 let server = self.http_server(target, cipher)?;
                 let load = http::load(server, cell, (requested, pipelining, reconnect), TIMEOUT);
-                Ok(Box::new(self.open(&with_rate(load))?))
+                Ok(Box::new(self.open(load, cell)?))
             }
             Workload::Idle => {
-                let mut session = self.open(&echo(IDLE_MESSAGE_BYTES))?;
+                let mut session = self.open(echo(IDLE_MESSAGE_BYTES), cell)?;
                 let exchanged = session.run_slice(Duration::ZERO)?;
                 Ok(Box::new(IdleSession { session, exchanged }))
             }
             Workload::Disk { operation, direct, block_bytes } => {
-                let command = DiskCommand {
-                    operation,
-                    direct,
-                    block_bytes,
-                    depth: cell.connections,
-                    duration_ns: 0,
-                    seed: 0,
-                };
+                let depth = cell.connections;
+                let command = DiskCommand { operation, direct, block_bytes, depth, duration_ns: 0, seed: 0 };
                 Ok(Box::new(DiskSession::connect(target, command, &self.disk_file)?))
             }
         }
@@ -164,24 +169,18 @@ impl Load for LabLoad {
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
         let server = self.http_server(target, self.check_cipher)?;
-        self.runtime.block_on(run_until_stopped(checks::run(server, check), stop))
-    }
-}
-
-/// Runs a future until it completes. If `stop` becomes true first, drops the future, which closes its connections, and
-/// returns an error.
-async fn run_until_stopped<T>(
-    work: impl Future<Output = Result<T, String>>,
-    stop: &AtomicBool,
-) -> Result<T, String> {
-    let mut work = pin!(work);
-    loop {
-        if let Ok(result) = timeout(STOP_POLL_INTERVAL, work.as_mut()).await {
-            return result;
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Err("interrupted".to_owned());
-        }
+        self.runtime.block_on(async {
+            let mut running = pin!(checks::run(server, check));
+            loop {
+                if let Ok(result) = timeout(STOP_POLL_INTERVAL, running.as_mut()).await {
+                    return result;
+                }
+                if stop.load(Ordering::Relaxed) {
+                    // Dropping the check closes its connections.
+                    return Err("interrupted".to_owned());
+                }
+            }
+        })
     }
 }
 
@@ -221,7 +220,8 @@ impl LoadSession for NetworkSession {
 impl Drop for NetworkSession {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            self.handshakes.add(&session.handshakes());
+            let handshakes = session.handshakes();
+            self.handshakes.borrow_mut().extend(handshakes.iter().map(HandshakeSummary::in_words));
             // Waits until the connections are closed, so that closing does not overlap with the next contender's slice.
             self.runtime.block_on(session.close());
         }
@@ -236,7 +236,6 @@ struct IdleSession {
 }
 
 impl LoadSession for IdleSession {
-    /// Leaves the connections idle for `duration`.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
         self.session.runtime.block_on(async { anello::time::sleep(duration).await });
         Ok(self.exchanged.clone())
@@ -253,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a worker that replies to each command with `reply`.
+    /// Starts a worker that replies to each command with this line.
     fn worker(reply: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -261,25 +260,23 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             while let Some(Ok(line)) = lines.next() {
-                assert!(
-                    line.starts_with(r#"{"operation":"random_read","direct":true,"block_bytes":4096,"#),
-                    "{line}"
-                );
-                stream.write_all(reply.as_bytes()).unwrap();
+                let command = r#"{"operation":"random_read","direct":true,"block_bytes":4096,"#;
+                assert!(line.starts_with(command), "{line}");
+                writeln!(stream, "{reply}").unwrap();
             }
         });
         address
     }
 
-    fn slice_of(reply: &'static str) -> Result<SliceLoad, String> {
-        let workload =
-            Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+    fn disk_session(
+        reply: &'static str,
+        operation: DiskOperation,
+        direct: bool,
+        file: &Path,
+    ) -> Box<dyn LoadSession> {
+        let workload = Workload::Disk { operation, direct, block_bytes: 4096 };
         let cell = Cell { workload, ..Cell::echo(1, 16) };
-        let mut session = LabLoad::new(LoadDriver::Epoll, Path::new("none"))
-            .unwrap()
-            .connect(worker(reply), &cell)
-            .unwrap();
-        session.run_slice(Duration::from_millis(5))
+        LabLoad::new(LoadDriver::Epoll, file).unwrap().connect(worker(reply), &cell).unwrap()
     }
 
     #[test]
@@ -287,20 +284,28 @@ mod tests {
         for driver in [LoadDriver::Epoll, LoadDriver::Auto] {
             let name = LabLoad::new(driver, Path::new("none")).unwrap().driver_name();
             assert!(["epoll", "io_uring"].contains(&name.as_str()), "{name}");
-            assert!(
-                LoadDriver::named(&name).is_some_and(|named| driver == LoadDriver::Auto || named == driver)
-            );
+            let named = LoadDriver::named(&name).unwrap();
+            assert!(driver == LoadDriver::Auto || named == driver);
         }
     }
 
     #[test]
+    fn note_lists_handshake_kinds_once() {
+        let load = LabLoad::new(LoadDriver::Epoll, Path::new("none")).unwrap();
+        assert_eq!(load.handshake_note(), None);
+        for suite in ["B", "A", "A"] {
+            let [version, cipher_suite, exchange] = ["TLS 1.3", suite, "X25519"].map(str::to_owned);
+            let key_exchange = Some(exchange);
+            let kind = HandshakeSummary { version, cipher_suite, key_exchange, resumed: false, count: 7 };
+            load.handshakes.borrow_mut().insert(kind.in_words());
+        }
+        let expected = "Kinds of TLS handshakes: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
+        assert_eq!(load.handshake_note().as_deref(), Some(expected));
+    }
+
+    #[test]
     fn only_buffered_writes_are_synced() {
-        let settle = |operation, direct, file: &Path| {
-            let workload = Workload::Disk { operation, direct, block_bytes: 4096 };
-            let cell = Cell { workload, ..Cell::echo(1, 16) };
-            let mut load = LabLoad::new(LoadDriver::Epoll, file).unwrap();
-            load.connect(worker(""), &cell).unwrap().settle()
-        };
+        let settle = |operation, direct, file: &Path| disk_session("", operation, direct, file).settle();
         let file = tempfile::NamedTempFile::new().unwrap();
         settle(DiskOperation::RandomWrite, false, file.path()).unwrap();
         // Syncing a nonexistent file fails, which shows whether the session tries to sync.
@@ -316,20 +321,22 @@ mod tests {
         // No thread accepts connections, so the check would otherwise wait for its timeout.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
-        let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
+        let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("none")).unwrap();
         let stopped = load.check(target, Check::CompleteBytes(None), &AtomicBool::new(true));
         assert_eq!(stopped.unwrap_err(), "interrupted");
     }
 
     #[test]
     fn disk_session_parses_replies() {
-        let slice = slice_of(
-            "{\"operations\":12,\"elapsed_ns\":5,\"latency\":\"\",\"errors\":[[\"EIO\",2]],\"wrong_blocks\":1}\n",
-        );
-        let slice = slice.unwrap();
+        let slice_of = |reply| {
+            let mut session = disk_session(reply, DiskOperation::RandomRead, true, Path::new("none"));
+            session.run_slice(Duration::from_millis(5))
+        };
+        let reply = r#"{"operations":12,"elapsed_ns":5,"latency":"","errors":[["EIO",2]],"wrong_blocks":1}"#;
+        let slice = slice_of(reply).unwrap();
         assert_eq!((slice.requests, slice.elapsed_ns, slice.wrong_replies), (12, 5, 1));
         assert_eq!(slice.errors, [("EIO".to_owned(), 2)]);
-        assert_eq!(slice_of("{\"error\":\"no space\"}\n").unwrap_err(), "no space");
-        assert!(slice_of("hello\n").is_err());
+        assert_eq!(slice_of(r#"{"error":"no space"}"#).unwrap_err(), "no space");
+        assert!(slice_of("hello").is_err());
     }
 }

@@ -20,8 +20,7 @@ pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// Returns the command line that resumes an interrupted run: the path of its JSON, and the flags that the JSON does not
-/// contain.
+/// Returns the command line that resumes an interrupted run, with the flags that its JSON does not contain.
 pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     let mut flags = vec![("--resume", json.to_string_lossy())];
     for Contender { name, program, arguments, .. } in &arguments.contender {
@@ -37,6 +36,7 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::run::flags::parse_run;
 
     #[test]
     fn repeat_command_omits_output_files() {
@@ -48,21 +48,11 @@ mod tests {
 
     #[test]
     fn resume_command_keeps_flags_missing_from_json() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            run: RunArguments,
-        }
-        let command = |words: &[&str]| {
-            let line = <Line as clap::Parser>::try_parse_from([&["run"][..], words].concat()).unwrap();
-            resume_command(&line.run, Path::new("a b/lab-1.json"))
-        };
+        let command = |words| resume_command(&parse_run(words), Path::new("a b/lab-1.json"));
         assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
         let other =
             ["--contender", "x = ./x  --cores {cores}", "--contender=y=y", "--peers", "p", "--out", "a b"];
-        assert_eq!(
-            command(&other),
-            "anello lab run --resume 'a b/lab-1.json' --contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'"
-        );
+        let flags = "--contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'";
+        assert_eq!(command(&other), format!("anello lab run --resume 'a b/lab-1.json' {flags}"));
     }
 }

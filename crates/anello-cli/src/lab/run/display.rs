@@ -7,7 +7,6 @@ use indicatif::ProgressBar;
 
 use crate::common::output::{print_stderr, progress_bar};
 
-/// Shows the progress of a run and writes its checkpoints.
 pub struct Display {
     pub bar: ProgressBar,
     directory: PathBuf,
@@ -16,7 +15,6 @@ pub struct Display {
 }
 
 impl Display {
-    /// Creates a progress bar, which is hidden unless standard error is a terminal.
     pub fn new(directory: &Path) -> Self {
         let bar = progress_bar("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
         Self { bar, directory: directory.to_owned(), save_error_reported: false }

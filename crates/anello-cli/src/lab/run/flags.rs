@@ -1,16 +1,14 @@
 //! Flags of `anello lab run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anello_lab::{Contender, Method, PRESETS};
 
-use super::contenders::parse_contender;
-use crate::common::{count, duration};
+use crate::common::values;
 use crate::lab::load::LoadDriver;
-use crate::lab::resources::PeersFlag;
+use crate::lab::sources::PeersFlag;
 
-/// Maximum count.
 const MAX_COUNT: usize = 1 << 30;
 
 /// Compare servers with interleaved slices of load; by default anello and the baselines, in about a minute.
@@ -18,90 +16,92 @@ const MAX_COUNT: usize = 1 << 30;
 /// Checks each server (complete bytes, a stalled reader, 5000 connections). Then starts the servers pinned to their
 /// cores and loads them in turn from another core, in random order, verifying every byte. Prints the results and
 /// writes them as JSON and HTML. One server runs twice; the difference between its two instances is the noise floor.
-/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits
-/// immediately.
+/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits at once.
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
     /// models, options, large, many, aa, http, files, tls, chen622, disk or idle.
     #[arg(long, value_name = "NAME", value_parser = PRESETS.map(|(name, _)| name), hide_possible_values = true, conflicts_with_all = ["scenario", "smoke"])]
     pub preset: Option<String>,
-
     /// Scenario file (TOML; see docs/reference/lab-scenarios.md).
     #[arg(long, value_name = "FILE", conflicts_with = "smoke")]
     pub scenario: Option<PathBuf>,
-
     /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
-
-    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; the file contains the other
-    /// settings.
+    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; it contains the other settings.
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "method", "skip_checks"],
     )]
     pub resume: Option<PathBuf>,
-
     /// Seed for the random order and the bootstrap intervals; a run with the same seed uses the same order.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-
     /// Number of rounds per cell and pass; in a round, each server gets one slice of load.
-    #[arg(long, value_name = "COUNT", value_parser = count::up_to(MAX_COUNT))]
+    #[arg(long, value_name = "COUNT", value_parser = values::up_to(MAX_COUNT))]
     pub rounds: Option<usize>,
-
     /// Approximate total load time, such as 5m; sets the number of passes.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub load_time: Option<Duration>,
-
     /// Connection counts to measure instead of those in the scenario, such as 1,50,300.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub connections: Vec<usize>,
-
     /// Message sizes in bytes to measure instead of those in the scenario, such as 128,1024.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
-
     /// Share of their cores that servers may use in saturated cells: saturated (80 %, or the share in the scenario, so
     /// that requests are always waiting) or whole-core; by default the scenario's method.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
-
     /// Skip the correctness checks of the contenders; the report mentions this.
     #[arg(long)]
     pub skip_checks: bool,
-
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
     /// prints a line with addr=IP:PORT when it is ready, and echoes or serves HTTP until SIGTERM. In the command,
     /// {cores} is replaced by its cores, {root} by its document root, {certificate} and {key} by its TLS files.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     pub contender: Vec<Contender>,
-
     #[command(flatten)]
     pub peers: PeersFlag,
-
     /// 1 GiB file that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file that
     /// does not exist is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
-
     /// Driver of the load generator, the same for all servers; by default auto, or the driver of the resumed run. A
     /// more efficient driver lets the load generator saturate faster servers.
     #[arg(long, value_enum)]
     pub load_driver: Option<LoadDriver>,
-
     /// JSON output of bench/instructions/run --json, with instructions per request to show next to the CPU time. Its
     /// servers are matched to contenders by name, ignoring case, spaces and punctuation ("uring" matches "io_uring").
     #[arg(long, value_name = "FILE")]
     pub instructions: Option<PathBuf>,
-
     /// Directory for the reports; created if it does not exist.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     pub out: PathBuf,
-
     /// Also write the result as JSON to this file, compressed with gzip if its name ends in .gz.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Parses `NAME=COMMAND ARGUMENTS`.
+pub fn parse_contender(text: &str) -> Result<Contender, String> {
+    let invalid =
+        || format!("invalid contender {text:?} (expected 'tokio=path/to/server --addr 127.0.0.1:0')");
+    let (name, command) = text.split_once('=').ok_or_else(invalid)?;
+    let mut words = command.split_whitespace();
+    let program = words.next().filter(|_| !name.trim().is_empty()).ok_or_else(invalid)?;
+    Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
+}
+
+/// Parses the flags of `anello lab run`.
+#[cfg(test)]
+pub fn parse_run(words: &[&str]) -> RunArguments {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+    <Line as clap::Parser>::parse_from(["run"].iter().chain(words)).run
 }

@@ -1,7 +1,6 @@
 //! `anello lab run`: runs a scenario and writes the reports.
 
 mod command_line;
-mod contenders;
 mod display;
 mod flags;
 mod overrides;
@@ -10,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anello_lab::tls::Identity;
@@ -19,30 +18,24 @@ use anello_lab::{
 };
 
 use self::command_line::{repeat_command, resume_command};
-use self::contenders::add_contenders;
 use self::display::Display;
 pub use self::flags::RunArguments;
 use self::overrides::apply_overrides;
-use super::disk_file::{DiskFile, disk_file, is_owned_by_lab};
+use super::disk_file::DiskFile;
 use super::load::{LabLoad, LoadDriver};
-use super::resources::resources;
+use super::sources::resources;
 use crate::common::error::{Context, invalid_input};
 use crate::common::output::{print_stderr, show};
-use crate::common::{build_identity, stop};
+use crate::common::{build_identity, process};
 
-/// Runs the lab and writes the reports.
 pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
         return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
-    // Registered before the first child is started, so that Ctrl-C at any time ends the run and keeps the results so
-    // far.
-    let stop = stop::flag()?;
+    // Registered before the first child is started, so that Ctrl-C at any time keeps the results so far.
+    let stop = process::stop_flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
-    let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
-    let previous_command = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
-    let is_own = is_owned_by_lab(&disk_file, arguments.disk_file.as_deref(), previous_command);
-    let disk_file = DiskFile { existed: !is_own && disk_file.exists(), path: disk_file };
+    let disk_file = DiskFile::new(arguments.disk_file.as_deref(), previous.as_ref());
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
@@ -83,8 +76,7 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     Ok(counts)
 }
 
-/// Writes the reports, then prints the result. The reports are written even if standard output is a closed pipe, and
-/// the result is printed even if writing the reports fails.
+/// Writes the reports, even if standard output is a closed pipe, and prints the result, even if writing them fails.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
     let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
         arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;
@@ -101,16 +93,12 @@ fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> 
     written.map(|_| ExitCode::SUCCESS)
 }
 
-/// Prints the size and the estimated duration of the run.
 fn announce(config: &LabConfig) {
     let seconds = config.estimated_time().as_secs();
     let time =
         if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
-    let (cells, contenders) = (config.cells.len(), config.contenders.len());
-    print_stderr(format_args!(
-        "{}: {contenders} contenders in {cells} cells, about {time}",
-        config.scenario.name
-    ));
+    let (name, cells, contenders) = (&config.scenario.name, config.cells.len(), config.contenders.len());
+    print_stderr(format_args!("{name}: {contenders} contenders in {cells} cells, about {time}"));
     config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
@@ -124,7 +112,12 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.directory.as_deref(), disk_file)?)
         .map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
-    add_contenders(&mut config, &arguments.contender)?;
+    config.add_contenders(&arguments.contender).map_err(|name| {
+        invalid_input(format!(
+            "contender {name} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its \
+             command as the paths of these files)"
+        ))
+    })?;
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();
@@ -168,5 +161,5 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
 fn launcher() -> io::Result<Vec<String>> {
     let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
     let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;
-    Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
+    Ok([&executable, "lab", "launch", &std::process::id().to_string()].map(str::to_owned).to_vec())
 }

@@ -7,8 +7,7 @@ use anello_lab::{LabConfig, drop_cells_over_limit};
 use super::flags::RunArguments;
 use crate::common::error::invalid_input;
 
-/// Applies the flags that override the scenario, and drops cells with more than `connections_limit` connections. Adds a
-/// note to the report for each change.
+/// Applies the flags, and drops cells with more than `connections_limit` connections. Adds a note for each change.
 pub fn apply_overrides(
     config: &mut LabConfig,
     arguments: &RunArguments,
@@ -46,43 +45,30 @@ pub fn apply_overrides(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use anello_lab::echo_cells;
 
     use super::*;
+    use crate::lab::run::flags::parse_run;
 
-    /// Parses run flags.
-    fn flags(words: &[&str]) -> RunArguments {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            run: RunArguments,
-        }
-        let words = ["run"].iter().chain(words);
-        <Line as clap::Parser>::parse_from(words).run
+    fn apply(config: &mut LabConfig, words: &[&str], connections_limit: usize) -> io::Result<()> {
+        apply_overrides(config, &parse_run(words), connections_limit)
     }
 
     #[test]
     fn connections_flag_obeys_open_file_limit() {
-        let mut config = LabConfig::preset("smoke", PathBuf::from("anello")).unwrap();
-        apply_overrides(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100)
-            .unwrap();
+        let mut config = LabConfig::preset("smoke", "anello".into()).unwrap();
+        apply(&mut config, &["--connections", "5,100,101", "--message-bytes", "64"], 100).unwrap();
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
-        assert!(
-            scaling.contains("have only 100 connections open (`ulimit -Hn`): cells with 101 connections."),
-            "{scaling}"
-        );
-        let error = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
+        let note = "have only 100 connections open (`ulimit -Hn`): cells with 101 connections.";
+        assert!(scaling.contains(note), "{scaling}");
+        let error = apply(&mut config, &["--connections", "101"], 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("no cells left to measure"), "{error}");
-        let mut disk = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
-        apply_overrides(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
-        assert!(
-            disk.cells.iter().all(|cell| cell.connections == 101),
-            "operations in flight, not connections"
-        );
+        // The cells of this preset have operations in flight instead of connections.
+        let mut disk = LabConfig::preset("disk", "anello".into()).unwrap();
+        apply(&mut disk, &["--connections", "101"], 100).unwrap();
+        assert!(disk.cells.iter().all(|cell| cell.connections == 101));
     }
 
     #[test]
@@ -91,23 +77,22 @@ mod tests {
             ("saturated", 0.8, ""),
             ("whole-core", 1.0, "Method whole-core instead of saturated (--method)."),
         ] {
-            let mut config = LabConfig::preset("smoke", PathBuf::from("anello")).unwrap();
+            let mut config = LabConfig::preset("smoke", "anello".into()).unwrap();
             config.scenario.scaling.clear();
-            apply_overrides(&mut config, &flags(&["--method", method]), 1000).unwrap();
+            apply(&mut config, &["--method", method], 1000).unwrap();
             assert_eq!((config.cores.server_share, config.scenario.scaling.concat().as_str()), (share, note));
         }
     }
 
     #[test]
     fn unchanged_passes_give_no_note() {
-        let mut config = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
+        let mut config = LabConfig::preset("quick", "anello".into()).unwrap();
         config.scenario.scaling.clear();
         let (passes, seconds) = (config.timing.passes, config.load_time().as_secs_f64());
-        for (factor, note) in
-            [(1.0, String::new()), (3.0, format!("{} passes instead of {passes} (--load-time).", 3 * passes))]
-        {
+        let tripled = format!("{} passes instead of {passes} (--load-time).", 3 * passes);
+        for (factor, note) in [(1.0, ""), (3.0, &tripled)] {
             let time = format!("{}s", factor * seconds);
-            apply_overrides(&mut config, &flags(&["--load-time", &time]), 100).unwrap();
+            apply(&mut config, &["--load-time", &time], 100).unwrap();
             assert_eq!(config.scenario.scaling.concat(), note);
         }
         assert_eq!(config.timing.passes, 3 * passes);

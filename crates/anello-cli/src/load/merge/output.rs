@@ -3,22 +3,15 @@
 use std::io;
 
 use anello_load::formats::csv::write_row;
-use anello_load::formats::hdr_log::{ReportedErrors, UNCORRECTED};
+use anello_load::formats::hdr_log::{HdrLog, ReportedErrors, UNCORRECTED};
 use anello_load::merge::{self, NamedLog, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
 
 use crate::load::format::{format_count, format_ns, group_digits};
 
-/// Name of the JSON schema.
-const SCHEMA: &str = "anello-load-merge";
-
-/// Version of the JSON schema.
-const SCHEMA_VERSION: u32 = 2;
-
-/// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
-/// only one such tag.
-pub fn all_tags(sums: &[TagSum]) -> Option<Sum> {
+/// Returns the sum of all tags except `uncorrected`, which contains the same requests again; `None` for a single tag.
+fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
     let mut all = counted.next()?.total.clone();
     let mut others = counted.peekable();
@@ -27,16 +20,6 @@ pub fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     Some(all)
 }
 
-/// Returns the heading of a tag.
-fn title(tag: Option<&str>) -> String {
-    match tag {
-        None => "latency".to_owned(),
-        Some(UNCORRECTED) => "uncorrected latency (from sending)".to_owned(),
-        Some(tag) => format!("latency of {tag}"),
-    }
-}
-
-/// Renders the sums as a text table.
 pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
@@ -45,16 +28,17 @@ pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Str
             let quantiles = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
             quantiles.map(|ns| format_ns(ns as f64))
         });
-        let requests = format_count(sum.latency.len());
-        let [p50, p90, p99, p999, max] = quantiles;
-        format!(
-            "{name:<width$}  {requests:>14}  {:>12}  {p50:>9}  {p90:>9}  {p99:>9}  {p999:>9}  {max:>9}\n",
-            group_digits(sum.per_second())
-        )
+        let quantiles = quantiles.map(|quantile| format!("  {quantile:>9}")).concat();
+        let (requests, rate) = (format_count(sum.latency.len()), group_digits(sum.per_second()));
+        format!("{name:<width$}  {requests:>14}  {rate:>12}{quantiles}\n")
     };
+    let headings = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("  {name:>9}")).concat();
     for sum in sums {
-        let headings = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("  {name:>9}")).concat();
-        text += &format!("{}\n", title(sum.tag.as_deref()));
+        text += &match sum.tag.as_deref() {
+            None => "latency\n".to_owned(),
+            Some(UNCORRECTED) => "uncorrected latency (from sending)\n".to_owned(),
+            Some(tag) => format!("latency of {tag}\n"),
+        };
         text += &format!("{:<width$}  {:>14}  {:>12}{headings}\n", "", "requests", "requests/s");
         if logs.len() > 1 {
             sum.by_log.iter().for_each(|(log, sum)| text += &row(&logs[*log].name, sum));
@@ -92,7 +76,7 @@ pub fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     text
 }
 
-/// Renders comma-separated values: a row for each second and tag, then for each log and tag, then for each tag.
+/// Renders a row for each second and tag, then for each log and tag, then for each tag.
 pub fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
     let mut table = Vec::new();
     let mut row = |kind: &str, log: &str, tag: Option<&str>, sum: &Sum| {
@@ -128,16 +112,13 @@ pub fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
     Ok(header.to_owned() + &String::from_utf8_lossy(&table))
 }
 
-/// JSON document printed by `--json`.
 #[derive(Serialize)]
 pub struct Report {
     schema: &'static str,
     schema_version: u32,
     logs: Vec<String>,
     tags: Vec<TagReport>,
-    /// Sum of all tags except `uncorrected`; `None` if there is only one such tag.
     all_tags: Option<Figures>,
-    /// Known errors.
     errors: Vec<KindCount>,
     /// Whether all logs contain the errors of all their runs.
     errors_are_complete: bool,
@@ -149,7 +130,6 @@ struct LogErrors {
     log: String,
     /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
-    /// Whether the log contains the errors of all its runs.
     errors_are_complete: bool,
 }
 
@@ -185,43 +165,33 @@ struct Figures {
 
 impl Report {
     pub fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Self {
+        let log_report =
+            |(log, sum): &(usize, Sum)| LogReport { log: logs[*log].name.clone(), figures: Figures::of(sum) };
         let tag_report = |sum: &TagSum| TagReport {
             tag: sum.tag.clone(),
             total: Figures::of(&sum.total),
-            by_log: sum
-                .by_log
-                .iter()
-                .map(|(log, sum)| LogReport { log: logs[*log].name.clone(), figures: Figures::of(sum) })
-                .collect(),
+            by_log: sum.by_log.iter().map(log_report).collect(),
+        };
+        let log_errors = |NamedLog { name, log: HdrLog { errors, .. } }: &NamedLog| LogErrors {
+            log: name.clone(),
+            errors: (!errors.is_unknown()).then(|| counts(&errors.known)),
+            errors_are_complete: errors.is_complete,
         };
         Self {
-            schema: SCHEMA,
-            schema_version: SCHEMA_VERSION,
+            schema: "anello-load-merge",
+            schema_version: 2,
             logs: logs.iter().map(|log| log.name.clone()).collect(),
             tags: sums.iter().map(tag_report).collect(),
             all_tags: all_tags(sums).as_ref().map(Figures::of),
-            errors: KindCount::all_of(&errors.known),
+            errors: counts(&errors.known),
             errors_are_complete: errors.is_complete,
-            errors_by_log: logs.iter().map(LogErrors::of).collect(),
+            errors_by_log: logs.iter().map(log_errors).collect(),
         }
     }
 }
 
-impl LogErrors {
-    fn of(log: &NamedLog) -> Self {
-        let errors = &log.log.errors;
-        Self {
-            log: log.name.clone(),
-            errors: (!errors.is_unknown()).then(|| KindCount::all_of(&errors.known)),
-            errors_are_complete: errors.is_complete,
-        }
-    }
-}
-
-impl KindCount {
-    fn all_of(errors: &Errors) -> Vec<Self> {
-        errors.iter().map(|error| Self { kind: error.kind, count: error.count }).collect()
-    }
+fn counts(errors: &Errors) -> Vec<KindCount> {
+    errors.iter().map(|error| KindCount { kind: error.kind, count: error.count }).collect()
 }
 
 impl Figures {

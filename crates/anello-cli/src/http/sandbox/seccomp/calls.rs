@@ -6,19 +6,15 @@
 
 use libc::c_long;
 
-use super::options::FilterOptions;
-
-/// An allowed system call.
-#[derive(Debug)]
+/// Allowed system calls.
 pub enum Call {
     /// Allowed with any arguments.
-    Any(c_long),
+    Any(&'static [c_long]),
     /// Allowed if all conditions of at least one alternative hold.
     Only(c_long, &'static [&'static [Condition]]),
 }
 
 /// A condition on an argument, given by its index.
-#[derive(Debug)]
 pub enum Condition {
     Is(u8, u64),
     /// All of these bits are set.
@@ -32,13 +28,13 @@ pub enum Condition {
 use Call::{Any, Only};
 use Condition::{Has, Is, IsNull, IsThisProcess, Lacks};
 
-/// Returns the lists of all allowed calls.
-pub fn lists(options: FilterOptions) -> Vec<&'static [Call]> {
+/// Returns the lists of all allowed calls of a server that uses io_uring or Unix socket files.
+pub fn lists(has_rings: bool, has_socket_files: bool) -> Vec<&'static [Call]> {
     let mut lists = vec![MEMORY, THREADS, SIGNALS_AND_EXIT, TIME, POLLING, SOCKETS, FILES, LEGACY_CALLS];
-    if options.rings {
+    if has_rings {
         lists.push(RINGS);
     }
-    if options.socket_files {
+    if has_socket_files {
         lists.extend([SOCKET_FILES, HANDOVER]);
     }
     lists
@@ -48,13 +44,10 @@ const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
 
 /// Allocator, thread stacks, buffers. Executable mappings are denied, because all code is already loaded.
 const MEMORY: &[Call] = &[
-    Any(libc::SYS_brk),
+    Any(&[libc::SYS_brk, libc::SYS_mremap, libc::SYS_munmap, libc::SYS_madvise]),
     Only(libc::SYS_mmap, &[&[Lacks(2, EXECUTABLE)]]),
     // Guard pages of stacks, growing arenas.
     Only(libc::SYS_mprotect, &[&[Lacks(2, EXECUTABLE)]]),
-    Any(libc::SYS_mremap),
-    Any(libc::SYS_munmap),
-    Any(libc::SYS_madvise),
 ];
 
 /// Options of prctl(2): thread names, the auxiliary vector for the page size (PR_GET_AUXV, Linux 6.4), and memory
@@ -68,53 +61,38 @@ const THREADS: &[Call] = &[
     // Threads only, no processes.
     Only(libc::SYS_clone, &[&[Has(0, libc::CLONE_THREAD as u64)]]),
     // The other filter returns ENOSYS, which applies only if this filter does not kill the process.
-    Any(libc::SYS_clone3),
-    Any(libc::SYS_exit),
-    Any(libc::SYS_futex),
-    Any(libc::SYS_gettid),
+    Any(&[libc::SYS_clone3]),
+    Any(&[libc::SYS_exit, libc::SYS_futex, libc::SYS_gettid]),
     Only(libc::SYS_prctl, &[&[Is(0, THREAD_NAME)], &[Is(0, AUXILIARY_VECTOR)], &[Is(0, MEMORY_NAME)]]),
-    // Setup of thread-local storage.
-    Any(libc::SYS_rseq),
-    Any(libc::SYS_set_robust_list),
-    Any(libc::SYS_sigaltstack),
+    // Setup of thread-local storage and of the signal stack.
+    Any(&[libc::SYS_rseq, libc::SYS_set_robust_list, libc::SYS_sigaltstack]),
     // pthread_getattr_np(3) for the stack bounds; number of malloc arenas.
-    Any(libc::SYS_sched_getaffinity),
+    Any(&[libc::SYS_sched_getaffinity]),
     // Spinning of channels and locks before they block.
-    Any(libc::SYS_sched_yield),
+    Any(&[libc::SYS_sched_yield]),
 ];
 
 /// Signal handling, and process exit: normal, after a panic, by abort.
 const SIGNALS_AND_EXIT: &[Call] = &[
-    Any(libc::SYS_rt_sigaction),
-    Any(libc::SYS_rt_sigprocmask),
-    Any(libc::SYS_rt_sigreturn),
+    Any(&[libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn]),
     // Continues system calls after SIGSTOP and SIGCONT.
-    Any(libc::SYS_restart_syscall),
-    Any(libc::SYS_exit_group),
-    Any(libc::SYS_getpid),
+    Any(&[libc::SYS_restart_syscall]),
+    Any(&[libc::SYS_exit_group, libc::SYS_getpid]),
     // abort(3): glibc signals the process, musl the thread.
     Only(libc::SYS_tgkill, &[&[IsThisProcess(0)]]),
     Only(libc::SYS_tkill, &[&[Is(1, libc::SIGABRT as u64)]]),
-    // Message that glibc prints before an abort.
-    Any(libc::SYS_writev),
-    // Relative file names in a panic backtrace.
-    Any(libc::SYS_getcwd),
+    // Message that glibc prints before an abort; relative file names in a panic backtrace.
+    Any(&[libc::SYS_writev, libc::SYS_getcwd]),
 ];
 
 /// Clocks, if the vDSO lacks them, and random numbers.
-const TIME: &[Call] =
-    &[Any(libc::SYS_clock_gettime), Any(libc::SYS_clock_nanosleep), Any(libc::SYS_getrandom)];
+const TIME: &[Call] = &[Any(&[libc::SYS_clock_gettime, libc::SYS_clock_nanosleep, libc::SYS_getrandom])];
 
-/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO.
+/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO. The eventfd is the
+/// reserve descriptor, which is released to reject clients when descriptors are exhausted.
 const POLLING: &[Call] = &[
-    // The metrics thread can create its epoll instance after the filter is installed.
-    Any(libc::SYS_epoll_create1),
-    Any(libc::SYS_epoll_ctl),
-    Any(libc::SYS_epoll_pwait),
-    Any(libc::SYS_epoll_pwait2),
-    // The reserve descriptor, which is released to reject clients when descriptors are exhausted.
-    Any(libc::SYS_eventfd2),
-    Any(libc::SYS_ppoll),
+    Any(&[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2]),
+    Any(&[libc::SYS_eventfd2, libc::SYS_ppoll]),
 ];
 
 const SOCKET: u64 = libc::SOL_SOCKET as u64;
@@ -126,16 +104,10 @@ const FIONREAD: u64 = 0x541b;
 
 /// Using accepted connections. Connecting and listening are denied.
 const SOCKETS: &[Call] = &[
-    Any(libc::SYS_accept4),
-    Any(libc::SYS_recvfrom),
-    Any(libc::SYS_sendto),
+    Any(&[libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_sendfile, libc::SYS_shutdown]),
     // Vectored writes of TLS records.
-    Any(libc::SYS_sendmsg),
-    Any(libc::SYS_sendfile),
-    Any(libc::SYS_shutdown),
-    Any(libc::SYS_getsockname),
-    Any(libc::SYS_getpeername),
-    Any(libc::SYS_getsockopt),
+    Any(&[libc::SYS_sendmsg]),
+    Any(&[libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_getsockopt]),
     // Options of the runtime's streams.
     Only(
         libc::SYS_setsockopt,
@@ -173,23 +145,13 @@ const CACHESTAT: c_long = 451;
 
 /// Served files, certificates, access log. Landlock restricts the paths.
 const FILES: &[Call] = &[
-    Any(libc::SYS_openat),
-    Any(libc::SYS_openat2),
-    Any(libc::SYS_close),
+    Any(&[libc::SYS_openat, libc::SYS_openat2, libc::SYS_close, libc::SYS_pread64, libc::SYS_preadv2]),
     // Also used for sockets and for the eventfds that wake other threads.
-    Any(libc::SYS_read),
-    Any(libc::SYS_write),
-    Any(libc::SYS_pread64),
-    Any(libc::SYS_preadv2),
-    Any(libc::SYS_lseek),
-    Any(CACHESTAT),
-    Any(libc::SYS_fstat),
-    Any(libc::SYS_newfstatat),
-    Any(libc::SYS_faccessat),
-    Any(libc::SYS_statx),
-    Any(libc::SYS_getdents64),
+    Any(&[libc::SYS_read, libc::SYS_write]),
+    Any(&[libc::SYS_lseek, CACHESTAT, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx]),
+    Any(&[libc::SYS_faccessat, libc::SYS_getdents64]),
     // Path of the executable, for a backtrace.
-    Any(libc::SYS_readlinkat),
+    Any(&[libc::SYS_readlinkat]),
     // Reads the open-file limit for the metrics; setting a limit is denied.
     Only(libc::SYS_prlimit64, &[&[Is(0, 0), IsNull(2)]]),
 ];
@@ -199,29 +161,25 @@ const UNREGISTER_RING: u64 = rustix::io_uring::IoringRegisterOp::UnregisterRingF
 
 /// Using existing rings. Creating a ring is denied.
 const RINGS: &[Call] = &[
-    Any(libc::SYS_io_uring_enter),
+    Any(&[libc::SYS_io_uring_enter]),
     // Updates for each connection with --registered-files; unregistering when a ring is closed.
     Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
 /// Removing Unix socket files at exit.
 #[cfg(target_arch = "x86_64")]
-const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat)];
+const SOCKET_FILES: &[Call] = &[Any(&[libc::SYS_unlink, libc::SYS_unlinkat])];
 #[cfg(target_arch = "aarch64")]
-const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat)];
+const SOCKET_FILES: &[Call] = &[Any(&[libc::SYS_unlinkat])];
 
 /// Receiving descriptors and checking the peer's user during a handover.
-const HANDOVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
+const HANDOVER: &[Call] = &[Any(&[libc::SYS_geteuid, libc::SYS_recvmsg])];
 
 /// Legacy variants of the calls above that the C libraries still use on this architecture.
 #[cfg(target_arch = "x86_64")]
 const LEGACY_CALLS: &[Call] = &[
-    Any(libc::SYS_epoll_wait),
-    Any(libc::SYS_lstat),
-    Any(libc::SYS_open),
-    Any(libc::SYS_poll),
-    Any(libc::SYS_readlink),
-    Any(libc::SYS_stat),
+    Any(&[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat]),
+    Any(&[libc::SYS_readlink]),
 ];
 #[cfg(target_arch = "aarch64")]
 const LEGACY_CALLS: &[Call] = &[];

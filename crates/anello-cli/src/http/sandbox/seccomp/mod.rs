@@ -6,20 +6,16 @@
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod calls;
-mod options;
-
-pub use self::options::FilterOptions;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn install_filter(_: FilterOptions) -> Result<(), String> {
+pub fn install_filter(_has_rings: bool, _has_socket_files: bool) -> Result<(), String> {
     Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH))
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use filter::install_filter;
 
-/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14), as far as
-/// the kernel reports its actions.
+/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14).
 pub fn probe() -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH));
@@ -37,17 +33,17 @@ pub fn probe() -> Result<(), String> {
 mod filter {
     use std::collections::BTreeMap;
 
+    use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+    use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
     use seccompiler::{
-        BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-        SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
+        BackendError, BpfProgram, Error, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch, apply_filter_all_threads,
     };
 
-    use super::FilterOptions;
     use super::calls::{Call, Condition, lists};
 
-    /// Installs the filters for all threads of the process.
-    pub fn install_filter(options: FilterOptions) -> Result<(), String> {
-        let programs = [without_clone3(), build_filter(options)]
+    pub fn install_filter(has_rings: bool, has_socket_files: bool) -> Result<(), String> {
+        let programs = [without_clone3(), build_filter(lists(has_rings, has_socket_files))]
             .map(|program| program.map_err(|error| error.to_string()));
         for program in programs {
             apply_filter_all_threads(&program?).map_err(|error| match error {
@@ -67,17 +63,16 @@ mod filter {
         SeccompFilter::new(rules, SeccompAction::Allow, enosys, architecture()?)?.try_into()
     }
 
-    fn build_filter(options: FilterOptions) -> Result<BpfProgram, BackendError> {
+    fn build_filter(lists: Vec<&[Call]>) -> Result<BpfProgram, BackendError> {
         let mut rules = BTreeMap::new();
-        for call in lists(options).into_iter().flatten() {
+        for call in lists.into_iter().flatten() {
             match call {
-                Call::Any(number) => rules.insert(*number, Vec::new()),
+                Call::Any(numbers) => rules.extend(numbers.iter().map(|number| (*number, Vec::new()))),
                 Call::Only(number, alternatives) => {
-                    let alternatives =
-                        alternatives.iter().map(|conditions| rule(conditions)).collect::<Result<_, _>>()?;
-                    rules.insert(*number, alternatives)
+                    let alternatives = alternatives.iter().map(|conditions| rule(conditions));
+                    rules.insert(*number, alternatives.collect::<Result<_, _>>()?);
                 }
-            };
+            }
         }
         SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, architecture()?)?
             .try_into()
@@ -92,19 +87,11 @@ mod filter {
         let conditions = conditions.iter().map(|condition| {
             // The kernel reads these arguments as 32-bit values and ignores the upper half. Pointers have 64 bits.
             let (argument, length, operator, value) = match *condition {
-                Condition::Is(argument, value) => {
-                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-                }
-                Condition::Has(argument, bits) => {
-                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
-                }
-                Condition::Lacks(argument, bits) => {
-                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), 0)
-                }
-                Condition::IsNull(argument) => (argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0),
-                Condition::IsThisProcess(argument) => {
-                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, std::process::id().into())
-                }
+                Condition::Is(argument, value) => (argument, Dword, Eq, value),
+                Condition::Has(argument, bits) => (argument, Dword, MaskedEq(bits), bits),
+                Condition::Lacks(argument, bits) => (argument, Dword, MaskedEq(bits), 0),
+                Condition::IsNull(argument) => (argument, Qword, Eq, 0),
+                Condition::IsThisProcess(argument) => (argument, Dword, Eq, std::process::id().into()),
             };
             SeccompCondition::new(argument, length, operator, value)
         });
@@ -118,23 +105,17 @@ mod filter {
         use super::*;
 
         #[test]
-        fn lists_contain_no_duplicates() {
-            let mut seen = BTreeSet::new();
-            for call in lists(FilterOptions { rings: true, socket_files: true }).into_iter().flatten() {
-                let (Call::Any(number) | Call::Only(number, _)) = call;
-                assert!(seen.insert(*number), "system call {number}");
-            }
-        }
-
-        #[test]
-        fn unused_calls_are_not_allowed() {
-            let numbers = |rings, socket_files| -> BTreeSet<_> {
-                let calls = lists(FilterOptions { rings, socket_files }).into_iter().flatten();
-                calls
-                    .map(|call| match call {
-                        Call::Any(number) | Call::Only(number, _) => *number,
-                    })
-                    .collect()
+        fn lists_contain_only_used_calls_without_duplicates() {
+            let numbers = |has_rings, has_socket_files| {
+                let mut seen = BTreeSet::new();
+                for call in lists(has_rings, has_socket_files).into_iter().flatten() {
+                    let numbers = match call {
+                        Call::Any(numbers) => numbers,
+                        Call::Only(number, _) => std::slice::from_ref(number),
+                    };
+                    numbers.iter().for_each(|number| assert!(seen.insert(*number), "system call {number}"));
+                }
+                seen
             };
             assert!(numbers(true, false).contains(&libc::SYS_io_uring_enter));
             assert!(!numbers(false, false).contains(&libc::SYS_io_uring_enter));

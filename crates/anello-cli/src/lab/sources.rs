@@ -1,10 +1,13 @@
-//! Resources of this machine: its cores and the peers built on it.
+//! What the subcommands read: the resources of this machine and stored runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anello_lab::Resources;
 use anello_lab::peers::Peers;
+use anello_lab::raw::read_runs;
+use anello_lab::{LabResult, Resources};
+
+use crate::common::error::invalid_input;
 
 #[derive(clap::Args)]
 pub struct PeersFlag {
@@ -14,7 +17,6 @@ pub struct PeersFlag {
     pub directory: Option<PathBuf>,
 }
 
-/// Returns the resources of this machine: its cores and the peers built on it.
 pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
     match Peers::find(peers_directory) {
@@ -22,4 +24,13 @@ pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result
         Err(error) if peers_directory.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(resources),
         peers => Ok(resources.with_peers(&peers?)),
     }
+}
+
+/// Reads a single run from its JSON or HTML report.
+pub fn read_result(path: &Path) -> io::Result<LabResult> {
+    let [run] = <[LabResult; 1]>::try_from(read_runs(path)?).map_err(|_| {
+        let path = path.display();
+        invalid_input(format!("{path} contains several runs (pass the JSON of one of them)"))
+    })?;
+    Ok(run)
 }

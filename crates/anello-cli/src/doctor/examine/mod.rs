@@ -6,7 +6,6 @@ use super::facts::{Cause, Choice, Facts, Feature, Limits, Network, Processor, Re
 
 use self::CheckStatus::{Attention, Note};
 
-/// Result of the evaluation.
 #[derive(Debug, Default, Serialize)]
 pub struct Diagnosis {
     /// Whether any driver works.
@@ -18,14 +17,12 @@ pub struct Diagnosis {
     pub advice: Vec<Advice>,
 }
 
-/// A group of related checks.
 #[derive(Debug, Serialize)]
 pub struct Section {
     pub title: &'static str,
     pub checks: Vec<Check>,
 }
 
-/// An evaluated fact.
 #[derive(Debug, Serialize)]
 pub struct Check {
     pub topic: String,
@@ -35,7 +32,6 @@ pub struct Check {
     pub note: String,
 }
 
-/// Rating of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckStatus {
@@ -46,7 +42,6 @@ pub enum CheckStatus {
     Note,
 }
 
-/// A recommended change and its reason.
 #[derive(Debug, Serialize)]
 pub struct Advice {
     pub text: String,
@@ -66,21 +61,18 @@ const UNACCOUNTED_RINGS_VERSION: Version = (5, 12);
 /// Recommended minimum open-file limit for a server.
 const RECOMMENDED_OPEN_FILES: u64 = 16_384;
 
-/// Recommended minimum locked-memory limit, in bytes, on kernels that count rings against it: enough for one ring per
-/// core.
+/// Recommended minimum locked-memory limit on kernels that count rings against it: enough for one ring per core.
 const RECOMMENDED_LOCKED_BYTES: u64 = 8 << 20;
 
 /// Backlog that anello's listeners request by default.
 const BACKLOG: u64 = 4096;
 
-/// Recommended minimum for the maximum TCP buffer size, in bytes. A smaller window slows down large messages.
+/// Recommended minimum for the maximum TCP buffer size. A smaller window slows down large messages.
 const RECOMMENDED_WINDOW_BYTES: u64 = 1 << 20;
 
-/// Ways to raise the locked-memory limit.
 const RAISE_LOCKED_MEMORY: [&str; 3] =
     ["ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "systemd: LimitMEMLOCK=infinity"];
 
-/// Description of an io_uring feature.
 struct KnownFeature {
     name: &'static str,
     /// First kernel that has the feature.
@@ -92,13 +84,10 @@ struct KnownFeature {
 
 const KNOWN: [KnownFeature; 14] = [
     known("no-sqarray", (6, 6), "submissions without the index array"),
-    known("defer-taskrun", (6, 1), "completion work runs in batches, when the worker waits"),
+    known("defer-taskrun", (6, 1), "task work runs in batches, when the worker waits"),
     known("single-issuer", (6, 0), "only one thread submits, so the kernel needs fewer locks"),
-    known("coop-taskrun", (5, 19), "completion work does not interrupt the worker"),
-    KnownFeature {
-        option: true,
-        ..known("sqpoll", (5, 11), "a kernel thread polls for submissions (--sqpoll)")
-    },
+    known("coop-taskrun", (5, 19), "task work does not interrupt the worker"),
+    option("sqpoll", (5, 11), "a kernel thread polls for submissions (--sqpoll)"),
     known("multishot-accept", (5, 19), "one submission accepts all connections"),
     known("multishot-recv", (6, 0), "one submission receives all messages of a connection"),
     known("buffer-ring", (5, 19), "the kernel selects a receive buffer when data arrives"),
@@ -107,21 +96,17 @@ const KNOWN: [KnownFeature; 14] = [
     known("send-zc", (6, 0), "zero-copy sends of large buffers to other hosts"),
     known("msg-ring", (5, 18), "workers wake each other through their rings"),
     known("registered-ring", (5, 18), "no descriptor lookup for the ring in each system call"),
-    KnownFeature {
-        option: true,
-        ..known(
-            "registered-files",
-            (6, 14),
-            "ring-local file indexes instead of descriptors (--registered-files)",
-        )
-    },
+    option("registered-files", (6, 14), "ring-local indexes instead of descriptors (--registered-files)"),
 ];
 
 const fn known(name: &'static str, since: Version, meaning: &'static str) -> KnownFeature {
     KnownFeature { name, since, meaning, option: false }
 }
 
-/// Evaluates all facts.
+const fn option(name: &'static str, since: Version, meaning: &'static str) -> KnownFeature {
+    KnownFeature { name, since, meaning, option: true }
+}
+
 pub fn examine(facts: &Facts) -> Diagnosis {
     let version = version(&facts.kernel_release);
     let mut examination = Examination { facts, version, checks: Vec::new(), advice: Vec::new() };
@@ -147,7 +132,6 @@ fn attention_if(is_problem: bool) -> CheckStatus {
     if is_problem { Attention } else { CheckStatus::Ok }
 }
 
-/// An evaluation in progress.
 struct Examination<'a> {
     facts: &'a Facts,
     version: Option<Version>,
@@ -184,11 +168,11 @@ impl Examination<'_> {
         };
         let release = format!("{} ({})", self.facts.kernel_release, self.facts.architecture);
         self.check("release", mark, release, note);
+        let group = io_uring_group.map_or("none".to_owned(), |group| group.to_string());
         let (mark, value, note) = match io_uring_disabled {
             None => (Note, "absent".to_owned(), "kernels before 6.6 do not have this setting"),
             Some(0) => (CheckStatus::Ok, "0".to_owned(), "all processes may use io_uring"),
             Some(1) => {
-                let group = io_uring_group.map_or("none".to_owned(), |group| group.to_string());
                 (Note, format!("1, group {group}"), "only root and members of this group may use io_uring")
             }
             Some(other) => (Attention, other.to_string(), "no process may use io_uring"),
@@ -227,29 +211,26 @@ impl Examination<'_> {
         self.check(name, mark, format!("{major}.{minor}"), format!("{state}{}", known.meaning));
     }
 
-    /// Advises on missing features: names the kernel version that has them, or what can hide them if this kernel should
-    /// have them.
+    /// Names the kernel version that has the missing features, or what can hide features that this kernel should have.
     fn missing_features(&mut self) {
-        let unused =
-            |name| self.facts.uring.features.iter().any(|feature| feature.name == name && !feature.used);
-        let missing = KNOWN.iter().filter(|known| !known.option && unused(known.name));
+        let features = &self.facts.uring.features;
+        let is_unused = |name| features.iter().any(|feature| feature.name == name && !feature.used);
+        let missing = KNOWN.iter().filter(|known| !known.option && is_unused(known.name));
         let (absent, hidden): (Vec<&KnownFeature>, Vec<&KnownFeature>) =
             missing.partition(|known| self.version.is_none_or(|version| version < known.since));
-        let names =
-            |list: &[&KnownFeature]| list.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        let [absent_names, hidden_names] = [&absent, &hidden]
+            .map(|features| features.iter().map(|known| known.name).collect::<Vec<_>>().join(", "));
         if let Some((major, minor)) = absent.iter().map(|known| known.since).max() {
             let text = format!(
                 "Upgrade the kernel to make io_uring more efficient: Linux {major}.{minor} or later has the missing \
-                 features ({}).",
-                names(&absent)
+                 features ({absent_names})."
             );
             self.advise(text, &[]);
         }
         if !hidden.is_empty() {
             let text = format!(
-                "This kernel should have {}, but the probe failed: a seccomp filter, a security module or a limit may \
-                 prevent it. ANELLO_LOG=debug logs the details.",
-                names(&hidden)
+                "This kernel should have {hidden_names}, but the probe failed: a seccomp filter, a security module or \
+                 a limit may prevent it. ANELLO_LOG=debug logs the details."
             );
             self.advise(text, &["ANELLO_LOG=debug anello doctor"]);
         }
@@ -305,14 +286,12 @@ impl Examination<'_> {
             ),
             None => format!("A seccomp filter forbids io_uring. Allow {calls} in its configuration:"),
         };
-        self.advise(
-            text,
-            &[
-                "docker run --security-opt seccomp=profile.json ...    (podman: the same)",
-                "kubernetes: securityContext.seccompProfile: {type: Localhost, localhostProfile: profile.json}",
-                "systemd: SystemCallFilter=io_uring_setup io_uring_enter io_uring_register",
-            ],
-        );
+        let commands = [
+            "docker run --security-opt seccomp=profile.json ...    (podman: the same)",
+            "kubernetes: securityContext.seccompProfile: {type: Localhost, localhostProfile: profile.json}",
+            "systemd: SystemCallFilter=io_uring_setup io_uring_enter io_uring_register",
+        ];
+        self.advise(text, &commands);
     }
 
     fn limits(&mut self) {
@@ -322,16 +301,15 @@ impl Examination<'_> {
         let value = format!("{} (hard {})", amount(files.soft), amount(files.hard));
         self.check("open files", attention_if(soft < RECOMMENDED_OPEN_FILES), value, "one per connection");
         if hard < RECOMMENDED_OPEN_FILES {
-            self.advise(
-                format!(
-                    "A server can hold only about {hard} connections: raise the hard limit on open files."
-                ),
-                &[
-                    "ulimit -Hn 1048576 && ulimit -n 1048576    (as root)",
-                    "docker run --ulimit nofile=1048576 ...",
-                    "systemd: LimitNOFILE=1048576",
-                ],
+            let text = format!(
+                "A server can hold only about {hard} connections: raise the hard limit on open files."
             );
+            let commands = [
+                "ulimit -Hn 1048576 && ulimit -n 1048576    (as root)",
+                "docker run --ulimit nofile=1048576 ...",
+                "systemd: LimitNOFILE=1048576",
+            ];
+            self.advise(text, &commands);
         } else if soft < RECOMMENDED_OPEN_FILES {
             let text = format!(
                 "Processes start with a soft limit of {soft} open files. anello's commands raise it to the hard limit; \
@@ -342,10 +320,8 @@ impl Examination<'_> {
 
         let is_counted = self.version.is_none_or(|version| version < UNACCOUNTED_RINGS_VERSION);
         let is_small = is_counted && memory.soft.is_some_and(|bytes| bytes < RECOMMENDED_LOCKED_BYTES);
-        let note = match is_counted {
-            true => "before Linux 5.12, rings count against this limit",
-            false => "since Linux 5.12, rings do not count against this limit",
-        };
+        let (since, not) = if is_counted { ("before", "") } else { ("since", "do not ") };
+        let note = format!("{since} Linux 5.12, rings {not}count against this limit");
         let value = format!("{} (hard {})", size(memory.soft), size(memory.hard));
         self.check("locked memory", attention_if(is_small), value, note);
         if is_small {
@@ -393,9 +369,9 @@ impl Examination<'_> {
     fn processor(&mut self) {
         let Processor { allowed_cores: cores, smt_active, governor, cgroup_cpus } = &self.facts.processor;
         let list = |count| cores[..count].iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-        let all = list(cores.len());
-        let all = if all.len() <= 20 { format!(" ({all})") } else { String::new() };
-        let value = format!("{}{all}", cores.len());
+        let mut value = cores.len().to_string();
+        let all = Some(list(cores.len())).filter(|all| all.len() <= 20);
+        value.extend(all.map(|all| format!(" ({all})")));
         self.check("cores allowed", Note, value, "--cores starts one worker per core");
         let throttled = cgroup_cpus.filter(|&cpus| cpus < cores.len() as f64);
         let value = cgroup_cpus.map_or("none".to_owned(), |cpus| format!("{cpus:.2} cores"));
@@ -411,16 +387,15 @@ impl Examination<'_> {
             );
             self.advise(text, &[&format!("anello echo --cores {}", list(workers))]);
         }
-        if let Some(is_active) = smt_active {
-            let (value, note) =
-                if *is_active { ("on", "logical cores share physical cores") } else { ("off", "") };
-            self.check("SMT", Note, value, note);
+        match smt_active {
+            Some(true) => self.check("SMT", Note, "on", "logical cores share physical cores"),
+            Some(false) => self.check("SMT", Note, "off", ""),
+            None => {}
         }
         if let Some(governor) = governor {
-            let is_performance = governor == "performance";
-            let mark = if is_performance { CheckStatus::Ok } else { Note };
+            let mark = if governor == "performance" { CheckStatus::Ok } else { Note };
             self.check("governor", mark, governor, "CPU frequency scaling policy");
-            if !is_performance {
+            if mark == Note {
                 let text =
                     format!("For measurements, use the performance governor; the current one is {governor}.");
                 self.advise(text, &["cpupower frequency-set -g performance"]);
@@ -456,8 +431,8 @@ impl Examination<'_> {
                 Ok(chosen) => format!(": {} is used.", chosen.driver),
                 Err(error) => format!(", which then fails: {error}."),
             };
-            sentences
-                .push(format!("ANELLO_DRIVER={value} overrides the driver of every application{effect}"));
+            let overrides = "overrides the driver of every application";
+            sentences.push(format!("ANELLO_DRIVER={value} {overrides}{effect}"));
             if overridden.is_err() {
                 let text = "Unset the variable, or set it to a driver that works on this host:";
                 self.advise(text, &["unset ANELLO_DRIVER"]);
@@ -481,5 +456,4 @@ fn size(bytes: Option<u64>) -> String {
 }
 
 #[cfg(test)]
-#[path = "examine_tests.rs"]
 mod tests;

@@ -3,7 +3,6 @@
 use super::*;
 use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};
 
-/// Returns the facts about a host without problems.
 fn healthy() -> Facts {
     let features =
         KNOWN.iter().map(|known| Feature { name: known.name.to_owned(), used: !known.option }).collect();
@@ -50,9 +49,9 @@ fn chosen(driver: &str, reason: Option<&str>) -> Chosen {
 
 /// Returns the text and commands of all advice.
 fn advice(diagnosis: &Diagnosis) -> String {
-    let lines =
-        diagnosis.advice.iter().flat_map(|advice| std::iter::once(&advice.text).chain(&advice.commands));
-    lines.map(|line| format!("{line}\n")).collect()
+    let texts =
+        diagnosis.advice.iter().map(|advice| format!("{}\n{}\n", advice.text, advice.commands.join("\n")));
+    texts.collect()
 }
 
 fn mark(diagnosis: &Diagnosis, topic: &str) -> CheckStatus {
@@ -65,8 +64,8 @@ fn healthy_host_gets_no_advice() {
     let diagnosis = examine(&healthy());
     assert!(diagnosis.works);
     assert_eq!(advice(&diagnosis), "");
-    let marks = diagnosis.sections.iter().flat_map(|section| &section.checks).map(|check| check.mark);
-    assert!(marks.into_iter().all(|mark| mark != CheckStatus::Attention));
+    let mut checks = diagnosis.sections.iter().flat_map(|section| &section.checks);
+    assert!(checks.all(|check| check.mark != Attention));
     assert!(diagnosis.verdict[0].starts_with("auto selects io_uring"), "{:?}", diagnosis.verdict);
 }
 
@@ -92,12 +91,8 @@ fn fault_07_refused_io_uring_gets_advice_for_its_cause() {
         assert!(diagnosis.works, "epoll works");
         assert!(advice(&diagnosis).contains(expected), "{expected}: {}", advice(&diagnosis));
         assert!(diagnosis.verdict[0].starts_with("auto selects epoll"), "{:?}", diagnosis.verdict);
-        assert_eq!(mark(&diagnosis, "setup"), CheckStatus::Attention);
-        let is_old = kernel.starts_with("5.10");
-        assert_eq!(
-            mark(&diagnosis, "release"),
-            if is_old { CheckStatus::Attention } else { CheckStatus::Ok }
-        );
+        let release = if kernel.starts_with("5.10") { Attention } else { CheckStatus::Ok };
+        assert_eq!((mark(&diagnosis, "setup"), mark(&diagnosis, "release")), (Attention, release));
     }
     let mut facts = without_uring(Cause::Missing, "refused");
     facts.restrictions.seccomp_mode = Some(2);
@@ -111,7 +106,7 @@ fn fault_06_out_of_memory_advises_limits() {
     facts.limits.locked_memory_bytes = Limit { soft: Some(64 << 10), hard: Some(64 << 10) };
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("ulimit -l"));
-    assert_eq!(mark(&diagnosis, "locked memory"), CheckStatus::Attention);
+    assert_eq!(mark(&diagnosis, "locked memory"), Attention);
 }
 
 #[test]
@@ -124,8 +119,8 @@ fn old_kernel_gets_advice_to_upgrade() {
     }
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("Linux 6.6 or later"), "{}", advice(&diagnosis));
-    assert_eq!(mark(&diagnosis, "defer-taskrun"), CheckStatus::Attention);
-    assert_eq!(mark(&diagnosis, "sqpoll"), CheckStatus::Note, "a disabled option is not a problem");
+    assert_eq!(mark(&diagnosis, "defer-taskrun"), Attention);
+    assert_eq!(mark(&diagnosis, "sqpoll"), Note, "a disabled option is not a problem");
 }
 
 #[test]
@@ -145,13 +140,11 @@ fn advice_for_small_limits_has_commands() {
     facts.processor.cgroup_cpus = Some(1.5);
     let diagnosis = examine(&facts);
     let advice = advice(&diagnosis);
-    for command in
-        ["ulimit -n 524288", "net.core.somaxconn=4096", "net.ipv4.tcp_rmem='4096 87380", "--cores 0\n"]
-    {
-        assert!(advice.contains(command), "{command} is not in:\n{advice}");
-    }
+    let commands =
+        ["ulimit -n 524288", "net.core.somaxconn=4096", "net.ipv4.tcp_rmem='4096 87380", "--cores 0\n"];
+    assert!(commands.iter().all(|command| advice.contains(command)), "{advice}");
     for topic in ["open files", "somaxconn", "receive buffer", "cgroup limit"] {
-        assert_eq!(mark(&diagnosis, topic), CheckStatus::Attention, "{topic}");
+        assert_eq!(mark(&diagnosis, topic), Attention, "{topic}");
     }
     facts.limits.open_files = Limit { soft: Some(1024), hard: Some(1024) };
     assert!(self::advice(&examine(&facts)).contains("only about 1024 connections"));
@@ -180,13 +173,8 @@ fn host_without_working_driver_is_reported() {
 
 #[test]
 fn parses_versions_and_formats_sizes() {
-    assert_eq!(version("6.1.0-13-amd64"), Some((6, 1)));
-    assert_eq!(version("5.15-rc3"), Some((5, 15)));
-    assert_eq!(version("unknown"), None);
-    assert_eq!(size(None), "unlimited");
-    assert_eq!(
-        (size(Some(512)), size(Some(8 << 20)), size(Some(212_992))),
-        ("512 B".into(), "8 MiB".into(), "208 KiB".into())
-    );
-    assert_eq!(size(Some(6_815_744)), "6.5 MiB");
+    let versions = ["6.1.0-13-amd64", "5.15-rc3", "unknown"].map(version);
+    assert_eq!(versions, [Some((6, 1)), Some((5, 15)), None]);
+    let sizes = [None, Some(512), Some(8 << 20), Some(212_992), Some(6_815_744)].map(size);
+    assert_eq!(sizes, ["unlimited", "512 B", "8 MiB", "208 KiB", "6.5 MiB"]);
 }

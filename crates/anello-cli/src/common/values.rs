@@ -1,0 +1,163 @@
+//! Values on the command line and in files: parsers, and error texts with remedies.
+
+use std::error::Error;
+use std::io;
+use std::net::AddrParseError;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+use std::time::Duration;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::error::invalid_input;
+
+/// Returns a parser for whole numbers from 1 to `max`.
+pub fn up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| {
+        let count = text.parse().ok().filter(|count| (1..=max).contains(count));
+        count.ok_or_else(|| format!("expected a whole number from 1 to {max}"))
+    }
+}
+
+/// Parses a number with the unit `us`, `ms`, `s`, `m` or `h`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = |problem: &str| format!("invalid duration {text:?}: {problem}");
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
+    let number: f64 = text[..text.len() - unit.len()].parse().map_err(|_| {
+        format!("invalid duration {text:?} (expected a number and a unit, such as 250ms, 10s or 5m)")
+    })?;
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "" => return Err(invalid(&format!("missing unit (for example {text}s or {text}ms)"))),
+        other => return Err(invalid(&format!("unknown unit {other:?} (expected us, ms, s, m or h)"))),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid("out of range"))
+}
+
+pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
+    let nonzero = Some(duration(text)?).filter(|duration| !duration.is_zero());
+    nonzero.ok_or_else(|| format!("invalid duration {text:?}: must be greater than zero"))
+}
+
+/// Parses a spin duration. If it were longer than a second, a worker without clients would hardly ever sleep.
+pub fn spin(text: &str) -> Result<Duration, String> {
+    let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
+    short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(pub Vec<usize>);
+
+/// Parses numbers and ranges separated by commas, or `all` for all cores that this process may run on.
+pub fn cores(text: &str) -> Result<Cores, String> {
+    if text == "all" {
+        let allowed = anello::allowed_cores();
+        return allowed.map(Cores).map_err(|error| format!("cannot read the CPU affinity mask: {error}"));
+    }
+    let number = |digits: &str| {
+        digits.parse::<usize>().map_err(|_| format!("invalid core list {text:?} (expected 0, 0,2-3 or all)"))
+    };
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || last - first >= 4096 {
+            return Err(format!(
+                "invalid core range {part:?} (expected FIRST-LAST, such as 0-3, with at most 4096 cores)"
+            ));
+        }
+        cores.extend(first..=last);
+    }
+    Ok(Cores(cores))
+}
+
+impl Cores {
+    pub fn check(&self) -> io::Result<()> {
+        self.local_problem().map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
+    }
+
+    /// Returns an error message if a core is outside the CPU affinity mask of this process and the mask can be read.
+    pub fn local_problem(&self) -> Option<String> {
+        self.problem(&anello::allowed_cores().ok()?)
+    }
+
+    fn problem(&self, allowed: &[usize]) -> Option<String> {
+        let mut outside: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();
+        outside.sort_unstable();
+        let cores = match &outside[..] {
+            [] => return None,
+            [core] => format!("core {core} is"),
+            _ => format!("cores {} are", ranges(&outside)),
+        };
+        let allowed = ranges(allowed);
+        Some(format!("{cores} outside the CPU affinity mask of this process (allowed: {allowed})"))
+    }
+}
+
+/// Formats sorted core numbers as a list that [`cores`] accepts.
+fn ranges(cores: &[usize]) -> String {
+    let runs = cores.chunk_by(|core, next| core + 1 == *next);
+    let parts = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(usize::to_string).collect(),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// Returns an error text with a remedy for a standard-library parse error; `None` for other errors.
+pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<ParseIntError>() {
+        return Some(match error.kind() {
+            IntErrorKind::PosOverflow => "number too large (use a smaller one)",
+            IntErrorKind::Zero => "must not be zero (expected a whole number of at least 1)",
+            _ => "not a whole number (expected digits only, such as 1000)",
+        });
+    }
+    if error.is::<ParseFloatError>() {
+        return Some("not a number (expected digits, such as 0.5)");
+    }
+    let is_address = error.is::<AddrParseError>();
+    is_address.then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
+}
+
+/// Replaces a standard-library parse error in a command-line error with a text that names a remedy.
+pub fn with_remedy(error: clap::Error) -> clap::Error {
+    let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
+    let Some(remedy) = remedy else { return error };
+    let value = context_text(&error, ContextKind::InvalidValue);
+    let flag = context_text(&error, ContextKind::InvalidArg);
+    let message =
+        format!("invalid value '{value}' for '{flag}': {remedy}\n\nFor more information, try '--help'.\n");
+    clap::Error::raw(ErrorKind::ValueValidation, message)
+}
+
+/// Returns a part of a command-line error; an empty string if it has none or if it is not a single string.
+pub fn context_text(error: &clap::Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_lists_and_ranges() {
+        assert_eq!(cores("0"), Ok(Cores(vec![0])));
+        assert_eq!(cores("3,0-2"), Ok(Cores(vec![3, 0, 1, 2])));
+        assert_eq!(cores("all"), Ok(Cores(anello::allowed_cores().unwrap())));
+        for invalid in ["", "a", "all,0", "1-", "2-1", "0,,1", "0-99999999"] {
+            assert!(cores(invalid).is_err(), "{invalid}");
+        }
+        let problem = |text: &str| cores(text).unwrap().problem(&[0, 1, 4]);
+        assert_eq!(problem("4,0-1"), None);
+        assert!(problem("0-2").unwrap().starts_with("core 2 is outside"));
+        let expected = "cores 2-3,5-10,99 are outside the CPU affinity mask of this process (allowed: 0-1,4)";
+        assert_eq!(problem("99,0-10").as_deref(), Some(expected));
+    }
+}

@@ -1,0 +1,63 @@
+//! `anello man`: manual pages, generated from the command-line definition.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Command;
+use clap_mangen::Man;
+
+use crate::common::error::{Context, invalid_input};
+use crate::common::output;
+
+/// Print the manual page of a command, or write the pages of all commands to files.
+///
+/// `anello man http | man -l -` shows one page; `anello man --out /usr/local/share/man/man1` installs all of them.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Command whose page is printed, such as lab run; anello itself by default.
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Write the pages of all commands to this directory, which is created if it does not exist.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
+    let pages = pages(command)?;
+    if let Some(directory) = &arguments.out {
+        let what = |path: &Path| format!("cannot write {}", path.display());
+        let remedy = "choose another --out";
+        fs::create_dir_all(directory).context_and_remedy(what(directory), remedy)?;
+        for (title, text) in &pages {
+            let path = directory.join(format!("{title}.1"));
+            fs::write(&path, text).context_and_remedy(what(&path), remedy)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let title = [&["anello".to_owned()], &arguments.command[..]].concat().join("-");
+    let page = pages.get(&title).ok_or_else(|| {
+        let command = arguments.command.join(" ");
+        invalid_input(format!("unknown command {command:?} (anello --help lists all commands)"))
+    })?;
+    output::show(&String::from_utf8_lossy(page)).map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns the pages of a command and all its visible subcommands in roff format, by title.
+fn pages(command: Command) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let source = format!("anello {}", command.get_version().unwrap_or_default());
+    let mut pages = BTreeMap::new();
+    let mut pending = vec![command];
+    while let Some(command) = pending.pop() {
+        pending.extend(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned());
+        let title = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+        let mut text = Vec::new();
+        Man::new(command).source(&source).manual("anello").render(&mut text)?;
+        pages.insert(title, text);
+    }
+    Ok(pages)
+}

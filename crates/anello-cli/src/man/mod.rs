@@ -1,7 +1,0 @@
-//! `anello man`: manual pages, generated from the command-line definition.
-
-mod flags;
-mod run;
-
-pub use self::flags::Arguments;
-pub use self::run::run;
