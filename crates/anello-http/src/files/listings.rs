@@ -114,7 +114,8 @@ impl Listings {
     /// waiting for the listing; the next request tries again because the cause may be gone.
     fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
         let listings = self.listings.borrow();
-        listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
+        let has_failed = |listing: &CachedListing| matches!(listing.job.clone().now_or_never(), Some(Err(_)));
+        listings.iter().find(|listing| listing.is_for(path, format) && !has_failed(listing)).map(Rc::clone)
     }
 
     /// Starts a job, whose listing replaces the cached one.
@@ -176,10 +177,6 @@ impl CachedListing {
 
     fn is_complete(&self) -> bool {
         self.job.clone().now_or_never().is_some()
-    }
-
-    fn is_failed(&self) -> bool {
-        matches!(self.job.clone().now_or_never(), Some(Err(_)))
     }
 }
 

@@ -115,16 +115,6 @@ impl<'a> ResponseHead<'a> {
         self
     }
 
-    const START_BYTES: usize = b"HTTP/1.1 200 OK\r\nDate: .............................\r\n".len();
-
-    /// Appends the start of a `200 OK`, with `Date`.
-    #[inline]
-    fn write_start(out: &mut Vec<u8>, date: &HttpDate) {
-        let mut start = *b"HTTP/1.1 200 OK\r\nDate: .............................\r\n";
-        start[23..52].copy_from_slice(date.as_bytes());
-        out.extend_from_slice(&start);
-    }
-
     /// Appends `Upgrade` and lists it in `Connection`. In a 101 response, the field names the new protocol; in a 426
     /// response, the required one.
     ///
@@ -298,8 +288,10 @@ impl EncodedResponse {
             return None;
         }
         let bytes = if context.method == Method::Head { self.head_bytes } else { self.encoded.len() };
-        out.reserve(ResponseHead::START_BYTES + bytes);
-        ResponseHead::write_start(out, date);
+        let mut start = *b"HTTP/1.1 200 OK\r\nDate: .............................\r\n";
+        start[23..52].copy_from_slice(date.as_bytes());
+        out.reserve(start.len() + bytes);
+        out.extend_from_slice(&start);
         out.extend_from_slice(&self.encoded[..bytes]);
         Some(bytes - self.head_bytes)
     }

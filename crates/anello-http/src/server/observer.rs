@@ -110,7 +110,8 @@ impl Drop for ConnectionGuard<'_> {
 impl RequestRecord {
     pub fn new(observer: &Observer, timer: &ConnectionTimer) -> Option<Box<Self>> {
         let has_log = observer.log.borrow().is_some();
-        let peer = || timer.peer().map_or_else(FormattedPeer::unix, FormattedPeer::new);
+        let address = || timer.shutdown_handle.peer_addr();
+        let peer = || address().map_or_else(|_| FormattedPeer::unix(), FormattedPeer::new);
         (observer.metrics.is_some() || has_log).then(|| {
             Box::new(Self {
                 started_at: Instant::now(),

@@ -10,7 +10,6 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -86,11 +85,6 @@ impl ConnectionTimer {
     #[inline]
     pub fn now(&self) -> u64 {
         self.clock.now.get()
-    }
-
-    /// Returns the address of the client, or `None` for a Unix socket.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.shutdown_handle.peer_addr().ok()
     }
 
     pub fn check_deadlines(&self, options: &ServerOptions) {

@@ -158,10 +158,8 @@ impl Writer {
             }
             Err(error) => {
                 self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
-                self.report_failure(
-                    &error,
-                    "cannot reopen access log; still writing to the old file, will retry",
-                );
+                let message = "cannot reopen access log; still writing to the old file, will retry";
+                self.report_failure(&error, message);
                 false
             }
         }
