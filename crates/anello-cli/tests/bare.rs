@@ -82,25 +82,6 @@ fn servers_report_their_model_and_echo() {
 }
 
 #[test]
-fn listed_variants_are_valid() {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: anello_bare::UringOptions,
-    }
-    for variant in anello_bare::variants() {
-        assert_eq!(variant.arguments[0], "uring", "{}", variant.name);
-        // The command itself defines this flag.
-        let options = variant.arguments.iter().filter(|argument| **argument != "--configurable");
-        let line = <Line as clap::Parser>::try_parse_from(options).expect(variant.name);
-        line.options.validate().expect(variant.name);
-        // The arguments before --help are parsed.
-        let help = command(&[variant.arguments, &["--help"]].concat()).output().expect("runs");
-        assert!(help.status.success(), "{}: {help:?}", variant.name);
-    }
-}
-
-#[test]
 fn disk_worker_runs_command_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");

@@ -1,29 +1,17 @@
-//! `anello man`: manual pages, generated from the command-line definition.
+//! Printing or writing the manual pages.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Command;
 use clap_mangen::Man;
 
+use super::flags::Arguments;
 use crate::common::error::{Context, invalid_input};
 use crate::common::output;
-
-/// Print the manual page of a command, or write the pages of all commands to files.
-///
-/// `anello man http | man -l -` shows one page; `anello man --out /usr/local/share/man/man1` installs all of them.
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// Command whose page is printed, such as lab run; anello itself by default.
-    #[arg(value_name = "COMMAND")]
-    command: Vec<String>,
-    /// Write the pages of all commands to this directory, which is created if it does not exist.
-    #[arg(long, value_name = "DIR", conflicts_with = "command")]
-    out: Option<PathBuf>,
-}
 
 pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     let pages = pages(command)?;

@@ -1,0 +1,33 @@
+//! Command-line arguments of `anello load merge`.
+
+use std::path::PathBuf;
+
+use crate::load::values::AllowedErrors;
+
+/// Merge the latency histograms of several runs, for example of one load test run from several machines.
+///
+/// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
+/// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the resulting percentiles apply to all
+/// requests. Tags are merged separately: lines without a tag contain latencies from the scheduled time (in a closed
+/// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
+/// added as well; they are unknown for logs from other programs and from runs that were killed.
+///
+/// Exits with 0 if there were responses and no known errors; with 2 if the command line is invalid; with 1 otherwise,
+/// also if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the line).
+#[derive(clap::Args)]
+pub struct MergeArguments {
+    /// Interval logs to merge.
+    #[arg(value_name = "LOG", required = true)]
+    pub logs: Vec<PathBuf>,
+    /// Also write the sum as an interval log, with one line per wall-clock second and tag.
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Print the sums as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print the values per second and the sums as comma-separated values (RFC 4180), and errors to standard error.
+    #[arg(long)]
+    pub csv: bool,
+    #[command(flatten)]
+    pub allowed: AllowedErrors,
+}

@@ -1,0 +1,7 @@
+//! `anello man`: manual pages, generated from the command-line definition.
+
+mod flags;
+mod run;
+
+pub use self::flags::Arguments;
+pub use self::run::run;
