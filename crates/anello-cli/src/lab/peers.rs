@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
 use super::sources::PeersFlag;
-use crate::common::error::invalid_input;
 use crate::common::output::{print_stderr, show};
 
 #[derive(clap::Subcommand)]

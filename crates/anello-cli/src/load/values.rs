@@ -51,11 +51,11 @@ pub fn parse_statuses(text: &str) -> Result<Statuses, String> {
 
 /// Parses the name of an error kind; `all` gives `None`.
 fn parse_kinds(text: &str) -> Result<Option<ErrorKind>, String> {
-    let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == text);
+    let kind = ErrorKind::ALL.iter().copied().find(|kind| kind.name() == text);
     if kind.is_some() || text == "all" {
         return Ok(kind);
     }
-    let names = ErrorKind::ALL.map(ErrorKind::name).join(", ");
+    let names = ErrorKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
     Err(format!("unknown error kind {text:?} (expected one of {names})"))
 }
 

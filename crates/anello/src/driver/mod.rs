@@ -299,6 +299,7 @@ impl Driver {
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         dispatch!(&mut *self.backend, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
+            configure_accepted(machine.kernel.sockets(), &socket, family)?;
             Poll::Ready(machine.attach(socket, family, false))
         })
     }
@@ -312,10 +313,11 @@ impl Driver {
     ) -> PollIo<Accepted> {
         dispatch!(&mut *self.backend, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
-            Poll::Ready(match should_attach() {
-                true => machine.attach(socket, family, false).map(Accepted::Stream),
-                false => machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor),
-            })
+            if !should_attach() {
+                return Poll::Ready(machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor));
+            }
+            configure_accepted(machine.kernel.sockets(), &socket, family)?;
+            Poll::Ready(machine.attach(socket, family, false).map(Accepted::Stream))
         })
     }
 
@@ -573,4 +575,12 @@ impl Drop for Driver {
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
     Ok(Uring::new(options)?.features.named().to_vec())
+}
+
+/// Sets the option that an accepted Unix socket, unlike a TCP socket, does not inherit from its listener.
+fn configure_accepted<S: Sockets>(sockets: &S, socket: &S::Socket, family: Family) -> io::Result<()> {
+    match family {
+        Family::Internet => Ok(()),
+        Family::Unix => sockets.set_option(socket, StreamOption::UrgentInline),
+    }
 }
