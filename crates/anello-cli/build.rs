@@ -32,7 +32,7 @@ const NO_GIT: &str = "git cannot be run";
 const GIT_REFUSED: &str =
     "git rejects the repository (owned by another user?); `git status` in it shows the reason";
 const NOT_OWN_REPOSITORY: &str = "the sources are not in a git repository of their own";
-const NOT_COMMITTED: &str = "the repository has no commit of the sources";
+const NOT_COMMITTED: &str = "the sources are not committed to the repository";
 
 fn main() {
     let crate_directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
@@ -142,7 +142,7 @@ pub fn commit_state_files(workspace: &Path) -> Vec<PathBuf> {
 
 /// Returns compiler, profile, optimization level and flags, as far as Cargo reports them.
 pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>) -> String {
-    let mut words = vec![compiler.unwrap_or_else(|| "rustc of unknown version".to_owned())];
+    let mut words = vec![compiler.unwrap_or_else(|| "rustc (unknown version)".to_owned())];
     words.extend(variable("PROFILE").map(|profile| format!("profile {profile}")));
     words.extend(variable("OPT_LEVEL").map(|level| format!("opt-level {level}")));
     words.extend(variable(FLAGS[1]).map(|flags| format!("RUSTFLAGS {}", strip_machine_paths(&flags))));

@@ -224,7 +224,7 @@ fn open_rejects_foreign_files() {
     assert!(open_error(Some(1000)).contains("multiple of 4096"));
     fs::write(&path, vec![7; 1 << 20]).expect("writes");
     for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
-        assert!(open_error(create_bytes).contains("disk worker pattern missing"));
+        assert!(open_error(create_bytes).contains("file does not start and end with the disk worker pattern"));
     }
     assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "foreign file was modified");
     fs::remove_file(&path).expect("removes");

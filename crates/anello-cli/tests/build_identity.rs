@@ -111,7 +111,7 @@ fn unknown_commit_has_a_reason() {
     write(empty.path(), "crates/anello-cli/Cargo.toml", "one");
     git::git(empty.path(), &["init"]);
     git::git(empty.path(), &["add", "."]);
-    assert!(commit(empty.path()).unwrap_err().contains("no commit of the sources"));
+    assert!(commit(empty.path()).unwrap_err().contains("not committed to the repository"));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn tools_include_compiler_and_flags() {
         build::tools(Some("rustc 1.95.0".to_owned()), variable),
         "rustc 1.95.0, profile release, opt-level 3, RUSTFLAGS -C target-cpu=native"
     );
-    assert_eq!(build::tools(None, |_| None), "rustc of unknown version");
+    assert_eq!(build::tools(None, |_| None), "rustc (unknown version)");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn directories_are_stripped_from_flags() {
         (&["-Clink-arg=@/tmp/words"], "-Clink-arg=@words"),
         (&["-Lbeside/it", "-Ctarget-cpu=native"], "-Lbeside/it -Ctarget-cpu=native"),
     ] {
-        assert_eq!(tools(flags), format!("rustc of unknown version, RUSTFLAGS {expected}"));
+        assert_eq!(tools(flags), format!("rustc (unknown version), RUSTFLAGS {expected}"));
     }
 }
 

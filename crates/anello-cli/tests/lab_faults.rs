@@ -153,7 +153,7 @@ impl SignalledRun {
         let rows = self.rows("victim");
         assert_eq!(rows.iter().map(|row| row.restarts).sum::<usize>(), 1, "{rows:?}");
         assert!(rows.iter().all(|row| is_measured(row)), "{rows:?}");
-        assert!(self.stdout.contains("victim: failed and was restarted, 1 time"), "{}", self.stdout);
+        assert!(self.stdout.contains("victim: failed and was restarted 1 time"), "{}", self.stdout);
         assert!(self.stdout.contains("; restarted once"), "{}", self.stdout);
         failure
     }
@@ -203,6 +203,6 @@ fn fault_45_stopped_contender_is_restarted() {
     let run = attempt_until(Signal::STOP, 1, |run| run.in_time);
     run.assert_run_completed();
     let what = &run.assert_restarted_once().what;
-    assert!(what.starts_with("is stopped by signal 19 (SIGSTOP) (load generator error: "), "{what}");
-    assert!(run.stdout.contains("is stopped by signal 19 (SIGSTOP)"), "{}", run.stdout);
+    assert!(what.starts_with("was stopped by signal 19 (SIGSTOP) (load generator error: "), "{what}");
+    assert!(run.stdout.contains("was stopped by signal 19 (SIGSTOP)"), "{}", run.stdout);
 }

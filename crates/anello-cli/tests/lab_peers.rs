@@ -105,5 +105,5 @@ fn unknown_peers_and_directories_are_reported() {
     fs::remove_file(fixture.directory.path().join("good/peer.toml")).unwrap();
     let (code, text) = fixture.run(&["list"]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("is this the directory of peers?"), "{text}");
+    assert!(text.contains("is this the peers directory?"), "{text}");
 }

@@ -83,7 +83,7 @@ impl Command {
             format!("invalid duration_ns {}: must be at most an hour", self.duration_ns)
         } else if blocks <= depth as u64 {
             format!(
-                "file too small: it has {blocks} blocks of {bytes} bytes, more than {depth} are required (enlarge the \
+                "file too small: {blocks} blocks of {bytes} bytes, but more than {depth} are required (enlarge the \
                  file)"
             )
         } else {

@@ -121,7 +121,7 @@ fn validate_file(path: &Path) -> io::Result<u64> {
     }
     if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
         return Err(invalid_input(
-            "disk worker pattern missing at its start or end, refusing to write (remove the file and \
+            "file does not start and end with the disk worker pattern; refusing to write (remove it and \
              recreate it with --create-bytes)",
         ));
     }

@@ -98,7 +98,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 Errno::INVAL => {
                     let reason = "receive rejected by the kernel: multishot requires Linux 6.0, bundles 6.10 \
-                                  (or use epoll)";
+                                  (upgrade the kernel or use epoll)";
                     return Err(unsupported(reason));
                 }
                 _ => connection.is_broken = true,

@@ -94,7 +94,7 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
         }
         None => unsupported(
             "options not supported by this kernel: deferred task work requires Linux 6.1, single issuer 6.0, \
-             cooperative task work 5.19 (or use anello bare uring without options, or epoll)",
+             cooperative task work 5.19 (upgrade the kernel, omit the options, or use epoll)",
         ),
     })?;
     if options.bundles && !ring.params().is_feature_recvsend_bundle() {

@@ -58,6 +58,6 @@ fn descriptor(passed_descriptors: &mut ListenFd, index: usize) -> io::Result<Opt
         Err(error) => error,
     };
     let listener = passed_descriptors.take_unix_listener(index);
-    let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
+    let remedy = "pass listening TCP or Unix stream sockets, e.g. with ListenStream=";
     Ok(listener.context_and_remedy(format_args!("{not_tcp}, and"), remedy)?.map(OwnedFd::from))
 }

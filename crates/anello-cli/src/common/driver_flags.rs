@@ -52,7 +52,7 @@ pub struct DriverFlags {
     /// turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
-    /// Size of a receive buffer in bytes (io_uring); larger messages are received on readiness
+    /// Size of a receive buffer in bytes (io_uring); larger messages are received with poll and recv
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
     /// Number of receive buffers at startup (io_uring); doubles on demand

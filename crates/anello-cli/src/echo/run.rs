@@ -182,7 +182,7 @@ impl OpenConnections {
         select(pin!(finished), pin!(abort_requested)).await;
         let connections = self.0.borrow().len();
         if connections > 0 {
-            tracing::warn!(connections, "drain ended early, closing the remaining connections");
+            tracing::warn!(connections, "drain ended early; closing the remaining connections");
         }
     }
 }

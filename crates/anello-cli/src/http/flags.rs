@@ -45,7 +45,7 @@ pub struct Arguments {
     pub config: Option<PathBuf>,
     /// Validate the configuration without serving
     ///
-    /// Prints all problems and exits 1, or prints the non-default settings as a --config file and exits 0.
+    /// Prints all problems and exits with 1, or prints the non-default settings as a --config file and exits with 0.
     #[arg(long)]
     pub check: bool,
     /// Address to listen on [default: 127.0.0.1:8080]
@@ -118,7 +118,7 @@ impl Arguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Files")]
 pub struct FileFlags {
-    /// File to serve for a directory: the first that exists; can be repeated
+    /// Index file to serve for a directory; can be repeated; the first file that exists is served
     #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
     index_files: Vec<String>,
     /// Serve a listing for directories without an index file

@@ -126,7 +126,7 @@ async fn serve_listeners(
         server.abort_and_wait().await
     };
     if aborted > 0 {
-        tracing::warn!(connections = aborted, "drain ended early, closed the remaining connections");
+        tracing::warn!(connections = aborted, "drain ended early; closed the remaining connections");
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ mod tests {
         let first = "anello lab run --preset disk";
         assert!(is_owned_by_lab(&own, None, None) && is_owned_by_lab(&own, None, Some(first)));
         let earlier = disk_directory().join("anello-lab-17.disk");
-        assert!(is_owned_by_lab(&earlier, None, Some(first)), "file of the resumed run");
+        assert!(is_owned_by_lab(&earlier, None, Some(first)), "the lab owns the file of the resumed run");
         assert!(!is_owned_by_lab(&own, Some(&own), Some(first)));
         let named = "anello lab run --preset disk --disk-file /var/tmp/anello-lab-17.disk";
         assert!(!is_owned_by_lab(&earlier, None, Some(named)));

@@ -61,7 +61,7 @@ fn format_duration(seconds: u64) -> String {
 fn contenders(resources: &Resources) -> String {
     let mut text = "\nbuilt-in contenders\n".to_owned();
     for contender in Contender::default_contenders(&resources.executable) {
-        let note = |original| format!("second instance of {original}, measures the noise floor");
+        let note = |original| format!("second instance of {original}, to measure the noise floor");
         text += &row(&contender, &contender.twin_of.as_ref().map(note).unwrap_or_default());
     }
     text += "\nbuilt-in contenders for HTTP\n";

@@ -30,7 +30,7 @@ pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result
 pub fn read_result(path: &Path) -> io::Result<LabResult> {
     let [run] = <[LabResult; 1]>::try_from(read_runs(path)?).map_err(|_| {
         let path = path.display();
-        invalid_input(format!("{path} contains several runs (pass the JSON of one of them)"))
+        invalid_input(format!("{path} contains several runs (pass the JSON file of one of them)"))
     })?;
     Ok(run)
 }

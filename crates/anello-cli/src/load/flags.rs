@@ -43,7 +43,7 @@ pub struct TcpArguments {
     #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = values::up_to(MAX_MESSAGE_BYTES))]
     message_bytes: usize,
     /// Size of a reply in bytes; by default the size of a request. Byte i of a reply must equal byte i mod M of its
-    /// request, where M is the size of the request, as sent by anello echo --response-bytes.
+    /// request, where M is the size of the request; anello echo --response-bytes sends such replies.
     #[arg(long, value_name = "BYTES", value_parser = values::up_to(MAX_MESSAGE_BYTES))]
     response_bytes: Option<usize>,
     #[command(flatten)]

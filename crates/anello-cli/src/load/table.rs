@@ -202,7 +202,7 @@ fn steps(table: &mut Table, report: &Report) {
         Some(knee) => table.line("* knee", &format!("{}/s: {}", format_count(knee.per_second), knee.why)),
         None if report.interrupted => table.line("knee", "not found: interrupted"),
         None if !has_last_step(report) => table.line("knee", "not found: no connection left"),
-        None => table.line("knee", "none: the server kept up to the last step"),
+        None => table.line("knee", "none: the server kept up in all steps"),
     }
 }
 
@@ -332,7 +332,7 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("no connection left") && !text.contains("kept up"), "{text}");
         report.steps.push(Step { per_second: 200, ..report.steps[0].clone() });
-        assert!(render(&report).contains("kept up to the last step"), "250 is not a step");
+        assert!(render(&report).contains("kept up in all steps"), "250 is not a step");
     }
 
     #[test]

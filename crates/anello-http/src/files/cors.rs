@@ -69,6 +69,6 @@ fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
         return Ok(format!("{scheme}://{host}"));
     }
     let reason = "an origin is a scheme and a host without a path or trailing slash, for example \"https://example.org\" \
-               (internationalized names as xn--..., \"*\" for all origins)";
+               (use xn--... for internationalized names, \"*\" for all origins)";
     Err(InvalidOption::new("cors-origin", origin, reason))
 }

@@ -145,7 +145,7 @@ impl FileOptions {
         }
         if self.revalidate_interval > MAX_REVALIDATE_INTERVAL {
             let reason =
-                "must not exceed one day: changed files would be served in their old state for too long";
+                "must not exceed one day: old versions of changed files would be served for too long";
             let value = format!("{:?}", self.revalidate_interval);
             errors.push(InvalidOption::new("revalidate-interval", &value, reason));
         }

@@ -74,9 +74,9 @@ fn conclusion(comparison: &Comparison) -> String {
     };
     let threshold = percent(comparison.threshold);
     match comparison.regressions {
-        0 if judged == 0 => format!("Nothing{of_names} could be compared."),
+        0 if judged == 0 => format!("No results{of_names} could be compared."),
         0 if noisy == judged => {
-            format!("Too noisy: these two runs do not show whether anything{of_names} became worse.")
+            format!("Too noisy: these two runs do not show whether any result{of_names} became worse.")
         }
         0 => format!("No significant regression{of_names} above {threshold}."),
         1 => format!("One significant regression{of_names} above {threshold}."),
@@ -110,7 +110,7 @@ fn facts(comparison: &Comparison) -> Table {
             1 => "one regression".to_owned(),
             more => format!("{more} regressions"),
         };
-        let why = "because they or the machine changed (--fail-on all counts them)";
+        let why = "because a contender or the machine changed (--fail-on all counts all regressions)";
         add("Not counted", format!("{regressions} of {}, {why}", others.join(", ")));
     }
     let worse = count(ChangeVerdict::Worse) + count(ChangeVerdict::Broken);
@@ -177,5 +177,5 @@ fn changes(comparison: &Comparison) -> Table {
         TableRow::new(&change.contender, values)
     });
     let head = ["contender", "cell", "measure", "A", "B", "B / A", ""];
-    Table::new("Significant changes of the ratio to the reference", &head, rows.collect())
+    Table::new("Significant changes in the ratio to the reference", &head, rows.collect())
 }

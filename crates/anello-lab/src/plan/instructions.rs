@@ -38,7 +38,7 @@ pub(crate) struct InstructionCount {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum InstructionsError {
-    #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
+    #[error("not output of `bench/instructions/run --json`: {0} (use a file written by this command)")]
     Format(String),
     #[error(
         "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive number \

@@ -32,7 +32,7 @@ pub enum ConfigError {
     #[error(
         "the base of \"{name}\" is \"{base}\", which is {} (use the contender that differs only in the property under \
          test, one of {}, or remove the key)",
-        if base == name { "itself" } else { "not among the contenders" },
+        if base == name { "the contender itself" } else { "not among the contenders" },
         others.join(", ")
     )]
     Base { name: String, base: String, others: Vec<String> },
@@ -46,7 +46,7 @@ pub enum ConfigError {
     LongSlice,
     #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
     ServerShare(f64),
-    #[error("stolen time limit must be a fraction, 0 or more")]
+    #[error("stolen time limit must be a fraction of at least 0")]
     StolenLimit,
     #[error("servers and load generator need at least one core each")]
     NoCores,
@@ -76,7 +76,7 @@ pub enum CellError {
     Pipelining,
     #[error(
         "reconnect and pipelining cannot be combined: a connection that carries one request cannot pipeline (list \
-         cells of both kinds as single [[cells]])"
+         cells of both kinds as individual [[cells]])"
     )]
     PipeliningReconnect,
     #[error("an offered rate requires an echo or http workload")]

@@ -160,7 +160,7 @@ pub fn method(result: &LabResult) -> String {
     let is_idle = |cell: &Cell| cell.workload == Workload::Idle;
     let held = "In a cell, all servers hold their connections open, and servers that wait for their slice are idle. If \
                 the connections of all servers cannot be open at once, each server is connected only during its slice.";
-    let idle = "Idle connections are opened to a server that was started for this slice, and its memory is read when the first few \
+    let idle = "Idle connections are opened to a server that was started for the slice, and its memory is read when the first few \
                 are open and again when all are open.";
     let connections = [(!plan.cells.iter().all(is_idle), held), (plan.cells.iter().any(is_idle), idle)];
     let connections: Vec<&str> =

@@ -95,7 +95,7 @@ fn note(result: &LabResult, cell: &CellResult) -> String {
     }
     if let Some(phases) = &cell.phases {
         note += &format!(
-            " The machine had slow phases: {} times as long per {}, {:.0} % of the slices, {} changes.",
+            " The machine had slow phases: {} times as long per {} in {:.0} % of the slices, with {} phase changes.",
             times(phases.slow_factor),
             cell.cell.workload.unit(),
             phases.slow_fraction * 100.0,

@@ -55,7 +55,7 @@ pub fn render_page(results: &[LabResult]) -> String {
                 header.bar {
                     div {
                         h1 { b { "anello" } " lab" }
-                        button #theme .js type="button" title="Light, dark, or as set in the system" { "◐ " span { "auto" } }
+                        button #theme .js type="button" title="Light, dark or system theme" { "◐ " span { "auto" } }
                     }
                 }
                 main {
@@ -159,7 +159,7 @@ impl Run<'_> {
     fn legend(&self) -> Markup {
         html! {
             details.legend.js {
-                summary { "Contenders: show and hide" }
+                summary { "Show or hide contenders" }
                 div {
                     @for (index, contender) in self.result.contenders.iter().enumerate() {
                         label { input type="checkbox" checked data-c=(index); (self.swatch(index)) (contender.name) }
@@ -241,7 +241,7 @@ impl Run<'_> {
             (self.table(&details::failures(result), "long"))
             @if result.failures.is_empty() { p.lead { "No failures: every contender started, sent correct responses and stayed up." } }
             (self.table(&details::checks(result), "long"))
-            @if result.checks.is_empty() { p.lead { "The contenders were not checked before the run; every byte was compared during the run." } }
+            @if result.checks.is_empty() { p.lead { "The contenders were not checked before the run; every received byte was checked during the run." } }
             h2 id={ "r" (number) "environment" } { "Environment" }
             p.lead { "anello " (plan.version) ". Repeat this run:" }
             pre { (plan.repeat_command) }

@@ -112,7 +112,7 @@ fn check(result: &LabResult) -> Result<(), String> {
     let max_cores = plan.server_cores.len().max(1);
     plan.cells.iter().try_for_each(|cell| check_cell(cell, max_cores)).map_err(|error| error.to_string())?;
     if !result.cells.is_empty() && result.cells.len() != cells {
-        return Err(format!("it has figures of {} cells, but {cells} are planned", result.cells.len()));
+        return Err(format!("it has figures for {} cells, but {cells} are planned", result.cells.len()));
     }
     for cell in &result.cells {
         let names = result.contenders.iter().map(|contender| &contender.name);
@@ -121,7 +121,7 @@ fn check(result: &LabResult) -> Result<(), String> {
         }
     }
     let within = |what: &str, index: usize, count: usize| {
-        let error = || format!("the {what} has index {index}, but the count is {count}");
+        let error = || format!("index {index} of the {what} is out of range (count: {count})");
         (index < count).then_some(()).ok_or_else(error)
     };
     for slice in &result.slices {

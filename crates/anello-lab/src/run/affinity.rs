@@ -71,7 +71,7 @@ mod tests {
         let moved = pin_process(child.id(), &cores[..1]).map(|()| affinity(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(confined.unwrap(), cpu_set(last), "own affinity within the cores");
+        assert_eq!(confined.unwrap(), cpu_set(last), "an affinity within the given cores is not changed");
         assert_eq!(moved.unwrap(), cpu_set(&cores[..1]));
     }
 

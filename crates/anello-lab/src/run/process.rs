@@ -63,7 +63,7 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
+        let pin_error = |error: io::Error| format!("cannot pin the server to cores {}: {error}", core_list(cores));
         // Start the child on its cores: if it were pinned later, it could see the load generator's affinity.
         let child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
@@ -73,7 +73,7 @@ impl ServerProcess {
         let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
         pin_process(process.child.id(), cores).map_err(&pin_error)?;
         let (Some(stdout), Some(stderr)) = (process.child.stdout.take(), process.child.stderr.take()) else {
-            return Err("cannot read its output: no pipe".to_owned());
+            return Err("cannot read the output of the server: no pipe".to_owned());
         };
         let (sender, ready) = sync_channel(1);
         thread::spawn(move || watch_output(stdout, &sender));
@@ -94,11 +94,11 @@ impl ServerProcess {
         loop {
             match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
                 Ok(Some(status)) => return Some(self.describe_exit(status)),
-                Err(error) => return Some(format!("waiting for its exit failed: {error}")),
+                Err(error) => return Some(format!("cannot wait for the server to exit: {error}")),
                 Ok(None) => {}
             }
             if let Some(signal) = self.stop_signal() {
-                return Some(format!("is stopped by signal {}", signal_text(signal)));
+                return Some(format!("was stopped by signal {}", signal_text(signal)));
             }
             if Instant::now() >= deadline {
                 return None;
@@ -158,7 +158,7 @@ impl ServerProcess {
                 if let Some(exit) = self.exit_description(rest) {
                     return Err(exit);
                 }
-                "closed its output before the ready line".to_owned()
+                "closed its output before printing the ready line".to_owned()
             }
         };
         Err(what + &self.stderr_tail())

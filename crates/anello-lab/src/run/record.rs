@@ -40,7 +40,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let shares = config.cells.iter().map(|cell| config.server_share_in(cell));
     if let Some(share) = shares.into_iter().find(|&share| share < 1.0) {
         notes.push(format!(
-            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers had {:.0} % of \
+            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers could use {:.0} % of \
              their cores. The throttle used the rest of every millisecond. Requests were therefore always queued, and \
              CPU per request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies \
              include the throttled intervals.",
@@ -49,7 +49,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     }
     if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
         notes.push(
-            "In cells with large responses, servers had their full cores, because the bottleneck is clear in these cells. \
+            "In cells with large responses, servers could use their full cores, because the bottleneck is clear in these cells. \
              See the CPU usage of both sides in each cell. Where the load generator was the bottleneck, compare their \
              combined CPU time per request. The p99 latency shows how evenly readers are served."
                 .to_owned(),

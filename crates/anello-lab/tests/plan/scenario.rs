@@ -139,7 +139,7 @@ fn unavailable_resources_are_omitted_with_a_note() {
     let small = peak(2);
     assert!(small.cells.iter().all(|cell| cell.server_cores == 1));
     let scaling = small.scenario.scaling.join("\n");
-    assert!(scaling.contains("2, 4, 8, 16 server cores: of 2 usable cores, 1 runs the load generator"));
+    assert!(scaling.contains("2, 4, 8, 16 server cores (of 2 usable cores, 1 runs the load generator)"));
     assert!(scaling.contains("Peers omitted because they are not built: gnet"), "{scaling}");
     let large = peak(9);
     let largest = large.cells.iter().max_by_key(|cell| cell.server_cores).unwrap();
@@ -228,7 +228,7 @@ fn http_contenders_without_requested_target_are_omitted() {
     for note in [
         "because they are not built: caddy (`anello lab peers build`)",
         "Omitted because they serve none of the requested targets: hyper.",
-        "caddy does not participate: the reference is nginx instead.",
+        "caddy does not participate; the reference is nginx instead.",
     ] {
         assert!(scaling.contains(note), "{note}: {scaling}");
     }
@@ -276,7 +276,7 @@ fn rejects_invalid_http_cells_with_position() {
         (
             "targets",
             "# targets",
-            "4:12: no cells (add targets with connections or connections_per_core, or single [[cells]])",
+            "4:12: no cells (add targets with connections or connections_per_core, or individual [[cells]])",
         ),
         ("\"http\"", "\"idle\"", "5:12: key targets requires protocol http, not idle"),
         (
@@ -416,7 +416,7 @@ fn contender_may_name_its_base() {
         assert!(scaling.contains("does not participate: mine (gnet)."), "{scaling}");
     }
     for (against, message) in [
-        ("mine", "the base of \"mine\" is \"mine\", which is itself (use the contender"),
+        ("mine", "the base of \"mine\" is \"mine\", which is the contender itself (use the contender"),
         ("gnet", "\"gnet\", which is not among the contenders"),
         ("bare epoll again", "one of bare epoll, or remove the key"),
         ("", "the base of \"mine\" is \"\", which is not among the contenders"),

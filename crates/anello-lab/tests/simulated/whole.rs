@@ -219,7 +219,7 @@ fn fault_45_closed_connection_of_running_contender_is_reported() {
     let (simulation, result) = simulate(&config(&["rude"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     let whats = result.failures.iter().map(|failure| failure.what.as_str());
-    assert!(whats.into_iter().all(|what| what == "connection reset (still running after 5 s)"));
+    assert!(whats.into_iter().all(|what| what == "connection reset (server still running after 5 s)"));
     assert!(matches!(row(&result, "rude", 50).outcome, Outcome::Failed(_)));
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
 }

@@ -326,7 +326,7 @@ impl LoadConfig {
         } else if target.is_none() && !self.source_addresses.is_empty() {
             "source addresses cannot be used with a Unix socket target".to_owned()
         } else if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
-            "connect and stall timeouts must be greater than 0 (a dead server would block the load)"
+            "connect and stall timeouts must be greater than 0 (an unresponsive server would block the run)"
                 .to_owned()
         } else if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
             "connect and stall timeouts must be at most 24 hours".to_owned()

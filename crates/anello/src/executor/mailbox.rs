@@ -209,7 +209,7 @@ mod tests {
         assert!(mailbox.prepare_to_sleep());
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "already queued");
-        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker must notify by itself");
+        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker must notify the owner itself");
         assert_eq!(mailbox.queue_notify(9), NotifyResult::Awake, "the owner is being notified");
         mailbox.finish_sleep();
         assert!(mailbox.is_notified());

@@ -205,7 +205,7 @@ mod tests {
         }
         let late = layout(4096);
         use_many(&mut cache, late, 1);
-        assert!(cache.take(layout(64)).is_none(), "the least recently used size");
+        assert!(cache.take(layout(64)).is_none(), "the least recently used size is evicted");
         let (block, is_cached) = allocate_of(&mut cache, late);
         assert!(is_cached && free_of(&mut cache, block, late));
         assert!(!cache.sizes.iter().any(|blocks| blocks.layout == layout(64)));
@@ -219,7 +219,7 @@ mod tests {
         use_many(&mut cache, layout(2048), 100);
         assert_eq!(cache.sizes[0].free.len(), 100);
         let (block, _) = allocate_of(&mut cache, layout(512 * 1024));
-        assert!(!free_of(&mut cache, block, layout(512 * 1024)), "larger than the cache");
+        assert!(!free_of(&mut cache, block, layout(512 * 1024)), "the block is larger than the cache");
         assert_eq!(cache.bytes, cache.max_bytes);
         // A single block of this size fills the cache.
         use_many(&mut cache, layout(256 * 1024), 2);

@@ -103,7 +103,7 @@ impl WorkersBuilder {
         flush_wakes_before_blocking();
         for _ in 0..count {
             let reported =
-                reports.recv().map_err(|_| io::Error::other("a worker exited before it started"))?;
+                reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
             handles.push(reported?);
         }
         *all_started = true;

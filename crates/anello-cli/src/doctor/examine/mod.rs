@@ -83,7 +83,7 @@ struct KnownFeature {
 }
 
 const KNOWN: [KnownFeature; 14] = [
-    known("no-sqarray", (6, 6), "submissions without the index array"),
+    known("no-sqarray", (6, 6), "submissions do not need the index array"),
     known("defer-taskrun", (6, 1), "task work runs in batches, when the worker waits"),
     known("single-issuer", (6, 0), "only one thread submits, so the kernel needs fewer locks"),
     known("coop-taskrun", (5, 19), "task work does not interrupt the worker"),
@@ -93,9 +93,9 @@ const KNOWN: [KnownFeature; 14] = [
     known("buffer-ring", (5, 19), "the kernel selects a receive buffer when data arrives"),
     known("cqe-skip", (5, 17), "successful operations can omit their completion"),
     known("send-at-submission", (5, 17), "sends complete during the system call that submits them"),
-    known("send-zc", (6, 0), "zero-copy sends of large buffers to other hosts"),
+    known("send-zc", (6, 0), "large buffers are sent to other hosts without copying"),
     known("msg-ring", (5, 18), "workers wake each other through their rings"),
-    known("registered-ring", (5, 18), "no descriptor lookup for the ring in each system call"),
+    known("registered-ring", (5, 18), "system calls do not look up the descriptor of the ring"),
     option("registered-files", (6, 14), "ring-local indexes instead of descriptors (--registered-files)"),
 ];
 
@@ -161,7 +161,7 @@ impl Examination<'_> {
         let (mark, note) = match self.version {
             Some(version) if version >= (6, 6) => (CheckStatus::Ok, "has all features that the drivers use"),
             Some(version) if version >= MIN_KERNEL_VERSION => {
-                (Note, "newer kernels have more io_uring features, see below")
+                (Note, "newer kernels have more io_uring features (see below)")
             }
             Some(_) => (Attention, "too old for the io_uring driver, which requires 5.13"),
             None => (Note, "cannot read the version"),

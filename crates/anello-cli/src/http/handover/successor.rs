@@ -112,7 +112,7 @@ impl Successor {
             // The predecessor would read ACCEPTING before resuming, so this process must serve.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::warn!(
-                    "no confirmation from the old server, which has stopped accepting; continuing"
+                    "no confirmation from the old server, which no longer accepts connections; continuing"
                 );
                 Ok(())
             }
@@ -129,7 +129,7 @@ impl Successor {
             Ok(HandoverMessage::Withdrawn) => Err(withdrawn_error()),
             Ok(message) => Err(unexpected_message(message)),
             Err(error) if is_disconnected(&error) => {
-                tracing::warn!("old server exited during the handover; continuing alone");
+                tracing::warn!("old server exited during the handover; continuing without it");
                 self.predecessor_gone = true;
                 Ok(())
             }

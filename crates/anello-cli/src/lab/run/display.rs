@@ -45,7 +45,7 @@ impl Observer for Display {
         if let Err(error) = checkpoint::save(result, &self.directory)
             && !std::mem::replace(&mut self.save_error_reported, true)
         {
-            let message = format!("cannot save a checkpoint, --resume is not possible: {error}");
+            let message = format!("cannot save a checkpoint: {error} (the run cannot be resumed)");
             self.bar.suspend(|| print_stderr(message));
         }
     }

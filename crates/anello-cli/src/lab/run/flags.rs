@@ -29,7 +29,7 @@ pub struct RunArguments {
     /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
-    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; it contains the other settings.
+    /// JSON file of an interrupted run to continue. Pass the same --contender and --peers; it contains the other settings.
     #[arg(
         long,
         value_name = "FILE",

@@ -36,7 +36,7 @@ pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Str
     for sum in sums {
         text += &match sum.tag.as_deref() {
             None => "latency\n".to_owned(),
-            Some(UNCORRECTED) => "uncorrected latency (from sending)\n".to_owned(),
+            Some(UNCORRECTED) => "uncorrected latency (from the actual send time)\n".to_owned(),
             Some(tag) => format!("latency of {tag}\n"),
         };
         text += &format!("{:<width$}  {:>14}  {:>12}{headings}\n", "", "requests", "requests/s");
@@ -70,7 +70,7 @@ pub fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let partial = logs.iter().filter(|log| !log.log.errors.is_complete);
     let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
     if !partial.is_empty() {
-        let reason = "written by another program, or contains a run that was killed or is not complete";
+        let reason = "written by another program, or contains a killed or incomplete run";
         text += &format!("errors unknown  in {} ({reason})\n", partial.join(", "));
     }
     text

@@ -122,7 +122,7 @@ impl<'a> Exposition<'a> {
         self.counter("anello_http_cache_hits_total", "Files served from the cache.", |block| {
             &block.cache_hits
         });
-        let help = "Cacheable files not in the cache, or outdated.";
+        let help = "Cacheable files that were not in the cache or whose entry was outdated.";
         self.counter("anello_http_cache_misses_total", help, |block| &block.cache_misses);
         let bytes = Integer(self.sum(|block| &block.cache_bytes));
         self.single("anello_http_cache_bytes", GAUGE, "Total size of the caches of all workers.", bytes);

@@ -224,7 +224,7 @@ pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
         ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
         ("receives", "Receive operations that returned data.", metrics.receives),
         ("sends", "Sends completed in one operation.", metrics.sends),
-        ("short_sends", "Sends that were not accepted in full at first.", metrics.short_sends),
+        ("short_sends", "Sends that the first operation did not complete.", metrics.short_sends),
         ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
         ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
         ("buffer_exhaustions", "Receive operations for which no receive buffer was free.", exhaustions),

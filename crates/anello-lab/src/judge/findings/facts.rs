@@ -33,7 +33,7 @@ const MEASURES: [Measure; 6] =
 pub fn facts(result: &LabResult) -> Vec<Fact> {
     let mut facts = Facts { result, all: Vec::new() };
     if result.interrupted {
-        facts.add(Caution, "The run was stopped early", "based on fewer slices than planned");
+        facts.add(Caution, "The run was stopped early", "the results are based on fewer slices than planned");
     }
     if let Some((second, text)) = conclusion::runner_up(result) {
         facts.add(Contender, &format!("Runner-up {second}"), text);
@@ -100,7 +100,7 @@ impl Facts<'_> {
         let unknown = result.cells.iter().filter(is_unknown).count();
         if unknown > 0 {
             let text = format!(
-                "{}: no difference is claimed, because {} and its twin do not have 5 pairs from 3 passes",
+                "{}: no difference is claimed, because {} and its twin have fewer than 5 pairs or 3 passes",
                 self.of_cells(unknown),
                 result.plan.reference
             );
@@ -142,7 +142,7 @@ impl Facts<'_> {
         }
         let excluded = [
             (sum(|row| row.stolen_slices), "the hypervisor took time from a core"),
-            (sum(|row| row.throttled_slices), "a CPU limit throttled them"),
+            (sum(|row| row.throttled_slices), "a CPU limit throttled the lab or the server"),
         ];
         let excluded = excluded.into_iter().filter(|(count, _)| *count > 0);
         let excluded = excluded.map(|(count, why)| format!("{count} of {} ({why})", result.slices.len()));
@@ -238,7 +238,7 @@ impl Facts<'_> {
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {
             let text =
-                "complete bytes, stalled reader, many connections: some contenders may be fast but incorrect";
+                "complete data, stalled readers, many connections not tested: contenders may be fast but incorrect";
             self.add(Caution, "Contenders not checked before the run", text);
         }
     }
@@ -268,7 +268,7 @@ impl Facts<'_> {
             } else if let Some((cells, why)) = skipped {
                 Some(format!("was not measured{}: {why}", if is_measured { &cells } else { "" }))
             } else {
-                (restarts > 0).then(|| format!("failed and was restarted, {}", counted(restarts, "time")))
+                (restarts > 0).then(|| format!("failed and was restarted {}", counted(restarts, "time")))
             };
             if let Some(text) = text {
                 self.add(Failure, &contender.name, text);

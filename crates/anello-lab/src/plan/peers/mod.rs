@@ -65,7 +65,7 @@ impl Peers {
             }
         }
         if peers.is_empty() {
-            let problem = "no subdirectory contains a peer.toml (is this the directory of peers?)";
+            let problem = "no subdirectory contains a peer.toml (is this the peers directory?)";
             return Err(in_file(&directory, None, problem));
         }
         peers.sort_by(|a, b| a.manifest.name.cmp(&b.manifest.name));

@@ -93,7 +93,7 @@ impl Protocol {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected the name of a contender, or a list of names of which the first participating one is used"
+    expecting = "expected the name of a contender, or a list of names (the first that participates is used)"
 )]
 pub(super) enum Reference {
     One(String),

@@ -388,7 +388,7 @@ impl<'a> Runner<'a> {
         let timeout = self.config.startup.exit_timeout;
         match self.machine.exit_description(running.pid, timeout) {
             Some(exit) => format!("{exit} (load generator error: {what})"),
-            None => format!("{what} (still running after {} s)", timeout.as_secs_f64()),
+            None => format!("{what} (server still running after {} s)", timeout.as_secs_f64()),
         }
     }
 
@@ -491,7 +491,7 @@ fn check(load: &SliceLoad) -> Result<(), SliceError> {
         let count = format!("{} of {} replies", load.wrong_replies, load.requests + load.wrong_replies);
         return Err(SliceError::WrongReply(match &load.wrong_example {
             Some(example) => format!("wrong replies: {count}; {example}"),
-            None => format!("replies with wrong bytes: {count}"),
+            None => format!("wrong bytes in {count}"),
         }));
     }
     let errors: Vec<String> =

@@ -27,7 +27,7 @@ impl Runner<'_> {
         {
             self.note(format!(
                 "The CPU share of the servers could not be limited ({reason}). Servers used their full cores. Differences \
-                 between servers that cost less than the load generator may be understated."
+                 between servers that use less CPU than the load generator may be understated."
             ));
         }
         let load = session.run_slice(self.config.timing.slice);

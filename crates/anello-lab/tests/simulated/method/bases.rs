@@ -181,7 +181,7 @@ fn unknown_base_or_own_name_as_base_is_rejected() {
         }
     };
     for (base, why) in [
-        ("one", "the base of \"one\" is \"one\", which is itself"),
+        ("one", "the base of \"one\" is \"one\", which is the contender itself"),
         ("two", "is \"two\", which is not among the contenders (use the contender that differs only"),
         (TWIN, "which is not among the contenders"),
     ] {

@@ -105,7 +105,7 @@ fn large_responses_run_unthrottled_and_compare_p99() {
         result
             .notes
             .iter()
-            .any(|note| note.starts_with("In cells with large responses, servers had their full cores"))
+            .any(|note| note.starts_with("In cells with large responses, servers could use their full cores"))
     );
     for cell in &result.cells {
         assert!(Measure::P99.resolution(cell).is_some(), "{}", cell.cell);

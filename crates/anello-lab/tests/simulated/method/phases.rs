@@ -98,7 +98,7 @@ fn throttled_slices_are_excluded_and_counted() {
     let counted: usize = result.cells[0].rows.iter().map(|row| row.throttled_slices).sum();
     assert!(throttled > 3 && throttled == counted);
     assert!(result.slices.iter().all(|slice| (slice.throttled_ns == 0) == (slice.quality == Quality::Clean)));
-    assert!(result.findings.iter().any(|finding| finding.text.contains("a CPU limit throttled them")));
+    assert!(result.findings.iter().any(|finding| finding.text.contains("a CPU limit throttled the lab or the server")));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn missing_twin_gives_no_claims_and_caution() {
     let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").comparison.cpu_verdict, Verdict::TooNoisy);
     let cautions = texts(&result, FindingKind::Caution).join("\n");
-    assert!(cautions.contains("Noise floor unknown: 1 of 1 cell: no difference is claimed, because bare epoll and its twin do not have 5 pairs from 3 passes"), "{cautions}");
+    assert!(cautions.contains("Noise floor unknown: 1 of 1 cell: no difference is claimed, because bare epoll and its twin have fewer than 5 pairs or 3 passes"), "{cautions}");
 }
 
 #[test]

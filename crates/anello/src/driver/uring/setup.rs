@@ -254,7 +254,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     }
     let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
-        tracing::debug!("cannot reserve address space for receive buffers; receiving on readiness");
+        tracing::debug!("cannot reserve address space for receive buffers; receiving with poll and recv");
         return Pools::new(None);
     };
     if buffers.limit() < limit {
@@ -268,7 +268,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     match unsafe { ring.register(IoringRegisterOp::RegisterPbufRing, &raw const registration, 1) } {
         Ok(_) => Pools::new(Some(buffers)),
         Err(error) => {
-            tracing::debug!(%error, "no buffer rings on this kernel; receiving on readiness");
+            tracing::debug!(%error, "cannot register a buffer ring; receiving with poll and recv");
             Pools::new(None)
         }
     }

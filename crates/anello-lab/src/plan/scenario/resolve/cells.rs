@@ -59,7 +59,7 @@ impl Resolver<'_> {
                 Protocol::Idle | Protocol::Disk => "",
             };
             let message =
-                format!("no cells (add {list}connections or connections_per_core, or single [[cells]])");
+                format!("no cells (add {list}connections or connections_per_core, or individual [[cells]])");
             return self.error(file.missing_key_span(), message);
         }
         let rates = file.rates_per_second.iter().map(|rate| Some(*rate.get_ref()));
@@ -189,7 +189,7 @@ impl Resolver<'_> {
             requested.into_iter().partition(|&count| count <= available);
         let (excess, cores) = (comma_separated(&excess), self.resources.cores.len());
         let note =
-            format!("Omitted: {excess} server cores: of {cores} usable cores, 1 runs the load generator.");
+            format!("Omitted: {excess} server cores (of {cores} usable cores, 1 runs the load generator).");
         if !excess.is_empty() && !self.notes.contains(&note) {
             self.notes.push(note);
         }

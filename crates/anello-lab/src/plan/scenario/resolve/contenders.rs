@@ -164,7 +164,7 @@ impl<'a> Resolver<'a> {
             return first;
         };
         if *name != first {
-            self.notes.push(format!("{first} does not participate: the reference is {name} instead."));
+            self.notes.push(format!("{first} does not participate; the reference is {name} instead."));
         }
         contenders.insert(index + 1, contenders[index].twin());
         name.clone()
