@@ -62,7 +62,8 @@ fn validate_conflicting_options_reports_cause() {
 #[test]
 fn display_lists_options_in_effect() {
     let default = UringOptions::default;
-    let second = Some(Duration::from_secs(1));
+    let spin = Duration::from_secs(1);
+    let second = Some(spin);
     for (options, text) in [
         (
             UringOptions { linked_timeout: second, ..default() },
@@ -73,12 +74,7 @@ fn display_lists_options_in_effect() {
             "sqpoll=1000ms,sqpoll-core=2,multishot-receive,buffer-ring,completion-per-send,bundles,rings=2",
         ),
         (
-            UringOptions {
-                per_connection_buffers: true,
-                zero_copy_sends: true,
-                spin: second.unwrap(),
-                ..default()
-            },
+            UringOptions { per_connection_buffers: true, zero_copy_sends: true, spin, ..default() },
             "deferred,one-shot-receive,own-buffers,zero-copy-sends,spin=1000000us,rings=1",
         ),
     ] {

@@ -87,7 +87,7 @@ impl TlsStream {
                 self.incoming = ready!(self.transport.poll_receive(context))?;
                 if self.incoming.is_none() {
                     let text = "TLS: the server closed the connection during the handshake (check that this is a TLS port)";
-                    return Poll::Ready(Err(TlsError::new(io::ErrorKind::InvalidData, text, None)));
+                    return Poll::Ready(Err(TlsError::io_error(io::ErrorKind::InvalidData, text, None)));
                 }
             }
             self.decrypt();

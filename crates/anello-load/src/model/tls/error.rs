@@ -15,7 +15,7 @@ pub(crate) struct TlsError {
 }
 
 impl TlsError {
-    pub fn new(kind: io::ErrorKind, text: impl Into<String>, remedy: Option<TlsRemedy>) -> io::Error {
+    pub fn io_error(kind: io::ErrorKind, text: impl Into<String>, remedy: Option<TlsRemedy>) -> io::Error {
         io::Error::new(kind, Self { text: text.into(), remedy })
     }
 
@@ -25,7 +25,7 @@ impl TlsError {
             Some((advice, remedy)) => (format!("TLS: {error}: {advice}"), remedy),
             None => (format!("TLS: {error}"), None),
         };
-        Self::new(io::ErrorKind::InvalidData, text, remedy)
+        Self::io_error(io::ErrorKind::InvalidData, text, remedy)
     }
 
     /// Returns the TLS error in `error`, if any.

@@ -171,7 +171,7 @@ fn system_roots() -> io::Result<RootCertStore> {
     let cause = loaded.errors.first().map_or_else(|| "no certificates".to_owned(), ToString::to_string);
     let remedy = "install ca-certificates, specify a CA file, or disable verification";
     let text = format!("cannot load the system trust store: {cause} ({remedy})");
-    Err(TlsError::new(io::ErrorKind::NotFound, text, Some(TlsRemedy::Trust)))
+    Err(TlsError::io_error(io::ErrorKind::NotFound, text, Some(TlsRemedy::Trust)))
 }
 
 fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
