@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Pause before the next accept after descriptors or memory ran out. Pending connections wait in the backlog.
+/// Pause before the next accept once descriptors or memory have run out. Pending connections wait in the backlog.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reason why an accept returned no connection.

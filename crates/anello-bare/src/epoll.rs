@@ -42,12 +42,12 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Descriptors ran out: retry the accept in every turn, and no later than after the pause.
+    /// Set while descriptors are exhausted: the accept is retried in every turn, at the latest after the pause.
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,
     streams: Slab<Stream>,
-    /// Indices of connections that reached the limit per turn before they were drained.
+    /// Indices of connections that reached the per-turn limit before they were drained.
     pending: Vec<usize>,
 }
 

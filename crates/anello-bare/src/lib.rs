@@ -52,8 +52,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     listen_with(address, false)
 }
 
-/// Creates the listeners on `address` that [`run`] needs with these options: one per ring, between which the kernel
-/// distributes the connections (SO_REUSEPORT, Linux 3.9), or one as created by [`listen`].
+/// Creates the listeners on `address` that [`run`] needs with these options: either one per ring, among which the
+/// kernel distributes the connections (SO_REUSEPORT, Linux 3.9), or a single one, as created by [`listen`].
 pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpListener>> {
     let count = options.uring.map_or(1, |uring| uring.rings);
     let first = listen_with(address, count > 1)?;
@@ -80,7 +80,7 @@ fn listen_with(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener>
 ///
 /// # Errors
 /// Returns an error with a remedy if io_uring or its options are not supported by this kernel, if io_uring is forbidden
-/// by `kernel.io_uring_disabled` or a seccomp filter, if options conflict, or if the model does not have an option.
+/// by `kernel.io_uring_disabled` or a seccomp filter, if options conflict, or if an option does not apply to the model.
 pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     let (spins, has_uring) = (!options.spin.is_zero(), options.uring.is_some());
     match model {

@@ -38,7 +38,7 @@ impl Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }
 
-    /// Returns `true` if the stream waits until the socket is writable.
+    /// Returns `true` if the stream is waiting for the socket to become writable.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }

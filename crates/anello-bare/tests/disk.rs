@@ -136,7 +136,7 @@ fn wrong_blocks_are_counted() {
         let directory = test_directory();
         let worker = open(engine, &file(&directory));
         let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("opens the file");
-        // A flipped bit in one block, and the contents of another block.
+        // Corrupts a byte in one block, and overwrites another block with the contents of a third.
         bytes.write_all_at(&[0x55], 5 * 4096 + 700).expect("writes");
         let mut other_block = vec![0; 4096];
         bytes.sync_all().expect("syncs");
@@ -224,7 +224,9 @@ fn open_rejects_foreign_files() {
     assert!(open_error(Some(1000)).contains("multiple of 4096"));
     fs::write(&path, vec![7; 1 << 20]).expect("writes");
     for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
-        assert!(open_error(create_bytes).contains("file does not start and end with the disk worker pattern"));
+        assert!(
+            open_error(create_bytes).contains("file does not start and end with the disk worker pattern")
+        );
     }
     assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "foreign file was modified");
     fs::remove_file(&path).expect("removes");

@@ -405,7 +405,7 @@ fn reset_closes_one_connection() {
         let message = Rng(5).bytes(600_000);
         for round in 0..300 {
             let mut stream = server.connect();
-            // From an idle connection, via one with unsent bytes, to a stalled connection.
+            // Covers idle connections, connections with unsent bytes, and stalled connections.
             let bytes = &message[..[0, 1, 4000, 600_000][round % 4]];
             stream.set_nonblocking(true).expect("nonblocking");
             bytes_or_zero(stream.write(bytes));
@@ -532,8 +532,8 @@ fn descriptor_exhaustion_delays_accepts() {
     for_each_subject(|subject| {
         let server = Server::start(subject, Some(40 + subject.idle_connections() as u32));
         let mut first = vec![server.connect()];
-        // The first exchange precedes the other connections: with several rings, connections of a later ring could use
-        // the last descriptor before the ring of this connection accepts it.
+        // The first exchange takes place before the other connections are opened: with several rings, connections on a
+        // later ring could otherwise use the last descriptor before this connection is accepted by its ring.
         exchange(&mut first[0], b"accepted in time").expect("echoes");
         first.extend((1..80).map(|_| server.connect()));
         exchange(&mut first[0], b"still served").expect("echoes");

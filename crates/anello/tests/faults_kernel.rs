@@ -95,8 +95,8 @@ fn fault_03_spurious_eagain_on_reads() {
     }
 }
 
-/// The kernel never fails a read with `EAGAIN` while it has bytes. After a spurious `EAGAIN`, the next bytes wake the
-/// reader again. There must be room for these bytes, so the total is smaller than a receive window.
+/// The kernel never fails a read with `EAGAIN` while bytes are available. After a spurious `EAGAIN`, the next bytes
+/// wake the reader again. There must be room for these bytes, so the total is smaller than a receive window.
 async fn read_despite_spurious_eagain() {
     let (client, mut server) = pair().await.unwrap();
     let message = pattern(3, 40_000);

@@ -175,7 +175,7 @@ fn pending_send_file_ends_with_its_stream() {
             // The transfer is cancelled, the connection is shut down, or the transfer is resumed.
             for way in 0..3 {
                 let (mut client, mut server) = pair().await.unwrap();
-                // Runs until the peer's buffer is full, and beyond.
+                // Keeps polling after the peer's buffer is full.
                 let mut sending = Box::pin(server.send_file(&file, 0, length as u64));
                 for _ in 0..50 {
                     let polled = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;

@@ -343,7 +343,7 @@ fn yielding_task_lets_driver_run_each_time() {
                 accepting.set(true);
             })
             .detach();
-            // The accept is armed now.
+            // Gives the driver time to arm the accept.
             for _ in 0..MAX_YIELDS {
                 yield_now().await;
             }

@@ -130,7 +130,7 @@ fn unix_connect_after_its_runtime_fails() {
         let address: SocketAddr = listener.local_addr().unwrap();
         let _fills_the_backlog = StdStream::connect_addr(&address).unwrap();
         let runtime = setup.runtime();
-        // Keeps the ring open, and therefore all operations in flight.
+        // Keeps the ring open, so all operations stay in flight.
         let _handle = runtime.handle();
         let mut connecting = Box::pin(UnixStream::connect_addr(&address));
         runtime.block_on(async {
@@ -159,7 +159,7 @@ fn unix_connect_after_its_runtime_fails() {
 fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
     on_every_driver(|setup| {
         let runtime = runtime_without_drain(setup);
-        // Keeps the ring open, and therefore all operations in flight.
+        // Keeps the ring open, so all operations stay in flight.
         let _handle = runtime.handle();
         let expected = pattern(1, MESSAGE_BYTES);
         let (bytes, freed) = poisoned(expected.clone(), None);
@@ -427,7 +427,7 @@ thread_local! {
     static WITNESS: Witness = const { Witness };
 }
 
-/// Exits the process within a task whose runtime is in a `thread_local!`.
+/// Exits the process from within a task whose runtime is in a `thread_local!`.
 fn exit_in_a_task(setup: &Setup) -> ! {
     WITNESS.with(|_| ());
     RUNTIME.set(Some(runtime_without_drain(setup)));

@@ -211,7 +211,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             while anello::current_metrics().unwrap().sockets > 1 {
                 anello::yield_now().await;
             }
-            // The connection stays open through the duplicate, and its slot may have been reused.
+            // The duplicate keeps the connection open, but the connection's slot may have been reused.
             let mut second = TcpStream::from_std(duplicate).unwrap();
             peer.write_all(b"2").unwrap();
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));

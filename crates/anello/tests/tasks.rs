@@ -291,7 +291,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Rings wake each other through MSG_RING, and other pairs through eventfd. All pairs are tested.
+    // Two rings wake each other through MSG_RING; all other pairs use an eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));

@@ -38,8 +38,8 @@ const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 /// Larger than the number of polls that any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the simulated kernels, because
-/// Miri does not support the other setups, and no watchdog, because Miri's clock runs too fast.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, the other setups are skipped, because Miri
+/// does not support them, and there is no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use super::request::{Completion, Request, RequestQueue};
 
-/// Stack size of a thread of the pool, in bytes.
+/// Stack size of a pool thread, in bytes.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pread {

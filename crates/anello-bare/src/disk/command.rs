@@ -46,7 +46,7 @@ pub enum Operation {
     RandomRead,
     /// Writes uniformly distributed blocks.
     RandomWrite,
-    /// Reads consecutive blocks, from the end of the file again from its start.
+    /// Reads consecutive blocks. At the end of the file, continues from its start.
     SequentialRead,
     /// Writes consecutive blocks, like `SequentialRead`.
     SequentialWrite,
@@ -100,12 +100,12 @@ pub struct Outcome {
     pub operations: u64,
     /// Time from the start of the first request to the last completion, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Latencies of these requests, from the start until the completion was processed, in nanoseconds: an HdrHistogram
-    /// with 3 significant digits, V2 encoding, base64.
+    /// Latencies of the completed requests, each from its start until its completion was processed, in nanoseconds: an
+    /// HdrHistogram with 3 significant digits, V2 encoding, base64.
     pub latency: String,
     /// Number of failed requests by cause.
     pub errors: Vec<(String, u64)>,
-    /// Number of complete reads that returned data other than the data written at their offset.
+    /// Number of complete reads that returned anything other than the data written at their offset.
     pub wrong_blocks: u64,
 }
 

@@ -34,7 +34,9 @@ impl Engine {
                 "aio_read and aio_write of the C library, at most 20 threads, one descriptor per request in flight"
             }
             Engine::LinuxAio => "io_submit and io_getevents; buffered requests complete within io_submit",
-            Engine::Uring => "fixed reads and writes, registered buffers and file, one io_uring_enter per iteration",
+            Engine::Uring => {
+                "fixed reads and writes, registered buffers and file, one io_uring_enter per iteration"
+            }
         }
     }
 

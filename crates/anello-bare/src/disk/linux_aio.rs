@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::request::{Completion, KernelBlocks, Request, RequestQueue};
 use crate::errors::with_message;
 
-/// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
+/// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` from `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];
 /// Pause before the next attempt when the kernel lacks the resources to accept a request and none is in flight.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ pub(super) struct LinuxAio {
     events: Vec<IoEvent>,
 }
 
-/// `struct io_event` of `linux/aio_abi.h`.
+/// `struct io_event` from `linux/aio_abi.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct IoEvent {

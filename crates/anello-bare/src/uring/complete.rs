@@ -111,8 +111,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         Ok(())
     }
 
-    /// Confirms the submitted inline sends that posted no completion, which means that all bytes were sent. Chunks that
-    /// were received in the meantime follow them in the list.
+    /// Confirms the submitted inline sends that posted no completion, which means that all of their bytes were sent.
+    /// Chunks received in the meantime come after the sent chunks in the list.
     #[inline]
     pub(super) fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
@@ -141,8 +141,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Handles the completion of a send that always posts a completion, or the notification that the kernel no longer
-    /// reads its memory.
+    /// Handles the completion of a send that always posts one, or the notification that the kernel is no longer reading
+    /// its memory.
     fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
         let Some(connection) = find_connection(&mut self.connections, token) else { return };

@@ -120,7 +120,7 @@ impl Connection {
         buffer_id
     }
 
-    /// Recycles the buffer of a removed chunk as soon as the kernel no longer reads it.
+    /// Recycles the buffer of a removed chunk as soon as the kernel is no longer reading it.
     #[inline]
     pub(super) fn release<const CONFIGURABLE: bool>(
         &mut self,
@@ -159,7 +159,7 @@ impl Connection {
     }
 }
 
-/// Returns the connection of a completion, or `None` if it is closed.
+/// Returns the connection to which a completion belongs, or `None` if the connection is closed.
 #[inline]
 pub(super) fn find_connection(connections: &mut [Connection], token: Token) -> Option<&mut Connection> {
     let connection = connections.get_mut(token.index() as usize)?;

@@ -21,7 +21,8 @@ pub(super) fn enter(
     unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
 }
 
-/// Maximum number of consecutive enters that run task work, because work can arrive as fast as it is run.
+/// Maximum number of consecutive enters that run task work. A limit is needed because work can arrive as fast as it is
+/// run.
 const MAX_ENTERS: u32 = 64;
 
 /// Tracks whether the turn can receive more data before it echoes. Since Linux 6.13, one enter runs about 20 items of
@@ -34,8 +35,8 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Runs more task work if some is pending and the turn may receive more. Returns `false` if the turn must echo;
-    /// the next turn then starts.
+    /// Runs more task work if some is pending and the turn may receive more. If the turn must echo, resets the state
+    /// for the next turn and returns `false`.
     #[inline]
     pub(super) fn run_task_work(
         &mut self,

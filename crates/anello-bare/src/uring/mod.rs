@@ -161,7 +161,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. The result is that of
+    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. Returns the result of
     /// [`is_busy`].
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {

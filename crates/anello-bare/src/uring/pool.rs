@@ -40,7 +40,7 @@ pub(super) struct Pool<const CONFIGURABLE: bool> {
     /// Data in each buffer that this process owns.
     chunks: Vec<Chunk>,
     own_buffers: Vec<OwnBuffer>,
-    /// The buffer that was recycled after each buffer. Empty unless the server is configurable.
+    /// For each buffer, the buffer that was recycled next. Empty unless the server is configurable.
     pub(super) followers: Vec<u16>,
     last_recycled: u16,
 }

@@ -75,13 +75,15 @@ pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
     pub(super) to_close: Vec<u32>,
     /// Connections from `to_send` whose inline sends were submitted since the submission queue was last empty.
     pub(super) sends_in_flight: Vec<u32>,
-    /// Enter without waiting: some entries did not fit into the submission queue, or a send in this turn has a
-    /// subsequent action (more chunks, a close, a receive) and only the return of the enter confirms the send.
+    /// Set if the next enter must not wait: some entries did not fit into the submission queue, or a send in this turn
+    /// is followed by another action (more chunks, a close, a receive), and only the return of the enter confirms the
+    /// send.
     pub(super) skip_wait: bool,
     pub(super) turn: Turn,
     /// Number of free slots in the table of registered files.
     pub(super) free_file_slots: u32,
-    /// The kernel reads it while it consumes a submission, and the server does not move.
+    /// The kernel reads this field while it consumes a submission. The server does not move, so the address stays
+    /// valid.
     pub(super) linked_timeout: Timespec,
     pub(super) selected_options: UringOptions,
 }

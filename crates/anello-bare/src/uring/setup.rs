@@ -10,7 +10,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::errors::{unsupported, with_message};
 use crate::options::{TaskWork, UringOptions};
 
-/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters repeatedly.
+/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more entries enters the
+/// kernel repeatedly.
 const SQ_ENTRIES: u32 = 512;
 /// Size of the completion queue. The kernel keeps additional completions in its overflow list.
 const CQ_ENTRIES: u32 = 4096;
@@ -65,7 +66,7 @@ pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str
     Err(describe_error(error, alternative))
 }
 
-/// Creates a ring with the selected options. `attach` is another ring whose worker threads it shares.
+/// Creates a ring with the selected options. The new ring shares the worker threads of `attach`, another ring.
 pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
     let build = |no_sqarray| {
         let task_work = match options.sqpoll {

@@ -24,7 +24,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// Queues all due entries that fit into the submission queue.
     #[inline]
     pub(super) fn queue_submissions(&mut self) {
-        // Not yet confirmed: the kernel did not consume all submissions.
+        // Do not wait while sends are unconfirmed because the kernel did not consume all submissions.
         self.skip_wait = !self.sends_in_flight.is_empty();
         if !self.to_arm.is_empty()
             || !self.to_cancel.is_empty()
@@ -91,7 +91,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         } else if self.free_file_slots == 0 {
             return true;
         } else {
-            // One accept per free slot: the kernel accepts first, and drops a connection without a slot.
+            // One accept per free slot: the kernel accepts first, and then drops the connection if no slot is free.
             let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
             accept.file_index(Some(DestinationSlot::auto_target())).build()
         };

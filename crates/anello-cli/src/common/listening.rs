@@ -83,7 +83,9 @@ impl ListeningSocket {
             (Ok(domain), Ok(kind)) => format!("unsupported socket type {domain:?}, {kind:?}"),
             _ => "not a socket".to_owned(),
         };
-        Err(invalid_input(format!("{cause} (pass listening TCP or Unix stream sockets, e.g. with ListenStream=)")))
+        Err(invalid_input(format!(
+            "{cause} (pass listening TCP or Unix stream sockets, e.g. with ListenStream=)"
+        )))
     }
 
     pub fn address(&self) -> io::Result<Address> {

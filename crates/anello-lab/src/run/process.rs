@@ -63,7 +63,8 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let pin_error = |error: io::Error| format!("cannot pin the server to cores {}: {error}", core_list(cores));
+        let pin_error =
+            |error: io::Error| format!("cannot pin the server to cores {}: {error}", core_list(cores));
         // Start the child on its cores: if it were pinned later, it could see the load generator's affinity.
         let child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;

@@ -96,7 +96,10 @@ fn rejects_inconsistent_results_with_reason() {
         (|result| result.plan.cells[0].connections = 1 << 60, "at most"),
         (|result| drop(result.cells.pop()), "are planned"),
         (|result| result.cells[0].rows.clear(), "do not match the contenders"),
-        (|result| result.slices[0].contender = 1, "index 1 of the contender of a slice is out of range (count: 1)"),
+        (
+            |result| result.slices[0].contender = 1,
+            "index 1 of the contender of a slice is out of range (count: 1)",
+        ),
         (|result| result.slices[0].cell = 1000, "cell of a slice"),
         (|result| result.latencies[0].cell = 1000, "cell of a histogram"),
         (|result| result.completed[0].pass = 1000, "pass of a completed entry"),

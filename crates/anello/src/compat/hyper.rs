@@ -123,8 +123,8 @@ impl Timer for HyperTimer {
 #[derive(Debug)]
 struct Sleeping {
     deadline: Instant,
-    /// The ID of the runtime that polled the sleep last, and its timer there, while that is pending. The key is valid
-    /// only for the wheel of that runtime, and is never reused.
+    /// While the timer is pending: the ID of the runtime that last polled the sleep, and the timer's key. The key is
+    /// valid only in the wheel of that runtime, and is never reused.
     registered: Option<(u64, TimerKey)>,
 }
 

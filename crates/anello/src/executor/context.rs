@@ -114,7 +114,8 @@ pub(super) fn has_ready_tasks() -> bool {
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
-/// blocks until another worker makes progress, because the next turn, which would submit them, comes only afterwards.
+/// blocks to wait for another worker: the next turn, which would otherwise submit the notifications, runs only
+/// afterwards.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
@@ -202,7 +203,7 @@ impl Shared {
         true
     }
 
-    /// Flushes the driver unless this runtime is running: it is unknown when the runtime will run again.
+    /// Flushes the driver if this runtime is not running, because it is unknown when it will run again.
     pub fn flush_driver_unless_current(&self) {
         if with_current(|current| std::ptr::eq(current, self)) != Some(true) {
             self.flush_driver();
@@ -234,7 +235,8 @@ impl Shared {
     }
 
     /// Releases the key of a stream or listener in a separate task, because the driver is borrowed: it is dropping a
-    /// waker or the owner of a buffer, which has dropped the stream or listener. `own` creates the owner of the key.
+    /// waker or a buffer's owner, whose destructor has dropped the stream or listener. `own` creates the owner of the
+    /// key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
@@ -321,8 +323,8 @@ impl Shared {
 
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // For example, a stream that outlives its runtime spawns a task to close lingering streams. In the table,
-            // the task would form a reference cycle: it owns the runtime, which owns the table.
+            // For example, a stream that outlives its runtime spawns a task to close lingering streams. Adding that
+            // task to the table would create a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
         let pointer = task.pointer();

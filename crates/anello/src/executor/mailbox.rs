@@ -10,9 +10,9 @@
 //!                               fails if NOTIFIED or QUEUED      queue_notify: that worker notifies later
 //! ```
 //!
-//! A worker on io_uring queues the notification of another worker, and its next turn submits it. Until then, any other
-//! thread that sends a message must notify the worker itself. The state `QUEUED` therefore contains the number of the
-//! worker that has queued the notification.
+//! A worker on io_uring queues its notification to the target worker, and submits it in its next turn. Until then, any
+//! other thread that sends a message must notify the target worker itself. The state `QUEUED` therefore contains the
+//! number of the worker that has queued the notification.
 //!
 //! # Invariants
 //!
@@ -38,7 +38,7 @@ const NOTIFIED: u32 = 2;
 /// Flag: a worker has queued a notification but has not yet submitted it. The other bits are the number of that worker.
 const QUEUED: u32 = 1 << 31;
 
-/// The mailbox of a worker, which is called its owner.
+/// A worker's mailbox. The worker is called the mailbox's owner.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     state: AtomicU32,
@@ -139,13 +139,13 @@ const IDLE: u8 = 0;
 const SCHEDULED: u8 = 1;
 const RESCHEDULED: u8 = 2;
 
-/// Whether a task is in a queue, and whether another thread has woken it since it was queued. The thread that changes
-/// the state from `IDLE` pushes the task into a queue.
+/// Records whether a task is in a queue, and whether another thread has woken it since it was queued. The thread that
+/// changes the state from `IDLE` pushes the task into a queue.
 ///
-/// The notification for that wake-up may stay queued for a long time. A second thread that wakes the task must therefore
-/// notify the task's worker itself, even if the worker only goes to sleep afterwards. Either the second thread sees the
-/// queued notification in the mailbox, or the first thread sees `RESCHEDULED`, which the second one sets before it
-/// checks the mailbox.
+/// The notification for the first wake-up may stay queued for a long time. A second thread that wakes the task must
+/// therefore notify the task's worker itself, even if the worker does not go to sleep until later. Either the second
+/// thread sees the queued notification in the mailbox, or the first thread sees `RESCHEDULED`, which the second one
+/// sets before it checks the mailbox.
 #[derive(Debug)]
 pub(super) struct Scheduled(AtomicU8);
 
@@ -209,7 +209,11 @@ mod tests {
         assert!(mailbox.prepare_to_sleep());
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "already queued");
-        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker must notify the owner itself");
+        assert_eq!(
+            mailbox.queue_notify(8),
+            NotifyResult::Sleeping,
+            "another worker must notify the owner itself"
+        );
         assert_eq!(mailbox.queue_notify(9), NotifyResult::Awake, "the owner is being notified");
         mailbox.finish_sleep();
         assert!(mailbox.is_notified());

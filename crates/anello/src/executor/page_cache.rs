@@ -58,7 +58,8 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     }
     let range = Range { offset, length: last - offset + 1 };
     let mut statistics = Statistics::default();
-    // SAFETY: the kernel reads `range` and writes `statistics`, both of the size that it expects, only during the call.
+    // SAFETY: both structures have the size that the kernel expects. It reads `range` and writes `statistics` only
+    // during the call.
     let result = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut statistics, 0 as libc::c_uint)
     };
@@ -84,8 +85,8 @@ fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bo
     Some(true)
 }
 
-/// Reads up to `bytes.len()` bytes. Returns 0 if that would block, or past the end of the file, and `None` if the file
-/// does not support non-blocking reads.
+/// Reads up to `bytes.len()` bytes. Returns 0 if the read would block or `offset` is past the end of the file, and
+/// `None` if the file does not support non-blocking reads.
 fn read_nowait(file: BorrowedFd<'_>, offset: u64, bytes: &mut [u8]) -> Option<usize> {
     match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
         Err(Errno::AGAIN) => Some(0),

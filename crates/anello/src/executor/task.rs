@@ -46,7 +46,7 @@ pub(super) trait Owner: Sized + Send + Sync + 'static {
 }
 
 /// The part of a task that does not depend on its future. The status comes first, so that a handle can find it without
-/// the type of the owner.
+/// knowing the owner's type.
 #[repr(C)]
 pub(super) struct Header<O: 'static> {
     status: Status,
@@ -67,7 +67,7 @@ struct Status {
 }
 
 struct TaskVtable<O: 'static> {
-    // SAFETY of calling each function: see the `# Safety` section of the function below that is stored here.
+    // SAFETY: each field has the safety requirements of the function below that is stored in it.
     poll: unsafe fn(NonNull<Header<O>>, &mut Context<'_>) -> bool,
     abort: unsafe fn(NonNull<Header<O>>),
     drop_future: unsafe fn(NonNull<Header<O>>),

@@ -76,7 +76,8 @@ impl WorkersBuilder {
         let make = Arc::new(make);
         let (mut threads, mut handles) = (Vec::new(), Vec::new());
         let (report, reports) = mpsc::channel();
-        // Each worker waits for this lock. If one cannot start, it stays `false`, and no worker runs its future.
+        // Each worker waits for this lock. If a worker cannot start, the value stays `false`, and no worker runs its
+        // future.
         let started = Arc::new(RwLock::new(false));
         let mut all_started = started.write().unwrap_or_else(PoisonError::into_inner);
         for (index, core) in cores.into_iter().enumerate() {
@@ -102,8 +103,7 @@ impl WorkersBuilder {
         // The new workers may depend on other workers, for which this thread's runtime has queued notifications.
         flush_wakes_before_blocking();
         for _ in 0..count {
-            let reported =
-                reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
+            let reported = reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
             handles.push(reported?);
         }
         *all_started = true;

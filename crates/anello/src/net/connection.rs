@@ -1,4 +1,4 @@
-//! Stream operations in all address families, and the handle that shuts down a stream.
+//! Stream operations for all address families, and the handle that shuts down a stream.
 
 use std::cell::Ref;
 use std::fmt;

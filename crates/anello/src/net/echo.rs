@@ -11,7 +11,7 @@ use crate::driver::buffer::Chunk;
 
 /// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
 /// [`TcpStream`](super::TcpStream) or [`UnixStream`](super::UnixStream), which is closed when the future is dropped, or
-/// a mutable borrow of one, which stays open.
+/// a mutable reference to one, which stays open.
 ///
 /// There is no copy and no allocation per message: chunks are sent from the buffer they were received into. The future
 /// is equivalent to a loop of `recv` and `send` in an `async` block, but is hand-written, which saves a few dozen

@@ -51,7 +51,7 @@ impl<F: StreamFamily> StreamListener<F> {
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:
     /// io_uring then accepts all connections in the accept queue with one operation, and each connection holds a
-    /// descriptor. With `false`, at most one connection that `accept` has not yet returned is open. Use this for
+    /// descriptor. With `false`, at most one open connection is waiting to be returned by `accept`. Use this for
     /// servers that run close to a descriptor limit.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.listener.set_accept_ahead(accepts_ahead);
@@ -128,7 +128,8 @@ impl Listener {
         }
     }
 
-    /// Returns the connection as a descriptor if `keeps` returns `false`. Does not pause if no descriptors are left.
+    /// Accepts the next connection, and returns it as a descriptor if `keeps` returns `false`. Does not pause if no
+    /// descriptors are left.
     pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
         self.shared.poll_driver(context, |driver, waker| driver.poll_accept_if(self.key, waker, keeps), |_| 0)
     }

@@ -183,9 +183,9 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().send_file(file, offset, length, |_| {}).await
     }
 
-    /// Sends part of a file, like [`send_file`](Self::send_file). `on_progress` is called with the number of bytes each
-    /// time the kernel takes some. The caller can thus distinguish a peer that reads slowly from one that does not
-    /// read, and knows how many bytes were sent if the connection fails.
+    /// Sends part of a file, like [`send_file`](Self::send_file). Each time the kernel takes bytes, `on_progress` is
+    /// called with the number of bytes taken. The caller can thus distinguish a peer that reads slowly from one that
+    /// does not read, and knows how many bytes were sent if the connection fails.
     ///
     /// # Errors
     /// See [`send_file`](Self::send_file).

@@ -108,7 +108,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.write_vectored(slices)
     }
 
-    /// Writes bytes like [`write`](Self::write), for use when more bytes, a file or the shutdown of the stream follow
+    /// Writes bytes like [`write`](Self::write). Use this method when more bytes, a file or a shutdown will follow
     /// immediately. A partial segment is sent together with the following data (`send(2)` with `MSG_MORE`), which saves
     /// a packet. If nothing follows, the kernel delays a partial segment by 200 ms. On Unix sockets, this method is
     /// equivalent to `write`. Cancel-safe.

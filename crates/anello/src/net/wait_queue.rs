@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use crate::driver::wake_all;
 
-/// Wakers of the waiting futures, numbered in order of arrival. The driver stores the waker of one of these futures, or
-/// one was woken and will poll again.
+/// Wakers of the waiting futures, numbered in order of arrival. Either the driver stores the waker of one of these
+/// futures, or one of them has been woken and will poll again.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     waiting: RefCell<BTreeMap<u64, Waker>>,

@@ -1,7 +1,7 @@
 //! Asynchronous handling of Unix signals.
 //!
 //! The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the pair
-//! is a stream on the runtime, so a signal wakes the driver like received data.
+//! is a stream on the runtime, so a signal wakes the driver just as received data does.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,9 +1,9 @@
 //! Sleeps, timeouts and intervals, on the runtime's timer wheel.
 //!
 //! Timers need no additional system call: the next deadline becomes the timeout of the driver's wait. They never fire
-//! early. They can fire late by up to one tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll (whose timeout
-//! is in milliseconds), and by any time during which the worker is busy. On the simulated driver, timers use the
-//! virtual clock.
+//! early. They can fire late: by up to one tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll (whose
+//! timeout is in milliseconds), and by as long as the worker is busy. On the simulated driver, timers use the virtual
+//! clock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ use crate::executor::{Shared, TimerKey, current};
 
 /// Returns the current time on the runtime's clock, which all timers use.
 ///
-/// The clock is monotonic (`clock_gettime(2)`), and virtual on the simulated driver, where every other clock disagrees
+/// The clock is monotonic (`clock_gettime(2)`). On the simulated driver, it is virtual, and every other clock disagrees
 /// with the timers. Its starting point differs between runtimes.
 ///
 /// # Panics
@@ -76,7 +76,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Restarts the sleep. It completes when `duration` has elapsed from now.
+    /// Restarts the sleep, so that it completes `duration` from now.
     pub fn reset(&mut self, duration: Duration) {
         self.reset_to(self.shared.now_ns().saturating_add(nanoseconds(duration)));
     }

@@ -326,8 +326,8 @@ pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, listener.accept().await?))
 }
 
-/// Sends a message to an echo peer and reads it back, concurrently because a large message does not fit into any
-/// buffer.
+/// Sends a message to an echo peer and reads it back. Does both concurrently, because a large message does not fit into
+/// any buffer.
 pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
     let mut response = vec![0; message.len()];
     let (mut reader, mut writer) = stream.split();

@@ -20,8 +20,8 @@ use crate::family::{Stream, connect, listen, on_every_setup, pair};
 const SIZES: [usize; 16] =
     [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20];
 
-/// Sends a message to an echo peer and reads it back, concurrently because a large message does not fit into any
-/// buffer.
+/// Sends a message to an echo peer and reads it back. Does both concurrently, because a large message does not fit into
+/// any buffer.
 async fn echo_once(client: Stream, message: Vec<u8>) -> io::Result<Stream> {
     let (mut reader, mut writer) = client.into_split();
     let length = message.len();

@@ -116,7 +116,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
     for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
-        // Unblocks a peer that the program did not connect to because the program ended too early.
+        // Unblocks a peer if the program ended before connecting to it.
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);

@@ -237,8 +237,7 @@ impl Facts<'_> {
             self.add(Caution, "Memory per idle connection", text);
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {
-            let text =
-                "complete data, stalled readers, many connections not tested: contenders may be fast but incorrect";
+            let text = "complete data, stalled readers, many connections not tested: contenders may be fast but incorrect";
             self.add(Caution, "Contenders not checked before the run", text);
         }
     }

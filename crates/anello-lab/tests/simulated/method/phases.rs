@@ -98,7 +98,12 @@ fn throttled_slices_are_excluded_and_counted() {
     let counted: usize = result.cells[0].rows.iter().map(|row| row.throttled_slices).sum();
     assert!(throttled > 3 && throttled == counted);
     assert!(result.slices.iter().all(|slice| (slice.throttled_ns == 0) == (slice.quality == Quality::Clean)));
-    assert!(result.findings.iter().any(|finding| finding.text.contains("a CPU limit throttled the lab or the server")));
+    assert!(
+        result
+            .findings
+            .iter()
+            .any(|finding| finding.text.contains("a CPU limit throttled the lab or the server"))
+    );
 }
 
 #[test]

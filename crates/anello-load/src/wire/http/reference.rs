@@ -211,7 +211,11 @@ mod tests {
         assert!(matches!(recorded, Comparison::Digest { recorded: Some(_), .. }));
         let other = body(&references, &[b"he", b"llo"]);
         assert!(matches!(other, Comparison::Digest { recorded: None, .. }));
-        assert_eq!(other.finish(&references, 0, 5), BodyMatch::Equal, "the first complete body becomes the reference");
+        assert_eq!(
+            other.finish(&references, 0, 5),
+            BodyMatch::Equal,
+            "the first complete body becomes the reference"
+        );
         assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
         let mut recorded = recorded;
         recorded.update(&references, 0, 3, b"p!");

@@ -29,9 +29,9 @@
 //!
 //! # Tick length
 //!
-//! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. A tick of 131 us has the same
-//! order of magnitude as the kernel's default timer slack (50 us); a shorter tick would merge fewer timers into one
-//! wake-up. Because the tick length is a power of two, the division becomes a shift.
+//! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. A tick of 131 us is of the
+//! same order of magnitude as the kernel's default timer slack (50 us); a shorter tick would merge fewer timers into
+//! one wake-up. Because the tick length is a power of two, the division becomes a shift.
 //!
 //! # Invariants
 //!

@@ -59,7 +59,7 @@ fn expiry_orders_by_tick_and_then_by_insertion() {
         wheel.insert(timer.0 * TICK_NS, *timer);
     }
     assert_eq!(expired(&mut wheel, 4 * TICK_NS), []);
-    // The same ticks as before, while some of the earlier timers are on an upper level.
+    // Adds timers with the same ticks as before, while some of the earlier timers are on an upper level.
     for timer in [(5, 100), (64, 101), (300_000, 102)] {
         wheel.insert(timer.0 * TICK_NS, timer);
         expected.push(timer);
@@ -133,7 +133,7 @@ struct Pair {
     wheel: Wheel<u64>,
     /// Values of the pending timers, by due time and serial number.
     model: BTreeMap<(u64, u64), u64>,
-    /// All timers that were ever inserted, as the key in the wheel and the key in the model. Keys can be stale.
+    /// All timers that were ever inserted, each with its key in the wheel and its key in the model. Keys can be stale.
     keys: Vec<(TimerKey, (u64, u64))>,
     latest_ns: u64,
 }

@@ -23,8 +23,8 @@ pub enum PendingConnections {
     Leave,
 }
 
-/// Maximum number of connections transferred to a member and not yet accepted by it: the share of one of 4 workers in a
-/// burst that fills a backlog.
+/// Maximum number of connections transferred to a member but not yet accepted by it: with 4 workers, one worker's share
+/// of a burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
 /// The same limit for a member that does not accept ahead: enough for the connections that another worker accepts
