@@ -25,7 +25,7 @@ fn assert_all_rejected(cases: Vec<RejectedCase>) {
     }
 }
 
-/// Checks that a text is rejected with this status before any request in it is complete.
+/// Checks that the input is rejected with this status before any request in it is complete.
 fn assert_rejected_with(text: impl AsRef<[u8]>, status: u16) {
     let outcome = feed_whole_and_bytewise(&text);
     let escaped = text.as_ref().escape_ascii();

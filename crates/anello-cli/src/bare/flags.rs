@@ -57,7 +57,7 @@ pub struct Address {
 pub struct UringArguments {
     #[command(flatten)]
     pub address: Address,
-    /// Read the options at run time even if no other option is given: the reference for measuring their effects.
+    /// Read the options at run time even if none is given. The effects of the options are measured relative to this.
     #[arg(long, help_heading = "io_uring options")]
     pub configurable: bool,
     #[command(flatten)]

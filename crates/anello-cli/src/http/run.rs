@@ -149,7 +149,7 @@ fn switch_user(
         open(&arguments.directory, files)?;
         check::check_searchable(&arguments.directory).map_err(permission_error)?;
         arguments.tls.read().remedy(
-            "SIGHUP reloads it: make it readable by this user or its groups, e.g. chgrp and chmod g+r",
+            "for reloads on SIGHUP, make it readable by this user or its groups, e.g. chgrp and chmod g+r",
         )?;
         socket_files().try_for_each(check::check_can_create).map_err(permission_error)
     })?;

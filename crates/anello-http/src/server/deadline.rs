@@ -313,7 +313,7 @@ mod tests {
     use super::Phase::{Body, FirstHead, Handling, Head, Idle, Linger};
     use super::*;
 
-    /// An event at the tick that precedes it in a test case.
+    /// An event. In a test case, it is preceded by the tick at which it occurs.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Enter(Phase),

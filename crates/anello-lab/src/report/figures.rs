@@ -125,7 +125,8 @@ fn why_none(row: &Row) -> String {
     }
 }
 
-/// Returns the main figure of each cell in a group as bars: memory, p99 latency at an offered rate, otherwise the rate.
+/// Returns the main figure of each cell in a group as bars: memory for memory cells,
+/// p99 latency for cells with an offered rate, and requests/s for all others.
 pub fn bars(result: &LabResult, group: &Group) -> Table {
     let measure = match (group.workload, group.connections) {
         (Workload::Idle, _) => Measure::Memory,

@@ -119,8 +119,8 @@ impl Facts<'_> {
         };
         if let Some((factor, fraction)) = quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)) {
             let text = format!(
-                "in {}; in {} of the slices, a {} cost {factor:.1} times as much; slices are compared within a phase, {} \
-                 with a phase change excluded",
+                "in {}; in {} of the slices, a {} cost {factor:.1} times as much; slices are compared within a phase \
+                 (excluded: {} with a phase change)",
                 self.of_cells(phases.len()),
                 whole_percent(fraction),
                 result.workload().unit(),
@@ -232,8 +232,8 @@ impl Facts<'_> {
             self.add(Caution, "Large responses", text);
         }
         if any(|workload| workload == Workload::Idle) {
-            let text = "of the server's process; the connections' kernel memory was not measured and differs between \
-                        servers";
+            let text = "memory of the server process; kernel memory per connection was not measured and differs \
+                        between servers";
             self.add(Caution, "Memory per idle connection", text);
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {

@@ -294,7 +294,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, false, wakes);
     }
 
-    /// Detaches the memory of a completed zero-copy send that the kernel still reads. The stream can send again.
+    /// Detaches the buffer of a completed zero-copy send, which the kernel may still be reading, so that the stream can
+    /// send again.
     pub(super) fn detach_buffer(&mut self, key: Key, send_key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sending = Sending::Idle;

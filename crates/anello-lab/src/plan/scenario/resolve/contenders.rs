@@ -219,7 +219,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    /// Clears bases that do not participate on this machine and adds a note about them.
+    /// Clears references to bases that are not part of the run, and adds a note about them.
     pub(super) fn clear_missing_bases(&mut self, contenders: &mut [Contender]) {
         let names: Vec<String> = names_without_twins(contenders).into_iter().map(str::to_owned).collect();
         let mut affected = Vec::new();
