@@ -351,8 +351,8 @@ const DIRECTORY: &str = "ANELLO_TEST_DIRECTORY";
 const MODE: &str = "ANELLO_TEST_MODE";
 const CHECK: &str = "ANELLO_TEST_CHECK";
 
-/// Child process of the next test: denies itself a system call and executes the server. If the environment names no
-/// system call, passes as a test.
+/// Child process of the next test: installs a filter that denies a system call, then executes the server. Does nothing
+/// if the environment names no system call, so that it passes when it is run as an ordinary test.
 #[test]
 fn kernel_without_call() {
     let Ok(call) = std::env::var(CALL) else { return };

@@ -423,7 +423,7 @@ fn histogram_error_names_line() {
         (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 1, 1], "cannot decompress"),
         (header(0, 3, 1, 1000, 1.0)[..39].to_vec(), "truncated in its header"),
         (header(u32::MAX, 3, 1, 1000, 1.0), "declares 4294967295 bytes of counts, found 0"),
-        (with(header(1, 3, 1, 1000, 1.0), &[0x80]), "truncated in a count"),
+        (with(header(1, 3, 1, 1000, 1.0), &[0x80]), "truncated in the middle of a count"),
         (with(header(9, 3, 1, 1000, 1.0), &minus_2_to_the_63), "too many counts"),
         (with(header(5, 3, 1, 1000, 1.0), &[0xff, 0xff, 0xff, 0x7f, 2]), "longer than it should be"),
         (header(0, 9, 1, 1000, 1.0), "parameters"),

@@ -435,7 +435,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
             let mut taken = Vec::new();
             while taken.len() < CLIENTS {
                 taken.push(member.accept().await.expect("no error").expect("group is open"));
-                // Gives the kernel the opportunity to accept ahead.
+                // Gives the kernel an opportunity to accept connections before the test requests them.
                 sleep(Duration::from_millis(1)).await;
                 assert!(accepted() <= taken.len() as u64 + 1, "{}: {} accepted", setup.name, accepted());
             }

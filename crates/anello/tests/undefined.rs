@@ -56,7 +56,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Time at which the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum DropTime {
-    /// While the runtime is running and continues to run.
+    /// While the runtime is running.
     Within,
     /// Between two runs of the runtime, which is then dropped.
     Before,

@@ -130,7 +130,7 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
         ("different CPU", one.cpu_model == other.cpu_model && one.virtual_machine == other.virtual_machine),
         ("different mitigations", one.mitigations == other.mitigations),
         ("different congestion control", one.congestion_control == other.congestion_control),
-        ("different driver of the load generator", drivers.is_none_or(|(before, after)| before == after)),
+        ("different load generator driver", drivers.is_none_or(|(before, after)| before == after)),
         ("different CPU share for the servers", before.plan.server_share == after.plan.server_share),
         ("different reference", before.plan.reference == after.plan.reference),
     ];

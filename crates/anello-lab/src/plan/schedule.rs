@@ -1,8 +1,8 @@
-//! Random but reproducible orders.
+//! Random but reproducible orderings.
 //!
-//! In a fixed order, every contender would be affected by the state in which the same neighbour leaves caches and
-//! frequency governors. [`Random`] implements SplitMix64 instead of using a library, so that the seed of an old report
-//! still produces the same run.
+//! With a fixed order, each contender would always run with the caches and CPU frequency left by the same predecessor.
+//! [`Random`] implements SplitMix64 instead of using a library, so that the seed of an old report still produces the
+//! same run.
 
 /// Pseudorandom number generator.
 #[derive(Debug, Clone)]
@@ -22,8 +22,8 @@ impl Random {
         Random::new(random.next_bits())
     }
 
-    /// Creates the sequence for the random orders in one cell of a pass, or in the pass itself. It depends on nothing
-    /// else, so a resumed run continues in the same order.
+    /// Creates the random sequence that determines the order within a pass, or within one cell of the pass. The
+    /// sequence depends only on the arguments, so a resumed run continues in the same order.
     pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))

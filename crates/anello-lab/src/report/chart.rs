@@ -183,7 +183,7 @@ fn latency(result: &LabResult, group: &Group, cell: &CellResult) -> Option<Chart
     scaled(chart, true)
 }
 
-/// Sets the vertical axis of a chart. `None` if the chart has no points.
+/// Sets the vertical axis of a chart. Returns `None` if the chart has no points.
 fn scaled(mut chart: Chart, is_logarithmic: bool) -> Option<Chart> {
     let (low, high) = range(&chart.series)?;
     chart.y_range = (0.0, high.max(f64::MIN_POSITIVE) * 1.05);

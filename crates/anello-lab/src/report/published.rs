@@ -104,7 +104,7 @@ fn local_value(local: &LocalResult, measure: Measure) -> Value {
     Value::with_detail(format!("{sign} {}", times(ratio.estimate)), detail).tone(tone)
 }
 
-/// Returns the published cell, and the cell of the run where it differs.
+/// Describes the published cell and the differences from it in the corresponding cell of the run.
 fn position(row: &Comparison) -> String {
     let published = &row.published_cell;
     let mut text = format!("{} × {}", published.connections, published.workload);

@@ -52,7 +52,7 @@ fn create_site() -> io::Result<TempDir> {
     Ok(directory)
 }
 
-/// Replaces [`ROOT`] in the contender's arguments by the site's directory. Creates the site on first use.
+/// Replaces [`ROOT`] in the contender's arguments with the site's directory. Creates the site on first use.
 pub(crate) fn with_site(contender: Contender, site: &mut Option<TempDir>) -> Result<Contender, String> {
     if !contender.uses(ROOT) {
         return Ok(contender);

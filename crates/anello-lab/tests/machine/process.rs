@@ -131,7 +131,7 @@ fn fault_45_killed_server_reports_signal() {
 #[test]
 fn fault_45_stopped_server_is_reported_before_timeout() {
     let (mut process, running) = start("echo addr=127.0.0.1:1; kill -STOP $$; exec sleep 60").unwrap();
-    // Far longer than the test may take: only the check for a stopped process returns sooner.
+    // Far longer than the test may take: the wait ends sooner only if the stopped process is detected.
     let end = process.exit_description(Duration::from_secs(600));
     assert_eq!(end.as_deref(), Some("was stopped by signal 19 (SIGSTOP)"));
     drop(process);

@@ -321,7 +321,9 @@ fn inline_http_server_serves_declared_or_derived_targets() {
     assert!(resolve_error(&with(", serves = [\"mail\"]")).contains("mail"));
     let echo =
         MINIMAL.replace("\"tokio\"]", "{ name = \"mine\", command = \"/bin/mine\", serves = [\"files\"] }]");
-    assert!(resolve_error(&echo).contains("key serves requires protocol http, not echo (remove it)"));
+    assert!(
+        resolve_error(&echo).contains("the key `serves` requires protocol http, not echo (remove the key)")
+    );
 }
 
 #[test]

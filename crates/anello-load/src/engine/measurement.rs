@@ -209,7 +209,8 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Returns the throughput of the whole measurement. `requests` excludes the intervals so far.
+    /// Returns the throughput of the whole measurement. `requests` does not include the requests already counted in
+    /// completed intervals.
     fn throughput_until(&self, end_ns: u64, requests: u64) -> Throughput {
         let elapsed_ns = end_ns.saturating_sub(self.shared.count_from_ns.get());
         Throughput { requests: self.interval_requests + requests, elapsed_ns }

@@ -63,7 +63,8 @@ fn invalid_data(error: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
-/// Returns a warning if one log ends before another one starts: the request rates of the sums are then meaningless.
+/// Returns a warning if one log ends before another one starts: request rates computed from the sums are then
+/// meaningless.
 fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
     let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
     let first_end = timed().min_by_key(|log| log.log.end_ns())?;

@@ -248,7 +248,7 @@ fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> 
         return format!("No other {server} could be compared with {reference}");
     }
     if noisy == cells.len() {
-        return format!("Too noisy: it is unknown whether any {server} beats {reference} by {noun}");
+        return format!("Too noisy to tell whether any {server} beats {reference} by {noun}");
     }
     let mut text = format!("No {server} beats {reference} by {noun} in {}", counted(cells.len(), "cell"));
     for (count, words) in [(noisy, "too noisy"), (missing, "not compared")] {

@@ -33,7 +33,7 @@ pub struct Pair {
     pub server: String,
     /// Published server in the denominator of the ratio.
     pub to: String,
-    /// Compared measures.
+    /// Measures to compare.
     pub measures: Vec<Measure>,
     /// Names of the corresponding pairs of contenders.
     pub ours: Vec<(String, String)>,

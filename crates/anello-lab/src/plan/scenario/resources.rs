@@ -15,11 +15,11 @@ pub struct Resources {
     pub siblings: Vec<Vec<usize>>,
     /// Maximum number of connections that the lab may have open.
     pub connections_limit: usize,
-    /// Built peers that serve echo.
+    /// Peers that have been built and support the echo protocol.
     pub peers: Vec<Contender>,
     /// Names of echo contenders that are not built.
     pub unbuilt_peers: Vec<String>,
-    /// Built peers that serve HTTP.
+    /// Peers that have been built and support HTTP.
     pub http_peers: Vec<Contender>,
     /// Names of HTTP contenders that are not built.
     pub unbuilt_http_peers: Vec<String>,

@@ -459,7 +459,7 @@ fn check(plain: &[u8]) -> Result<(), String> {
             return Err("invalid histogram: too many counts".to_owned());
         }
         let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();
-        rest = rest.get(length..).ok_or("histogram truncated in a count")?;
+        rest = rest.get(length..).ok_or("histogram truncated in the middle of a count")?;
     }
     Ok(())
 }

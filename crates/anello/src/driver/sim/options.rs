@@ -147,7 +147,8 @@ impl SimFaults {
         }
     }
 
-    /// Returns rates with every fault set to the given rate, and faults that end a connection set to a fiftieth of it.
+    /// Returns rates with every fault set to the given rate, except that faults that end a connection are set to one
+    /// fiftieth of it.
     pub fn all(per_mille: u16) -> Self {
         // At the full rate, connections would not last long enough for the other faults to occur.
         let fatal_rate = per_mille.div_ceil(50);

@@ -47,7 +47,7 @@ pub(crate) struct Uring {
     /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
     registered_files: u32,
     overflows: u64,
-    /// Set if the completions that the kernel has kept could not be fetched.
+    /// Set if completions in the kernel's overflow list could not be flushed to the completion queue.
     overflow_pending: bool,
 }
 

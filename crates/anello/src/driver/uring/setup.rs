@@ -214,7 +214,7 @@ fn with_advice(error: io::Error, advice: &str) -> io::Error {
 /// Limits the kernel to a few worker threads. The driver's operations normally do not use them.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
-    // SAFETY: the argument is two counts, which the kernel reads and writes only during the call.
+    // SAFETY: the argument points to an array of two counts, which the kernel reads and writes only during the call.
     let limited =
         unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, max_workers.as_mut_ptr(), 2) };
     if let Err(error) = limited {

@@ -129,7 +129,8 @@ impl<'a> Resolver<'a> {
                 self.error(serves.span(), "serves must not be empty (use \"files\", \"fixed\" or both)")
             }
             (Some(serves), protocol) => {
-                let message = format!("key serves requires protocol http, not {protocol} (remove it)");
+                let message =
+                    format!("the key `serves` requires protocol http, not {protocol} (remove the key)");
                 self.error(serves.span(), message)
             }
         }
