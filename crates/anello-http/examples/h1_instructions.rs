@@ -1,4 +1,4 @@
-//! Counts the instructions for decoding a request and encoding a response head, using valgrind's callgrind.
+//! Counts the instructions needed to decode a request and to encode a response head, using valgrind's callgrind.
 //!
 //! usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
 //!        `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler

@@ -1,6 +1,6 @@
 //! HTTP/1.1 server and static file server for the anello runtime.
 //!
-//! - [`Server`] serves a handler, an async function from [`Request`] to [`Response`].
+//! - [`Server`]: serves requests with a handler, an async function from [`Request`] to [`Response`].
 //! - [`h1`]: the protocol, without I/O or a clock. Decodes requests and encodes responses.
 //! - [`files`]: static file serving: paths, conditional requests, ranges, content encodings, media types, listings.
 //! - [`observe`]: access log, metrics and health.

@@ -17,7 +17,7 @@ pub(crate) trait Receiver: 'static {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
-/// The operations of a send side that work on a trait object.
+/// The dyn-compatible operations of a sender.
 pub(crate) trait PollSender: 'static {
     /// Accepts as many bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
@@ -46,8 +46,8 @@ pub(crate) trait PollSender: 'static {
 pub(crate) trait Sender: PollSender {
     /// Sends shared bytes, without a copy if possible.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
-    /// Sends a range of a file. Returns the number of bytes sent, which is smaller if the file is shorter. Calls
-    /// `on_progress` with the number of bytes each time a part has been sent.
+    /// Sends a range of a file. Returns the number of bytes sent, which is less than requested if the file is too
+    /// short. Calls `on_progress` with the number of bytes each time a part has been sent.
     fn send_file(
         &mut self,
         file: &File,

@@ -185,8 +185,8 @@ fn fault_35_small_changing_file_is_sent_in_one_state() {
             assert!(response.status == 200 && states.contains(&response.body), "{}", response.body.len());
         }
         replacer.stop();
-        // The file is overwritten in place. The kernel exposes intermediate states; `read.rs` describes how mixing them
-        // is avoided.
+        // The file is overwritten in place. The kernel exposes intermediate states; `read_whole` in `document_root.rs`
+        // avoids mixing them.
         let root = directory.to_owned();
         let writer =
             Changer::start(states, move |state| fs::write(root.join("small"), state).expect("write file"));

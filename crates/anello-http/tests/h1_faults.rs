@@ -9,7 +9,7 @@ use anello_http::h1::{Decoder, Event, Limits, RequestFraming};
 use h1_support::cases::{self, RejectedCase, chunked, post};
 use h1_support::{Outcome, feed, feed_whole};
 
-/// Decodes a text both whole and byte by byte, and checks that the outcomes are equal.
+/// Decodes the input both whole and byte by byte, and checks that the outcomes are equal.
 fn feed_whole_and_bytewise(text: impl AsRef<[u8]>) -> Outcome {
     let text = text.as_ref();
     let outcome = feed_whole(text);

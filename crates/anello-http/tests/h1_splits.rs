@@ -13,7 +13,7 @@ use properties::h1_support::cases::CONNECTIONS;
 use properties::h1_support::{feed, feed_whole};
 use properties::request::assert_agrees;
 
-/// Splits a text at these offsets, which must be sorted.
+/// Splits the input at these offsets, which must be sorted.
 fn split_at<'a>(text: &'a [u8], offsets: &[usize]) -> Vec<&'a [u8]> {
     let mut parts = Vec::new();
     let mut start = 0;

@@ -22,7 +22,7 @@ use common::{drivers, for_each_driver, serve};
 use h1_support::cases::{self, CONNECTIONS, RejectedCase};
 use h1_support::feed_whole;
 
-/// Texts up to this length are split at every offset on simulated kernels. Longer ones are split at some offsets only.
+/// Inputs up to this length are split at every offset on simulated kernels. Longer ones are split at some offsets only.
 const SHORT_BYTES: usize = 200;
 
 /// A handler that responds with the request, in the format of [`h1_support::Outcome::lines`].
@@ -79,8 +79,8 @@ struct ClientResponse {
     body: String,
 }
 
-/// Parses and removes the next response, if there is one. Skips `100 Continue` responses, because they depend on
-/// whether the body has arrived yet.
+/// Parses and removes the next response, if there is one. Skips `100 Continue` responses, because the server sends them
+/// only if the body has not arrived yet.
 fn next_response(bytes: &mut &[u8], method: &str) -> Option<ClientResponse> {
     while let Some(rest) = bytes.strip_prefix(anello_http::h1::CONTINUE) {
         *bytes = rest;
@@ -105,14 +105,14 @@ fn next_response(bytes: &mut &[u8], method: &str) -> Option<ClientResponse> {
     Some(ClientResponse { status, closes, body: String::from_utf8_lossy(body).into_owned() })
 }
 
-/// Splits a text at this offset, without empty parts.
+/// Splits an input at this offset. Empty parts are omitted.
 fn split_at_offset(text: &[u8], split_offset: usize) -> Vec<Vec<u8>> {
     let (first, second) = text.split_at(split_offset);
     [first, second].into_iter().filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the offsets at which to split a text; offset 0 leaves it whole. Short texts are split at every offset on
-/// simulated kernels, where this is fast. Otherwise the text is split at some offsets and before the last byte.
+/// Returns the offsets at which to split an input; offset 0 leaves it whole. On simulated kernels, where this is fast,
+/// short inputs are split at every offset. Other inputs are split at some offsets and before the last byte.
 fn split_offsets(length: usize, kind: &DriverKind) -> Vec<usize> {
     let is_everywhere = matches!(kind, DriverKind::Sim(_)) && length <= SHORT_BYTES;
     let step = if is_everywhere { 1 } else { length.div_ceil(4) };
@@ -195,7 +195,7 @@ fn fault_29_invalid_fields_are_rejected() {
 }
 
 /// Returns the expected responses to a client that sends `text` and then half-closes, derived from the outcome of the
-/// decoder: request method, status and body. A complete request is expected to be mirrored; for a rejection only the
+/// decoder: request method, status and body. A complete request is expected to be echoed; for a rejection, only the
 /// status is known.
 fn expected_responses(text: &[u8]) -> Vec<(String, u16, Option<String>)> {
     let outcome = feed_whole(text);

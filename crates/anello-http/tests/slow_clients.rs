@@ -198,7 +198,7 @@ fn body_timeout_is_paused_while_handler_does_not_read() {
     });
 }
 
-/// Polls a body once, which must be pending.
+/// Polls a body once, and checks that it is pending.
 async fn poll_once(body: &mut RequestBody) {
     poll_fn(|context| {
         assert!(body.poll_next(context).is_pending());

@@ -11,7 +11,7 @@ use crate::run::progress::{Observer, Progress};
 use crate::run::runner::Runner;
 use crate::run::{LabError, record};
 
-/// Runs the lab and resumes `previous` if given: cells that are complete in it are not repeated, and data from its
+/// Runs the lab. If `previous` is given, resumes that run: its complete cells are not repeated, and the data from its
 /// incomplete cells is discarded. When `stop` becomes true, the run finishes the current slice, aborts any check or
 /// warm-up in progress, and returns the results so far. All started contenders have exited when this function returns.
 ///

@@ -1,5 +1,4 @@
-//! Benchmark harness: finds the fastest server on this machine, by how much it is faster, and how certain the
-//! result is.
+//! Benchmark harness: determines which server is fastest on this machine, by how much, and how certain the result is.
 //!
 //! The lab starts every contender as a child process on one core and runs the load generator on another core.
 //! Contenders are measured in short slices, in random order, and each is compared with a reference contender in paired
@@ -14,7 +13,7 @@
 //! ```
 //!
 //! Invariants:
-//! - The lab interacts with the system only through [`Machine`] and [`Load`]. Its tests implement both without sockets,
+//! - The lab interacts with the system only through [`Machine`] and [`Load`]. The tests implement both without sockets,
 //!   processes or clocks.
 //! - A contender that fails loses only its own cells.
 //! - Every child process is killed and reaped before [`run_from`] returns, even if it returns an error or panics.

@@ -6,11 +6,11 @@
 //! very recently, its timestamps may not reveal the next change; its contents are read again at the next
 //! revalidation.
 //!
-//! For a large file, the cache holds only the descriptor, and a write to the file changes the bytes that are sent.
-//! Every response therefore calls `fstat(2)` on the open file, even while the entry is fresh, so that entity tag,
-//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk space of
-//! a deleted file. While the cache holds descriptors, a task checks them every second and closes the descriptors of
-//! changed, deleted or unused files.
+//! For a large file, the cache holds only the descriptor, and a write to the file changes the bytes that are sent. The
+//! server therefore calls `fstat(2)` on the open file for every response, even while the entry is fresh, so that the
+//! entity tag, the length and the bytes describe the same state. An open descriptor also prevents the kernel from
+//! freeing the disk space of a deleted file. While the cache holds descriptors, a task checks them every second and
+//! closes the descriptors of changed, deleted or unused files.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -46,8 +46,8 @@ const PROCESS_DESCRIPTORS: u64 = 24;
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time without revalidation after which an entry with open files is evicted. Twice the revalidation interval applies
-/// if it is longer.
+/// Time without revalidation after which an entry with open files is evicted. If twice the revalidation interval is
+/// longer, it applies instead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
@@ -200,8 +200,8 @@ impl Cache {
         self.metrics.get_or_init(|| metrics);
     }
 
-    /// Looks up a path by request target. If the entry is fresh by age, `is_unchanged` decides whether it is returned
-    /// as fresh.
+    /// Looks up a path by request target. If the entry is recent enough to be fresh, `is_unchanged` decides whether it
+    /// is returned as fresh.
     #[inline]
     pub fn get_by_target(&self, target: &[u8], is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         let entries = self.entries.borrow();
@@ -246,7 +246,7 @@ impl Cache {
         }
     }
 
-    /// Removes the entry of a path that a lookup, started at `checked_at`, did not find. An entry with a later
+    /// Removes the entry for a path that was not found by a lookup started at `checked_at`. An entry with a later
     /// `checked_at` is kept.
     pub fn remove(&self, path: &str, is_directory: bool, checked_at: Duration) {
         let key = key(path, is_directory);
@@ -309,7 +309,7 @@ impl Cache {
         self.open_files.update(|total| total - entry.open_files());
     }
 
-    /// Evicts entries that were not used since the last visit (clock algorithm) until all limits are met.
+    /// Evicts entries that have not been used since the last visit (clock algorithm) until all limits are met.
     fn evict(&self) {
         let mut order = self.order.borrow_mut();
         let mut entries = self.entries.borrow_mut();
@@ -331,7 +331,7 @@ impl Cache {
     }
 }
 
-/// Periodically evicts entries with changed or unused open files. Ends when no open file is left.
+/// Periodically evicts entries with changed or unused open files. Ends when no open files are left.
 async fn sweep(cache: Weak<Cache>) {
     loop {
         sleep(SWEEP_INTERVAL).await;
@@ -477,7 +477,7 @@ mod tests {
         let bytes = cache.bytes.get();
         cache.insert("a", false, &old);
         assert!(is_new() && cache.bytes.get() == bytes);
-        // A lookup that found no file, and started before the current entry was checked.
+        // A lookup that found no file and started before the current entry was checked.
         cache.remove("a", false, earlier);
         assert!(is_new());
         // Two lookups revalidate the entry; the one that started first finishes last.

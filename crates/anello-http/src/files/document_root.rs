@@ -134,7 +134,7 @@ impl DocumentRoot {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
                 Err(error @ Errno::PERM) if self.is_openat2_filtered() => disable_openat2(error),
-                // `EPERM` that comes from the file: opening by component also reports it.
+                // The `EPERM` comes from the file itself: opening by component reports it as well.
                 Err(Errno::PERM) => break,
                 other => return Ok(other?),
             }
@@ -244,8 +244,8 @@ pub(super) fn stamp(stat: &Stat) -> FileStamp {
 /// After this many attempts to read a file that keeps changing, the response is sent from the open file.
 const MAX_READ_ATTEMPTS: usize = 3;
 
-/// Reads a file that has this stamp. Returns the contents and the stamp that was current both before and after the
-/// read. If the file keeps changing, returns no contents, and its latest stamp.
+/// Reads a file whose stamp was `previous` when it was last checked. Returns the contents and the stamp that was
+/// current both before and after the read. If the file keeps changing, returns its latest stamp and no contents.
 pub(super) async fn read_whole(file: &File, previous: FileStamp) -> io::Result<(Option<Vec<u8>>, FileStamp)> {
     let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
     let stat = || Ok(stamp(&fstat(file)?));
@@ -345,9 +345,9 @@ mod tests {
         }
     }
 
-    /// Reads a file of ten bytes, at most four bytes at a time, which is meanwhile overwritten with the next letter after
-    /// each of these numbers of reads, with a new length. Returns the contents, and whether the stamp describes the last
-    /// state.
+    /// Reads a ten-byte file, at most four bytes at a time. After each of these numbers of reads, the file is
+    /// overwritten with the next letter and gets a new length. Returns the contents, and whether the stamp describes
+    /// the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
         let (state, length, reads) = (Cell::new(0_u8), Cell::new(10_usize), Cell::new(0));
         let stat = || -> io::Result<FileStamp> {

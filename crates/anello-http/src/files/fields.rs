@@ -31,8 +31,9 @@ pub struct RequestFields<'a> {
 
 impl<'a> RequestFields<'a> {
     /// Extracts the fields from an iterator of names and values. Names are compared case-insensitively. Multiple lines
-    /// of a list field are kept in order; memory is allocated only for the second and subsequent lines. A singleton
-    /// field that occurs more than once, which RFC 9110 forbids, is set to an empty value, which no evaluation accepts.
+    /// of a list field are kept in order; memory is allocated only for the second and subsequent lines. RFC 9110 does
+    /// not allow a singleton field to occur more than once. If it does, it is set to an empty value, which no
+    /// evaluation accepts.
     #[inline]
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
@@ -78,7 +79,7 @@ fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
     *field = Some(if field.is_some() { b"" } else { value });
 }
 
-/// The lines of a list field, which can be split across several lines (RFC 9110, section 5.3).
+/// The lines of a list field. Its value can be split across several lines (RFC 9110, section 5.3).
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,

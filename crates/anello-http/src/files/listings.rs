@@ -28,7 +28,7 @@ use super::path::Dotfiles;
 use super::validator::EntityTag;
 
 const MAX_CACHED_LISTINGS: usize = 32;
-/// Further requests wait.
+/// Maximum number of listings generated at the same time. Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
 /// Maximum memory for a worker's listings that are cached or being sent, excluding those that are being generated. Beyond
@@ -58,7 +58,7 @@ pub(super) struct Page {
 struct CachedListing {
     path: Box<str>,
     format: Format,
-    /// Later changes to the directory may be missing from the listing.
+    /// Start time of the job. Later changes to the directory may be missing from the listing.
     started_at: Instant,
     job: Shared<LocalBoxFuture<'static, Result<Page, Rc<io::Error>>>>,
 }
@@ -118,7 +118,7 @@ impl Listings {
         listings.iter().find(|listing| listing.is_for(path, format) && !has_failed(listing)).map(Rc::clone)
     }
 
-    /// Starts a job, whose listing replaces the cached one.
+    /// Starts a job. Its listing replaces the cached one.
     fn start(
         &self,
         root: &DocumentRoot,

@@ -49,7 +49,7 @@ pub struct Multipart {
     boundary: Boundary,
     /// Headers of all parts, followed by the closing delimiter.
     text: String,
-    /// Header position in `text` and byte range of each part.
+    /// For each part, the position of its header in `text` and its byte range.
     parts: Vec<(Range<usize>, ByteRange)>,
 }
 

@@ -148,9 +148,8 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
 /// Quality value in thousandths: 0 means "not acceptable", 1000 is the highest preference.
 pub(super) type Quality = u16;
 
-/// Returns the members of a list, without parameters, and their weights (RFC 9110, section 12.4.2), for example of
-/// `br, gzip;q=0.8, *;q=0`. Empty members and members with a malformed
-/// weight are skipped, because their meaning is unknown.
+/// Returns the members of a list such as `br, gzip;q=0.8, *;q=0`, without parameters, and their weights (RFC 9110,
+/// section 12.4.2). Empty members and members with a malformed weight are skipped, because their meaning is unknown.
 pub(super) fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Quality)> {
     lines.iter().flat_map(|line| line.split(|&byte| byte == b',')).filter_map(|member| {
         let mut parts = member.split(|&byte| byte == b';').map(trim);

@@ -48,7 +48,7 @@ pub struct FileOptions {
     pub cors_origins: Vec<String>,
     /// Policy for symbolic links. Default: follow links that stay in the document root.
     pub symlinks: Symlinks,
-    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables their caching.
+    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables this cache.
     pub max_cache_bytes: usize,
     /// Maximum size of a file whose contents are cached, in bytes. Default: 64 KiB. Larger files are sent from the page
     /// cache.

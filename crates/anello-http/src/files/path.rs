@@ -12,9 +12,9 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Maximum length of a name in a path, in bytes: `NAME_MAX` of Linux.
+/// Maximum length of a name in a path, in bytes: `NAME_MAX` on Linux.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the terminating NUL.
+/// Maximum length of a path, in bytes: `PATH_MAX` on Linux, without the terminating NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Reserved for well-known URIs (RFC 8615). It is served even though its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
@@ -30,7 +30,7 @@ const QUERY: &AsciiSet = {
     &SET.add(b']').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}')
 };
 
-/// Policy for hidden files: those whose path has a name that starts with a dot.
+/// Policy for hidden files, which are files whose path contains a name that starts with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
     /// Treats them as missing, except files below `.well-known` in the document root (RFC 8615). Dotfiles such as

@@ -110,9 +110,9 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Adds a range to a list in the order of the request. Coalesces it with all ranges near it, at the position of the
-/// first of these. The result cannot be near another range, because that range would have been near one of the
-/// coalesced ranges.
+/// Adds a range to a list in the order of the request. Coalesces it with all ranges near it, and places the result at
+/// the position of the first of them. The result cannot be near another range, because that range would have been near
+/// one of the coalesced ranges.
 fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     let (mut union, mut slot, mut kept) = (range, None, 0);
     let extended_end = |range: ByteRange| range.last.saturating_add(COALESCE_GAP_BYTES + 1);

@@ -157,7 +157,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of bytes buffered until more arrive. The limits for heads and trailers apply to this number.
+    /// Returns the number of bytes buffered while more are awaited. The limits for heads and trailers apply to this
+    /// number.
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
@@ -195,8 +196,8 @@ impl Decoder {
         }
     }
 
-    /// Stops decoding requests: the following bytes belong to another protocol, after an accepted `Upgrade` or a
-    /// `CONNECT`. Returns the bytes already consumed, if `decode` was called again after the end of that request.
+    /// Stops decoding requests, because the bytes that follow an accepted `Upgrade` or `CONNECT` belong to another
+    /// protocol. Returns the bytes already consumed, if `decode` was called again after the end of that request.
     pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
         let mut consumed = std::mem::take(&mut self.scanner).empty_lines();

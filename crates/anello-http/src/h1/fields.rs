@@ -168,8 +168,8 @@ impl<'a> FieldName<'a> {
     ///
     /// # Errors
     /// Returns [`InvalidField::Name`] if the name is not a token. Returns [`InvalidField::Reserved`] for `Connection`,
-    /// `Content-Length`, `Keep-Alive`, `Transfer-Encoding` and `Upgrade`, which follow from the request and the body,
-    /// and for `Date`, which the server adds.
+    /// `Content-Length`, `Keep-Alive`, `Transfer-Encoding` and `Upgrade`, which are determined by the request and the
+    /// body, and for `Date`, which the server adds.
     pub const fn new(name: &'a str) -> Result<Self, InvalidField> {
         if !syntax::is_token(name.as_bytes()) {
             return Err(InvalidField::Name);
@@ -292,7 +292,7 @@ pub enum InvalidField {
          Upgrade"
     )]
     Reserved,
-    /// The value contains a control byte. After a line break, the peer would read another field.
+    /// The value contains a control byte. The peer would interpret the bytes after a line break as another field.
     #[error("invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)")]
     Value,
 }

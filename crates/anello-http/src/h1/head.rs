@@ -173,7 +173,7 @@ impl Head {
         str::from_utf8(self.0.fields.get(self.0.decision.upgrade?)?).ok()
     }
 
-    /// Returns the properties that the response encoder needs after the head is gone.
+    /// Returns the properties that the response encoder needs after the head has been dropped.
     #[inline]
     pub fn context(&self) -> RequestContext {
         RequestContext { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }

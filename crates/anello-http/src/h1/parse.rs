@@ -5,7 +5,8 @@
 //! must therefore accept nothing that the scanner rejects; tests compare the two.
 //!
 //! httparse uses the same technique but accepts more input, such as bare line feeds, so its result would need a second
-//! check, and it needs 50 % more instructions for a request with four fields. The tests use it as an independent parser.
+//! check. It also needs 50% more instructions for a request with four fields. The tests use it as an independent
+//! parser.
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;

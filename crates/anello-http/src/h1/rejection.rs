@@ -19,7 +19,7 @@ pub fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// The reason why a request is rejected. The response has this status, and the connection is closed.
+/// The reason why a request is rejected. The response has the given status, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status} {}: {reason}", reason_phrase(*status))]
 pub struct Rejection {

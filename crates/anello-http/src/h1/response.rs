@@ -28,8 +28,8 @@ pub enum BodyLength {
 /// Appends the head of one response to a `Vec`. Existing bytes are kept, so that the responses to pipelined requests
 /// can be sent together.
 ///
-/// The encoder adds `Content-Length`, `Transfer-Encoding` and `Connection`, which follow from the request, the status
-/// and the body. If the head is dropped before it is finished, the appended bytes are removed.
+/// The encoder adds `Content-Length`, `Transfer-Encoding` and `Connection`, which are determined by the request, the
+/// status and the body. If the head is dropped before it is finished, the appended bytes are removed.
 ///
 /// ```
 /// use anello_http::h1::{BodyLength, Decoder, Event, FieldName, Limits, ResponseHead};

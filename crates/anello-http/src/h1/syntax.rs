@@ -52,7 +52,7 @@ pub(crate) fn is_value(bytes: &[u8]) -> bool {
 /// Returns `true` if a request target can contain this byte.
 ///
 /// RFC 3986 allows fewer bytes, but browsers send `|`, `^`, `{` and others without encoding them. Non-ASCII bytes,
-/// which no browser sends, and fragments, which servers treat differently, are rejected.
+/// which no browser sends, and fragments, which servers handle inconsistently, are rejected.
 pub(super) const fn is_target_byte(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && byte != b'#'
 }

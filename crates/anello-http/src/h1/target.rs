@@ -7,8 +7,8 @@ use super::rejection::Rejection;
 use super::types::{Method, TargetForm};
 use super::words::{first_hit, not_host};
 
-/// Checks a target, whose bytes have been checked, and returns its form and the range of its host. The path starts at
-/// the end of this range, which is empty if there is no host.
+/// Checks the structure of a target that contains only valid bytes, and returns its form and the range of its host. The
+/// path starts at the end of this range, which is empty if there is no host.
 #[inline]
 pub(super) fn form(method: Method, target: &[u8]) -> Result<(TargetForm, Range<u32>), Rejection> {
     // The target of CONNECT is always an authority; no other method accepts one.

@@ -123,7 +123,8 @@ pub struct Limits {
     /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413:
     /// right after the head if it states the length, otherwise at the chunk that exceeds the limit.
     pub max_body_bytes: u64,
-    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Longer ones are rejected with 400.
+    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Bodies that exceed it are rejected with
+    /// 400.
     pub max_chunk_extension_bytes: usize,
     /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections
     /// are rejected with 431.

@@ -1,8 +1,8 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
-//! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
-//! for that byte may be wrong, but only after a byte that matches. Whether any byte matches, and the [`first`] match,
-//! are therefore always correct.
+//! Each function sets the highest bit of every byte that matches. When a subtraction borrows from the next byte, the
+//! result for that byte may be wrong, but only after a byte that matches. The result is therefore always correct for
+//! the [`first`] match, and for whether there is a match at all.
 
 pub(crate) const HIGH: u64 = each(0x80);
 

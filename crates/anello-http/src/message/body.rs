@@ -85,11 +85,11 @@ impl Body {
     }
 
     /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
-    /// clients, it is delimited by closing the connection. The stream is first polled after the handler has returned,
-    /// and for each further chunk when the previous one has been accepted for sending.
+    /// clients, it is delimited by closing the connection. The stream is first polled after the handler has returned.
+    /// It is polled for each further chunk once the previous chunk has been accepted for sending.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
-    /// the close, the connection is reset instead. In both cases the client detects the truncation.
+    /// closing the connection, the connection is reset instead. In both cases the client detects the truncation.
     ///
     /// The stream can read the [request body](crate::RequestBody), which stays readable while the stream holds it.
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {

@@ -98,8 +98,8 @@ pub(crate) trait BodySource {
 /// the second case, both bodies are in flight at the same time. If the stream does not read the request body for a long
 /// time, it should drop it: some clients send the complete body before they read the response.
 ///
-/// A body that is kept after a non-streaming response, or after the connection was closed, can no longer be read: reads
-/// fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
+/// A body that is kept after a non-streaming response, or after the connection has been closed, can no longer be read:
+/// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
 ///
 /// If the handler does not read the complete body, the server reads and discards the rest if it is short. Otherwise, it
 /// closes the connection after the response.

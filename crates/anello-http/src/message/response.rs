@@ -15,8 +15,8 @@ use crate::transport::{PollSender, Receiver};
 
 /// The response to a request.
 ///
-/// The server adds `Date`, `Content-Length`, `Transfer-Encoding` and `Connection`, which follow from the request, the
-/// status and the body.
+/// The server adds `Date`, and also `Content-Length`, `Transfer-Encoding` and `Connection`, which are determined by the
+/// request, the status and the body.
 ///
 /// ```
 /// use anello_http::Response;
@@ -47,7 +47,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Returns `true` if the comma-separated list of the client contains every protocol in this list, ignoring case.
+    /// Returns `true` if the client's comma-separated list contains every protocol in this list, ignoring case.
     pub fn is_among(&self, requested: &[u8]) -> bool {
         let is_requested =
             |name: &str| elements(requested).any(|element| element.eq_ignore_ascii_case(name.as_bytes()));
@@ -84,7 +84,7 @@ impl Response {
         }
     }
 
-    /// Returns the encoded response if nothing has been added to it or changed.
+    /// Returns the encoded response, if it has been neither extended nor changed.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
         let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
@@ -265,7 +265,7 @@ impl Upgraded {
     ///
     /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
-    /// needed. Cancel-safe: if the future is dropped, no data was accepted.
+    /// needed. Cancel-safe: if the future is dropped, no data has been accepted.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
@@ -277,7 +277,7 @@ impl Upgraded {
             let count = self.write(bytes).await?;
             bytes = &bytes[count..];
         }
-        // The caller may wait for another event next, for an unlimited time.
+        // The caller may then wait for another event indefinitely.
         poll_fn(|context| self.sender.poll_drive(context)).await
     }
 

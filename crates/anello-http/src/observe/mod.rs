@@ -1,7 +1,7 @@
 //! Server observability: access log, metrics and health.
 //!
 //! These modules do not use sockets. Log lines go to a file or to standard output. Metrics and health responses are
-//! rendered to bytes, which the server sends. None of them blocks a worker.
+//! rendered to bytes, which the server sends. None of these modules blocks a worker.
 //!
 //! - [`access_log`]: one line per request, written by a dedicated thread.
 //! - [`metrics`]: per-worker counters, summed and rendered in the Prometheus text format on each scrape.

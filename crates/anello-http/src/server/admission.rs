@@ -33,7 +33,7 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-/// Time after a failed eviction by other workers during which clients are rejected without waiting.
+/// Time during which clients are rejected without waiting after other workers have failed to evict a connection.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of free permits that allows the driver to accept ahead of the server. It covers a full accept queue:
@@ -76,7 +76,7 @@ impl Admission {
         if self.worker.should_evict() { self.evict_for_permit().await } else { self.acquire_permit() }
     }
 
-    /// The driver may accept ahead of the server only while there are permits for these connections.
+    /// Returns `true` if enough permits are free for the driver to accept ahead of the server.
     pub fn accepts_ahead(&self) -> bool {
         let options = &self.worker.options;
         let limit = options.eviction.threshold().unwrap_or(usize::MAX).min(options.max_connections);
@@ -198,7 +198,7 @@ async fn send_rejection(
     // The method is unknown; GET is the most common one.
     TOO_MANY_CONNECTIONS.write(&mut response, Method::Get, Some(date));
     sender.write_all(&response).await?;
-    // A TLS handshake progresses only while receiving, and is complete when a request arrives.
+    // A TLS handshake progresses only during receive operations, and is complete when a request arrives.
     if close_immediately || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {
         poll_fn(|context| sender.poll_shutdown(context)).await?;
     }

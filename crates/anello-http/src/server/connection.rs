@@ -149,7 +149,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Err(error) => return Err(Box::pin(self.abort_response(error)).await),
         };
         Ok(match outcome {
-            // An unread rest of the body must be discarded before the next request.
+            // Any unread part of the body must be discarded before the next request.
             Outcome::KeepAlive if !has_body || self.discard(max_discarded).await? => AfterResponse::KeepAlive,
             Outcome::Tunnel(Some(upgrade)) if !has_body || self.discard(max_discarded).await? => {
                 AfterResponse::Upgrade(upgrade)

@@ -33,9 +33,9 @@
 //! | `Send`, `Linger` | aborts | aborts |
 //! | `Request` | aborts | nothing |
 //!
-//! An abort closes the connection in an orderly way, with two exceptions in which it resets the connection: while data
-//! is queued for the client, because the kernel would otherwise retain megabytes for a client that does not read, and
-//! while a body is being sent that an orderly close would mark as complete.
+//! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
+//! for the client, because the kernel would otherwise retain megabytes for a client that does not read. It also resets
+//! the connection while sending a body that an orderly close would mark as complete.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(super) enum Timeout {
     Request,
     /// Space in the send buffer.
     Send,
-    /// The event of a phase.
+    /// The event that a phase is waiting for.
     Phase(Phase),
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Deadlines {
     /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
     pub expired: Cell<Option<Timeout>>,
-    /// `true` while a body is being sent that an orderly close would mark as complete.
+    /// `true` while the connection is sending a body that an orderly close would mark as complete.
     pub body_ends_at_close: Cell<bool>,
     pub is_evicted: Cell<bool>,
 }
@@ -148,7 +148,7 @@ impl Deadlines {
         }
     }
 
-    /// Handles the start of a head, and of input that turned out to be an empty line.
+    /// Handles the start of a head, or the return to the previous phase if the input turned out to be an empty line.
     #[cold]
     fn enter_or_leave_head(&self, previous: Phase, phase: Phase, since: u64) {
         match (previous, phase) {
@@ -250,7 +250,7 @@ impl Deadlines {
 
     fn expire(&self, timeout: Timeout, now: u64) -> Action {
         if self.expired.replace(Some(timeout)) == Some(timeout) {
-            // The connection has not been closed since then.
+            // The connection is still open after the first expiry.
             return self.abort();
         }
         match timeout {

@@ -6,8 +6,8 @@ use crate::h1::Limits;
 
 /// Limits and timeouts for a server's connections.
 ///
-/// Deadlines are checked every [`timer_resolution`](Self::timer_resolution). They expire up to two resolutions late,
-/// never early.
+/// Deadlines are checked every [`timer_resolution`](Self::timer_resolution). They may expire late, by up to two such
+/// intervals, but never early.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
@@ -40,8 +40,8 @@ pub struct ServerOptions {
     /// its current await point ([`Server::serve`](crate::Server::serve)). A handler that never yields cannot be stopped.
     /// A request without a response is counted and logged with status 503.
     ///
-    /// As in every abort, a connection is reset if its body is delimited only by closing it (HTTP/1.0). Otherwise the
-    /// truncated body would appear complete.
+    /// As in every abort, the connection is reset if the response body is delimited only by closing the connection
+    /// (HTTP/1.0). Otherwise the truncated body would appear complete.
     pub request_timeout: Option<Duration>,
     /// Maximum number of open connections of one worker, or of all servers that [share a
     /// count](crate::ServerBuilder::shared_connection_count) (default: 10,000). Further clients receive 503.
@@ -60,8 +60,8 @@ pub struct ServerOptions {
     /// During a drain, connections that have been idle for at least this time are closed immediately (default: 500 ms).
     /// A client that was active more recently can send one more request, and the response announces the close.
     pub drain_min_idle: Duration,
-    /// During a drain, grace period for in-flight requests (default: 30 s). After that, their connections are closed
-    /// and their handlers dropped, as with [`request_timeout`](Self::request_timeout).
+    /// Grace period for in-flight requests during a drain (default: 30 s). After that, their connections are closed and
+    /// their handlers dropped, as with [`request_timeout`](Self::request_timeout).
     pub drain_timeout: Duration,
     /// Interval at which deadlines are checked and the date is updated (default: 250 ms).
     pub timer_resolution: Duration,

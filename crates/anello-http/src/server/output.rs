@@ -1,4 +1,4 @@
-//! The output of a connection: heads and small bodies are collected in a buffer, larger bodies are sent without
+//! The output of a connection: heads and small bodies are collected in a buffer; larger bodies are sent without
 //! copying.
 
 use std::any::Any;

@@ -141,7 +141,7 @@ impl Server {
     /// The handler's future, or the response body that it streams, is dropped at its current await point in these
     /// cases:
     /// - [`ServerOptions::request_timeout`] expires
-    /// - the server shuts down before it completes ([`drain`](Self::drain),
+    /// - the server shuts down before the response is complete ([`drain`](Self::drain),
     ///   [`abort_connections`](Self::abort_connections))
     /// - the client resets the connection
     ///
@@ -240,7 +240,7 @@ impl Server {
         self.abort_and_wait().await
     }
 
-    /// Aborts all connections and waits for them to close: up to a second, if a handler does not react to the
+    /// Aborts all connections and waits for them to close, for up to a second if a handler does not react to the
     /// cancellation. Returns their number. If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();

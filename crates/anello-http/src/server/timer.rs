@@ -109,8 +109,9 @@ impl ConnectionTimer {
         self.perform(self.deadlines.abort(), reason);
     }
 
-    /// Cancels the connection if the client has reset it while a handler is pending, because no task polls the socket
-    /// then. A client that has only shut down its write half is still connected and gets its response.
+    /// If the client has reset the connection while a handler is pending, cancels the connection. In this state, no
+    /// task is polling the socket. A client that has only shut down its write half is still connected and gets its
+    /// response.
     fn cancel_if_reset(&self) {
         let is_handler_pending =
             self.cancellation.waker.borrow().is_some() && !self.cancellation.is_upgraded.get();

@@ -87,7 +87,7 @@ pub fn with_long_timeouts() -> ServerOptions {
     options
 }
 
-/// Starts a server on this thread with these options. Returns it with its address.
+/// Starts a server on this thread with these options. Returns the server and its address.
 pub fn serve<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr)
 where
     H: AsyncFn(Request) -> Response + 'static,

@@ -35,7 +35,7 @@ pub fn site() -> TempDir {
     directory
 }
 
-/// Returns bytes without a short period, so that a wrong offset is detected.
+/// Returns bytes that do not repeat with a short period, so that a wrong offset is detected.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
 }

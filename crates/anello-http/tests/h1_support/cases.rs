@@ -51,7 +51,7 @@ pub fn conflicting_framing() -> Vec<RejectedCase> {
         "Content-Length: 3\r\nTransfer-Encoding:\r\n",
         "Content-Length: 99999999999\r\nTransfer-Encoding: chunked\r\n",
     ];
-    // `chunked` must be the last coding, must occur once and must be spelled exactly.
+    // `chunked` must be the last coding, must occur only once, and must be spelled exactly like this.
     let codings = [
         "gzip",
         "identity",
@@ -107,7 +107,7 @@ pub fn conflicting_framing() -> Vec<RejectedCase> {
     all
 }
 
-/// Fault 27: `Content-Length` fields that are not a number or occur more than once.
+/// Fault 27: `Content-Length` fields whose value is not a number, or that occur more than once.
 pub fn bad_lengths() -> Vec<RejectedCase> {
     let values = [
         "",

@@ -209,7 +209,7 @@ fn field(line: &[u8]) -> Option<(String, Vec<u8>)> {
         .then(|| (name.to_owned(), value[start..end].to_vec()))
 }
 
-/// Returns whether a byte is a tab or not a control byte.
+/// Returns `true` if a byte is a tab or is not a control byte.
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || !byte.is_ascii_control()
 }

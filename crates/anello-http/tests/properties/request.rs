@@ -1,4 +1,4 @@
-//! Properties of request decoding: the outcome does not depend on how the input is split, two other parsers agree with
+//! Properties of request decoding: the outcome does not depend on how the input is split, two other parsers agree on
 //! accepted requests, re-encoded requests are decoded to the same result, and clearly valid requests are accepted.
 
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming, Version, write_chunk_end, write_chunk_start};

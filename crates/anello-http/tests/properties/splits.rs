@@ -3,8 +3,8 @@
 /// Inputs up to this length are split at every offset.
 const SHORT_BYTES: usize = 24;
 
-/// Returns several ways to split a text: byte by byte, at every offset if the text is short, and at pseudo-random
-/// offsets. The offsets are derived from the text, so the result is deterministic.
+/// Returns several ways to split an input: byte by byte, at every offset if the input is short, and at pseudo-random
+/// offsets. The offsets are derived from the input, so the result is deterministic.
 pub fn split_variants(text: &[u8]) -> Vec<Vec<&[u8]>> {
     let mut split_variants = vec![text.chunks(1).collect()];
     let mut random = Random::from_seed_text(text);
@@ -24,13 +24,13 @@ pub fn split_variants(text: &[u8]) -> Vec<Vec<&[u8]>> {
     split_variants
 }
 
-/// Returns every way to split a text into two parts, and the split into single bytes.
+/// Returns every way to split an input into two parts, and the split into single bytes.
 pub fn all_single_splits(text: &[u8]) -> Vec<Vec<&[u8]>> {
     let in_two = (0..=text.len()).map(|offset| vec![&text[..offset], &text[offset..]]);
     in_two.chain([text.chunks(1).collect()]).collect()
 }
 
-/// Splits a text into parts of the lengths returned by `length`.
+/// Splits an input into parts of the lengths returned by `length`.
 fn split(text: &[u8], mut length: impl FnMut() -> usize) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -42,7 +42,7 @@ fn split(text: &[u8], mut length: impl FnMut() -> usize) -> Vec<&[u8]> {
     parts
 }
 
-/// A random number generator seeded with a text (xorshift, seeded with the FNV-1a hash).
+/// A random number generator (xorshift), seeded with the FNV-1a hash of an input.
 struct Random(u64);
 
 impl Random {

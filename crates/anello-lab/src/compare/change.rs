@@ -24,9 +24,9 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// Reasons why the runs cannot be compared; empty if they can.
     pub obstacles: Vec<String>,
-    /// Changes in every contender and cell of either run, in the order of the first run.
+    /// Changes for every contender and cell in either run, in the order of the first run.
     pub changes: Vec<Change>,
-    /// Contenders whose regressions count. A change in the reference cannot be detected unless it failed.
+    /// Contenders whose regressions count. A change in the reference is detected only if the reference failed.
     pub counted: Vec<String>,
     /// Number of regressions in these contenders that significantly exceed the threshold.
     pub regressions: usize,

@@ -45,7 +45,7 @@ impl Counted {
     }
 }
 
-/// Returns the contenders in both runs, except twins, which have no comparisons.
+/// Returns the contenders of both runs, excluding twins, which are not compared.
 fn contenders<'a>(before: &'a LabResult, after: &'a LabResult) -> impl Iterator<Item = &'a ContenderRecord> {
     before.contenders.iter().chain(&after.contenders).filter(|contender| contender.twin_of.is_none())
 }

@@ -70,8 +70,8 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     differences
 }
 
-/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record, so that it is not a
-/// difference between the machines. Differences in the mitigations are always reported.
+/// Returns `true` if a fact is about CPU vulnerabilities and one of the runs did not record it. Such a fact does not
+/// show a difference between the machines. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();

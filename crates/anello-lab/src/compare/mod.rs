@@ -1,9 +1,9 @@
 //! Comparison of two runs: significant changes in each contender.
 //!
-//! Two runs of the same program on the same machine differ because the machine's state changes. Therefore, the
-//! ratio of each contender *to the reference of the same run* is compared between the runs, and effects that slow down
-//! all contenders cancel out. The ratio of the twin to the reference should be equal in both runs. Any change in this
-//! ratio is the noise floor: smaller changes in other contenders are not significant.
+//! Two runs of the same program on the same machine differ because the machine's state changes. The comparison
+//! therefore uses the ratio of each contender *to the reference of the same run*. Effects that slow down all contenders
+//! cancel out. The ratio of the twin to the reference should be equal in both runs. Any change in this ratio is the
+//! noise floor: smaller changes in other contenders are not significant.
 //!
 //! ```text
 //!            run A                    run B                   change
@@ -236,8 +236,8 @@ impl Runs<'_> {
         ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
-    /// Returns the noise floor by cell (of the first run) and measure: the maximum deviation from 1 of the interval for
-    /// the twin's change, or the median of this value over all cells if that is larger.
+    /// Returns the noise floor for each cell (of the first run) and measure: the largest deviation from 1 in the
+    /// interval for the twin's change, or the median of these deviations over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
         let Some((twin_before, twin_after)) = self.before.twin.zip(self.after.twin) else { return noise };

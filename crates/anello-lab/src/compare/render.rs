@@ -39,7 +39,8 @@ fn differences(comparison: &Comparison) -> Table {
     Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
-/// Cuts two values to the available width. If they look the same after that, removes their common leading words.
+/// Truncates two values to the available width. If the results look the same, removes the leading words that the values
+/// have in common.
 fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {

@@ -83,7 +83,8 @@ fn fill_total_cpu(result: &mut LabResult) {
 
 impl LabResult {
     /// Parses a result in the format of [`render_json`](crate::render_json). A checkpoint contains slices but no
-    /// figures. They are computed here, so the checkpoint of a crashed run can be read like an interrupted run.
+    /// figures. This function computes the figures, so that the checkpoint of a crashed run can be read like the result
+    /// of an interrupted run.
     ///
     /// # Errors
     /// Returns [`ReadError`] if the text is not JSON, has another schema or version, or is inconsistent.

@@ -14,7 +14,7 @@ use crate::result::{
     Quality, Ratio, Row, Slice,
 };
 
-/// Fraction of the offered requests that must be answered for the offered rate to be considered reached.
+/// Minimum fraction of the offered requests that must be answered to reach the offered rate.
 const MIN_REACHED_FRACTION: f64 = 0.99;
 
 /// Detects the machine's slow and fast phases in one cell and stores the phase in each clean slice.

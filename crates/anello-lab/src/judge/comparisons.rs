@@ -26,7 +26,7 @@ pub(super) fn compare_with_peers(slices: &CleanSlices<'_>, cells: &[CellResult])
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
     for (peer_index, peer) in with_role(Role::Peer) {
         for (own_index, own) in with_role(Role::Anello) {
-            // A peer whose driver is unknown or in neither family counts as one with the same kind of I/O.
+            // A peer whose driver is unknown or in neither family counts as having the same kind of I/O.
             let families = driver_family(own).zip(driver_family(peer));
             let list = match peer.kind {
                 _ if families.is_none_or(|(own, peer)| own == peer) => 0,
@@ -62,7 +62,8 @@ fn compare_pair(
             return None;
         }
         let (comparison, mixed_phase_rounds) = if name(other) == plan.reference {
-            // Resampling the ratios of the row would give different intervals for the same pair within one report.
+            // Reuse the ratios of the row: resampling would give a second, different interval for the same pair in one
+            // report.
             (row.comparison, row.mixed_phase_rounds)
         } else {
             let stream = PAIR_STREAM_BASE + ((index as u64) << 24) + ((own as u64) << 12) + other as u64;

@@ -3,7 +3,7 @@
 //! Cells that differ only in their number of connections form a sweep. In a closed loop, each connection has one
 //! request in flight, so the rate grows with the number of connections until the server is saturated. The peak of a
 //! contender is the highest of its median rates. If the peak is in the last cell in which the contender was measured,
-//! the real peak may be at more connections.
+//! the real peak may occur with more connections.
 //!
 //! In saturated closed loops, servers may use only a share of their cores' time; in the other cells they may use all of
 //! it. The rate drops at the first cell with the limit, but that drop does not mark a peak. A sweep therefore contains
@@ -33,7 +33,7 @@ pub struct Peak {
     pub requests_per_second: f64,
     /// Number of connections in that cell.
     pub connections: usize,
-    /// `true` if the contender was not measured with more connections, where the real peak may be.
+    /// `true` if the contender was not measured with more connections, so that the real peak may be higher.
     pub at_the_end: bool,
     /// `true` if the load generator, not the contender, limited the rate in that cell.
     pub load_bound: bool,

@@ -178,7 +178,7 @@ impl Cell {
     }
 
     /// Returns the servers' CPU share in this cell if it is `share` in saturated closed loops. The result is smaller if
-    /// the servers have more cores than the load generator, and 1 if the two share a core.
+    /// the servers have more cores than the load generator, and 1 if the servers and the load generator share a core.
     ///
     /// It is also 1 for large responses, where the bottleneck is clear anyway: with about 100 KiB per response, the
     /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much

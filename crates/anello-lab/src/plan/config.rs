@@ -15,12 +15,12 @@ use crate::plan::limits::{
 use crate::plan::method::Method;
 
 /// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
-/// process before the process can be reaped: with 300 threads, the exit takes about a second, and two on a starved
-/// machine. If a server closes connections but keeps running, each failure takes this long.
+/// process before the process can be reaped. With 300 threads, the exit takes about one second, or two seconds on a
+/// machine that is short of CPU time. If a server closes connections but keeps running, each failure takes this long.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Default CPU share of servers in saturated closed loops. With small messages on 50 and 300 connections, requests were
-/// always queued, and the load generator's core was 80 to 85 % busy.
+/// Default CPU share of servers in saturated closed loops. In measurements with this share and small messages on 50 and
+/// 300 connections, requests were always queued, and the load generator's core was 80 to 85 % busy.
 pub(crate) const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// The scenario of a run.
@@ -42,9 +42,9 @@ pub struct ScenarioRecord {
 
 /// Configuration of a run.
 ///
-/// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a
-/// cell, the connections of every contender stay open and idle contenders sleep, while each of `rounds` rounds
-/// gives every contender one slice of load, in random order.
+/// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a cell,
+/// the connections of all contenders stay open. Each of `rounds` rounds gives every contender one slice of load, in
+/// random order, while the other contenders sleep.
 #[derive(Debug, Clone)]
 pub struct LabConfig {
     /// Scenario on which the configuration is based, for the report.

@@ -79,7 +79,7 @@ pub struct Contender {
     pub version: Option<String>,
     /// Commit of the server's sources, or of the library that it demonstrates. See [`commit`](crate::plan::commit).
     pub commit: Option<String>,
-    /// Checksum of the library that it demonstrates, from its lock file.
+    /// Checksum of the library that the server demonstrates, from the server's lock file.
     pub library_checksum: Option<String>,
     /// For a server that demonstrates a library: commit of the server's own sources at build time.
     pub server_commit: Option<String>,
@@ -87,11 +87,12 @@ pub struct Contender {
     pub built_with: Option<String>,
     /// Other facts for readers of the report.
     pub features: Vec<String>,
-    /// Maximum number of connections that the server supports. It is skipped in cells with more connections.
+    /// Maximum number of connections that the server supports. The server is skipped in cells with more connections.
     pub connections_limit: Option<usize>,
     /// Duration of the unmeasured warm-up after each start, for language runtimes with a JIT compiler.
     pub warm_up: Duration,
-    /// Name of the contender of which this one is a second instance, to measure the noise floor.
+    /// If this contender is a twin, the name of the original. A twin is a second instance that measures the noise
+    /// floor.
     pub twin_of: Option<String>,
     /// Kind of peer. `None` for other roles, or if the manifest does not state it.
     pub kind: Option<Kind>,
@@ -205,7 +206,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the server can use several cores: its command has a placeholder for them.
+    /// Returns whether the server can use several cores, that is, whether its command has a placeholder for them.
     pub fn takes_cores(&self) -> bool {
         self.uses("{cores}")
     }

@@ -46,7 +46,8 @@ impl LabConfig {
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups, including the contenders' own, but not startup and connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, but excluding startup
+    /// and connecting.
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.timing.rounds + 1);

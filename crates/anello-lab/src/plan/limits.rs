@@ -100,13 +100,13 @@ pub(crate) fn check_extent(
     slices.filter(|&slices| slices <= MAX_SLICES).map(|_| ()).ok_or(ConfigError::TooManySlices)
 }
 
-/// Returns the names of all contenders except twins, which are compared only with their original.
+/// Returns the names of all contenders except twins, which are compared only with their originals.
 pub(crate) fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
     let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
     others.map(|contender| contender.name.as_str()).collect()
 }
 
-/// Checks that `base`, the base of the contender called `name`, is another one of `names`.
+/// Checks that `base`, the base of the contender `name`, is in `names` and is not the contender itself.
 pub(crate) fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), ConfigError> {
     let others = || names.iter().copied().filter(|other| *other != name);
     if others().any(|other| other == base) {

@@ -151,7 +151,8 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     Some(chart)
 }
 
-/// Returns the chart of the latency by percentile in one cell, for all contenders. Rarer latencies are farther right.
+/// Returns the chart of the latency by percentile in one cell, for all contenders. Rarer latencies are further to the
+/// right.
 fn latency(result: &LabResult, group: &Group, cell: &CellResult) -> Option<Chart> {
     let rows = || names::originals(result).filter_map(|(index, _)| Some((index, cell.rows.get(index)?)));
     let curves = rows().flat_map(|(_, row)| &row.latency_curve);

@@ -84,8 +84,8 @@ pub fn contenders(result: &LabResult) -> Table {
     Table::new("Contenders", &head, rows)
 }
 
-/// Returns what identifies a contender's build, one item per line: commits, library checksum, compiler, program hashes.
-/// The second text contains the full commits and hashes.
+/// Returns the data that identifies a contender's build, one item per line: commits, library checksum, compiler,
+/// program hashes. The second string contains the full commits and hashes.
 fn build(contender: &ContenderRecord) -> (String, String) {
     let (mut lines, mut whole) = (Vec::new(), Vec::new());
     let mut add = |line: String, full: &str| {

@@ -82,7 +82,7 @@ pub fn position_with_axis(group: &Group, cell: &Cell) -> String {
     }
 }
 
-/// Returns in at most two words why a row has no figure. Empty if the row has a figure.
+/// Returns the reason why a row has no figure, in at most two words. Returns an empty string if the row has a figure.
 pub fn why_none(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "",

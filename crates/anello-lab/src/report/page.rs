@@ -119,7 +119,7 @@ impl Run<'_> {
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
         let methods = result.methods();
         let facts = findings::facts(result);
-        // Show neither the smallest nor the largest messages.
+        // Show a group in the middle, with neither the smallest nor the largest messages.
         let first = shown.len().saturating_sub(1) / 2;
         let floor = facts.iter().find(|fact| fact.kind == FindingKind::Resolution);
         html! {

@@ -36,7 +36,7 @@ fn table_of(result: &LabResult, group: &Group, title: String, rows: Vec<TableRow
     Table { title, head, rows, ..Table::default() }
 }
 
-/// Returns each contender in a group as a multiple of the reference, with the noise floor and the measurement method of
+/// Returns the ratios of each contender in a group to the reference, with the noise floor and the measurement method of
 /// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);
@@ -106,7 +106,7 @@ fn pair_tables(
     tables.filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// Returns each contender that names a base as a multiple of that base, in one table per measure.
+/// Returns the ratios of each contender to the base that it names, in one table per measure.
 pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     pair_tables(result, group, ", × the base, which differs in one option", |measure| {
         let rows = result.contenders.iter().enumerate().filter_map(|(index, record)| {
@@ -130,7 +130,7 @@ fn peer_row(result: &LabResult, own: &str, peer: &str) -> TableRow {
     TableRow { contender: result.original_index(peer), detail, ..TableRow::new(peer, Vec::new()) }
 }
 
-/// Returns an anello contender as a multiple of each peer, in one table per measure, with instruction counts.
+/// Returns the ratios of an anello contender to each peer, in one table per measure, with instruction counts.
 pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table> {
     let peers = findings::peers_of(result, own);
     let mut tables = pair_tables(result, group, &format!(" of {own}, × peer"), |measure| {
@@ -303,7 +303,8 @@ pub fn runtimes(result: &LabResult) -> Table {
     Table { note: method_note(result), ..Table::new(title, &head, rows.collect()) }
 }
 
-/// Returns the peak rate of each contender as the number of connections rises. Has no rows if the run has no sweep.
+/// Returns the peak rate of each contender as the number of connections rises. The table has no rows if the run has no
+/// sweep.
 pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
     let mut note =

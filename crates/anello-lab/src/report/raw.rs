@@ -36,7 +36,7 @@ pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
     runs_of(&text).map_err(|cause| read_error(io::ErrorKind::InvalidData, cause))
 }
 
-/// Parses the runs in a text, in any format that [`read_runs`] accepts.
+/// Parses the runs in `text`, which can have any format that [`read_runs`] accepts.
 ///
 /// # Errors
 /// Returns a description of the invalid part.

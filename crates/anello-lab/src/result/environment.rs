@@ -65,7 +65,8 @@ pub struct Environment {
     pub processes: Option<String>,
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
     pub smt: Option<String>,
-    /// Hardware threads of the first physical core, in the kernel's list format. The server may share its core.
+    /// Hardware threads of the first physical core, in the kernel's list format. If there are several, the server may
+    /// share its physical core.
     pub siblings: Option<String>,
     /// State of the CPU's temporary clock frequency boost: "on" or "off".
     pub boost: Option<String>,
@@ -81,7 +82,7 @@ pub struct Environment {
     pub tcp_send_buffer: Option<String>,
     /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
     pub io_uring_group: Option<i64>,
-    /// State of automatic memory migration to the NUMA node of the tasks that use the memory.
+    /// State of automatic NUMA balancing, which migrates memory to the node of the tasks that use it.
     pub numa_balancing: Option<String>,
     /// Other sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]

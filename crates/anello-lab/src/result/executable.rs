@@ -23,7 +23,7 @@ const INTERPRETED: [&str; 9] = ["jar", "war", "js", "mjs", "py", "rb", "pl", "lu
 pub struct Executable {
     /// File name without directories.
     pub file: String,
-    /// SHA-256 of the file in 64 hexadecimal digits.
+    /// SHA-256 of the file, as 64 hexadecimal digits.
     pub sha256: String,
 }
 

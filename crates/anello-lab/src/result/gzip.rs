@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-/// Maximum size of a decompressed text. Protects against decompression bombs.
+/// Maximum size of decompressed text, in bytes. Protects against decompression bombs.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
 const MAGIC: &[u8] = &[0x1f, 0x8b];

@@ -110,7 +110,8 @@ impl LabResult {
         [same_io, runtimes, &mut self.other_comparisons, &mut self.base_comparisons]
     }
 
-    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core", or "" without request loops.
+    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core". Empty if the run has no
+    /// request loops.
     pub(crate) fn methods(&self) -> String {
         let cells = self.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops());
         unique(cells.map(|cell| self.plan.method_description(cell))).join("; ")
@@ -166,7 +167,7 @@ pub struct ContenderRecord {
     /// Fraction of a core that the contender used while idle, if that was enough to disturb other contenders. The
     /// contender was then suspended during their slices.
     pub idle_cpu_fraction: Option<f64>,
-    /// Name of the contender that has this one as its twin, if any.
+    /// If this contender is a twin, the name of the original.
     pub twin_of: Option<String>,
     /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
     pub kind: Option<Kind>,

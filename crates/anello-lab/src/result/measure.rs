@@ -30,7 +30,8 @@ impl Measure {
     pub(crate) const IN_PAIRS: [Measure; 5] =
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
-    /// Returns the value of a slice if it can be part of a ratio: if it was measured, is finite and is positive.
+    /// Returns the value of a slice if it can be used in a ratio, that is, if it was measured and is finite and
+    /// positive.
     pub(crate) fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         let value = match self {
             Measure::Rate => slice.requests_per_second(),

@@ -51,7 +51,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the method of the run. In older results, which do not name it, it is derived from the server share.
+    /// Returns the method of the run. Older results do not contain the method. It is then derived from the server
+    /// share.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
@@ -87,7 +88,7 @@ impl Plan {
     }
 }
 
-/// Default of fields that older results do not contain.
+/// Default for fields that older results do not contain.
 pub(super) fn one() -> f64 {
     1.0
 }

@@ -60,7 +60,7 @@ pub struct PhaseSummary {
 pub struct Row {
     /// Name of the contender.
     pub contender: String,
-    /// Outcome in this cell: measured, or the reason why not.
+    /// Outcome in this cell: measured, or the reason why the contender was not measured.
     pub outcome: Outcome,
     /// Number of clean slices. Only these count.
     pub clean_slices: usize,
@@ -170,14 +170,14 @@ pub struct Ratio {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Number of paired ratios in the sample. When two runs are compared, the smaller of their two numbers.
+    /// Number of paired ratios in the sample. If two runs are compared, the smaller number of the two runs.
     #[serde(default)]
     pub pairs: usize,
-    /// Number of passes (for idle connections: rounds) with at least one paired ratio. Each has its own processes. When
-    /// two runs are compared, the smaller of their two numbers.
+    /// Number of passes (for idle connections: rounds) with at least one paired ratio. Each pass or round has its own
+    /// processes. If two runs are compared, the smaller number of the two runs.
     #[serde(default)]
     pub passes: usize,
-    /// Exponent by which the interval was widened because of the small number of passes.
+    /// Exponent that was used to widen the interval because of the small number of passes.
     #[serde(default = "crate::result::plan::one")]
     pub stretch: f64,
 }

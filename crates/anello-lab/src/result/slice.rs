@@ -74,13 +74,14 @@ impl Slice {
     }
 
     /// Returns the combined CPU time of server and load generator per request, in nanoseconds. The sum includes the
-    /// kernel's work for a connection, regardless of the process in whose context the kernel did it.
+    /// kernel's work for a connection, regardless of the process context in which that work was done.
     pub(crate) fn total_cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the memory growth per connection after the first `connections_before` of all `connections`, in bytes. It
-    /// can be zero or negative if the server released other memory in the meantime.
+    /// Returns the memory growth per connection, in bytes, for those of the `connections` that were opened after the
+    /// first `connections_before`. The growth can be zero or negative if the server released other memory in the
+    /// meantime.
     pub(crate) fn memory_per_connection(&self, connections: usize) -> Option<f64> {
         let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
         Some(grown / connections.saturating_sub(self.connections_before).max(1) as f64)

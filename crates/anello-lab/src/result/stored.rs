@@ -73,16 +73,16 @@ fn upgrade_field((name, value): (String, Value)) -> (String, Value) {
     (name, value)
 }
 
-/// Reason why a text is not a result that this version can read.
+/// Reason why this version cannot read a stored result.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The text is not JSON of a run.
+    /// The text is not the JSON form of a run.
     #[error("not the JSON of a run: {0}")]
     NotJson(String),
     /// The text has a different schema.
     #[error("not a lab result: \"schema\" is not \"{SCHEMA}\"")]
     OtherSchema,
-    /// The result has this version of the schema.
+    /// The result has this schema version, which is not supported.
     #[error(
         "unsupported version {0} of the {SCHEMA} format: this program reads versions {OLD_VERSION} and {SCHEMA_VERSION} (use the \
          anello that wrote it, or repeat the run)"

@@ -39,7 +39,8 @@ struct Shared {
 }
 
 impl CpuThrottle {
-    /// Creates an inactive throttle. Fails if a thread cannot be pinned, because it could slow down the load generator.
+    /// Creates an inactive throttle. Fails if a thread cannot be pinned, because an unpinned thread could slow down the
+    /// load generator.
     pub(crate) fn new(cores: &[usize]) -> io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
         let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };
@@ -57,7 +58,7 @@ impl CpuThrottle {
                 }
             })?);
         }
-        // The threads keep their senders, so count the results: one per thread.
+        // The threads keep their senders, so the channel stays open. Receive exactly one result per thread.
         results.iter().take(cores.len()).collect::<io::Result<()>>()?;
         Ok(cpu_throttle)
     }

@@ -21,20 +21,22 @@ pub trait Load {
     /// idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
-    /// Returns a description, and closes all connections, if one cannot be opened in reasonable time.
+    /// Returns a description of the failure, and closes all connections, if a connection cannot be opened in reasonable
+    /// time.
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
 
     /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
-    /// Must return in bounded time, and promptly after `stop` becomes true, with an error unless the check is complete.
+    /// Must return in bounded time. When `stop` becomes true, must return promptly, with an error unless the check is
+    /// complete.
     ///
     /// # Errors
     /// Returns a description of the incorrect behaviour.
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
 }
 
-/// Functional check of a contender before it is measured, with the resources of an HTTP server or `None` for an echo
-/// server. The speed of an incorrect server is meaningless.
+/// Functional check of a contender before it is measured, because the speed of an incorrect server is meaningless.
+/// Contains the resources of an HTTP server, or `None` for an echo server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
@@ -90,7 +92,7 @@ pub struct SliceLoad {
     pub errors: Vec<(String, u64)>,
     /// Number of complete replies with wrong contents.
     pub wrong_replies: u64,
-    /// Description of one wrong reply, if not only its bytes were wrong.
+    /// Description of one wrong reply, if it had errors other than wrong bytes.
     pub wrong_example: Option<String>,
     /// With an offered rate: time from the actual send time to the end of the reply. `latency` starts at the
     /// scheduled time instead.

@@ -23,8 +23,8 @@ pub trait Machine {
     /// Returns the time in seconds since 1970, for the report.
     fn unix_time_s(&mut self) -> u64;
 
-    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds. `None` if
-    /// it is unknown.
+    /// Returns the total time that the hypervisor has stolen from these cores since boot, in nanoseconds. `None` if it
+    /// is unknown.
     fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
@@ -40,9 +40,9 @@ pub trait Machine {
     /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
     fn load_cpu_ns(&mut self) -> u64;
 
-    /// Returns the CPU time that programs other than the lab and the contenders that it has reaped have used on these
-    /// cores since boot, in nanoseconds. `None` if it is unknown. Only differences between two calls without running
-    /// contenders are meaningful.
+    /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the lab
+    /// and the contenders that it has reaped. `None` if the time is unknown. Only differences between two calls without
+    /// running contenders are meaningful.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.

@@ -62,7 +62,7 @@ impl Identity {
     }
 }
 
-/// Replaces [`CERTIFICATE`] and [`KEY`] in the contender's arguments by the paths in `identity`.
+/// Replaces [`CERTIFICATE`] and [`KEY`] in the contender's arguments with the paths in `identity`.
 pub(crate) fn with_certificate(
     contender: Contender,
     identity: Option<&Identity>,

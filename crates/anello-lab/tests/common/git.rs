@@ -28,7 +28,7 @@ pub fn is_here() -> bool {
 /// Runs a git command in a directory.
 ///
 /// # Panics
-/// If the command cannot be started or fails.
+/// Panics if the command cannot be started or fails.
 pub fn git(directory: &Path, arguments: &[&str]) {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=one", "-c", "user.email=one@example.org"]);

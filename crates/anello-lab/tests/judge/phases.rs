@@ -3,8 +3,8 @@
 use anello_lab::schedule::Random;
 use anello_lab::statistics::phases::*;
 
-/// Returns samples of contenders with different costs, interleaved, on a machine that is slower by `factor_at`. `noise`
-/// is the standard deviation of the noise.
+/// Returns interleaved samples of contenders with different costs, on a machine that is slower by the factors that
+/// `factor_at` returns. `noise` is the standard deviation of the noise.
 fn samples(
     seed: u64,
     count: usize,

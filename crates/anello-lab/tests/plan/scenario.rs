@@ -406,7 +406,7 @@ fn contender_may_name_its_base() {
     assert_eq!(base(&config, "mine").as_deref(), Some("bare epoll"));
     assert_eq!((base(&config, "bare epoll"), base(&config, "bare epoll again")), (None, None));
     assert_eq!(base(&resolved(&with("tokio", "\"peers\",")), "mine").as_deref(), Some("tokio"));
-    // The twin of the reference does not inherit its base.
+    // The twin does not inherit the base of the reference.
     let twice = with("bare epoll", "").replace("reference = \"bare epoll\"", "reference = \"mine\"");
     assert_eq!(base(&resolved(&twice), "mine again"), None);
     // A peer that is not built does not participate and cannot be a base.

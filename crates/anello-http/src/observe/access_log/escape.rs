@@ -106,7 +106,8 @@ mod tests {
         for byte in 0..=u8::MAX {
             for length in 1..20 {
                 for position in 0..length {
-                    // Plain neighboring bytes at the limits of their ranges, which a carry would affect.
+                    // Neighboring bytes that need no escape. They are at the limits of their ranges, where a carry
+                    // would change the result.
                     for neighbor in [b' ', b'!', b'#', b'[', b']', b'~'] {
                         let mut value = vec![neighbor; length];
                         value[position] = byte;

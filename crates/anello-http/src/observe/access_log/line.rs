@@ -50,7 +50,7 @@ pub enum LogFormat {
 /// The data logged for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a> {
-    /// Time at which the response had been queued for sending, in nanoseconds since the Unix epoch.
+    /// Time at which the response was queued for sending, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
     /// Time from the end of the request head until [`unix_time_ns`](Self::unix_time_ns), in microseconds. 0 if the
     /// request head was rejected.
@@ -277,7 +277,7 @@ fn push_number(number: impl itoa::Integer, line: &mut Vec<u8>) {
     line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Timestamps in UTC. The date and time up to the second are formatted once per second, milliseconds for each line.
+/// Timestamps in UTC. The date and time up to the second are formatted once per second, the milliseconds once per line.
 #[derive(Clone, Debug, Default)]
 struct TimeText {
     /// The most recently formatted second since the Unix epoch.

@@ -145,9 +145,10 @@ impl AccessLogHandle {
     }
 
     /// Requests that the file be reopened by its name, for example after log rotation has renamed it. Returns
-    /// immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines still go to
-    /// the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval). If the old
-    /// file ends in a partly written line, the new file receives the whole line. Has no effect on standard output.
+    /// immediately. Lines that have not been written yet go to the new file. If the new file cannot be opened, lines
+    /// still go to the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval).
+    /// If the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
+    /// output.
     pub fn reopen(&self) {
         self.shared.reopen_requests.fetch_add(1, Ordering::Release);
         self.wake_writer();

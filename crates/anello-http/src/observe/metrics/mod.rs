@@ -83,8 +83,8 @@ impl ServerMetrics {
         self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
 
-    /// Appends all metrics to `text`: about 10 KiB, plus half a KiB per worker, with media type [`CONTENT_TYPE`]. Reads
-    /// three `/proc` files. `log` contains the counts of the access log, if there is one.
+    /// Appends all metrics to `text`, in the format of the media type [`CONTENT_TYPE`]: about 10 KiB, plus half a KiB
+    /// per worker. Reads three `/proc` files. `log` contains the counts of the access log, if there is one.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
         let Inner { blocks, build_labels, process } = &*self.inner;
         render::render(blocks, build_labels, log, &process.snapshot(), text);

@@ -29,7 +29,7 @@ pub(super) struct ProcessSnapshot {
 pub(super) struct Stat {
     /// User and system CPU time of all threads, in clock ticks.
     cpu_ticks: u64,
-    /// Start time of the process after boot, in clock ticks.
+    /// Start time of the process, in clock ticks since boot.
     start_ticks: u64,
     pub(super) virtual_bytes: u64,
     resident_pages: u64,

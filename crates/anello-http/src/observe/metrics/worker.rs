@@ -64,7 +64,7 @@ impl WorkerMetrics {
         self.block.requests[method][class].add(1);
     }
 
-    /// Adds bytes received from a peer: request heads, bodies and any other data (plaintext, with TLS).
+    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, the plaintext is counted.
     pub fn add_received_bytes(&self, bytes: u64) {
         self.block.received_bytes.add(bytes);
     }

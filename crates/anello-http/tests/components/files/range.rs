@@ -154,7 +154,7 @@ fn specs() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Returns which bytes of a file of `size` bytes are requested.
+/// For each byte of a file of `size` bytes, returns whether it is requested.
 fn requested_bytes(specs: &[String], size: usize) -> Vec<bool> {
     let mut is_requested = vec![false; size];
     for spec in specs {

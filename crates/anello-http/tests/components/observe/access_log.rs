@@ -368,7 +368,7 @@ fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
     make_fifo(&path);
     let mut reader = open_fifo(&path);
     fill(&mut reader);
-    // Makes room for the first of two pages.
+    // Reads the first of two pages, to make room for one page.
     let mut page = [0; 4096];
     reader.read_exact(&mut page).unwrap();
     let mut options = options(&path);

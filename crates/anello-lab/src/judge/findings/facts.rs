@@ -247,7 +247,7 @@ impl Facts<'_> {
             let rows: Vec<(&Cell, &Row)> = rows_of(self.result, &contender.name).collect();
             let is_measured = rows.iter().any(|(_, row)| row.outcome == Outcome::Measured);
             let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
-            // Cells with an outcome, and the reason in the first of them.
+            // The cells with this outcome, and the reason in the first such cell.
             let cells_with = |outcome: fn(&Outcome) -> Option<&String>| {
                 let mut cells = rows.iter().filter_map(|(cell, row)| Some((cell, outcome(&row.outcome)?)));
                 let (first, why) = cells.next()?;
@@ -260,7 +260,7 @@ impl Facts<'_> {
             let failed = cells_with(|of| if let Outcome::Failed(why) = of { Some(why) } else { None });
             let skipped = cells_with(|of| if let Outcome::Skipped(why) = of { Some(why) } else { None });
             let text = if let Some((_, why)) = unchecked {
-                // The twin is the same program.
+                // The twin is the same program, so report the failure only for the original.
                 contender.twin_of.is_none().then(|| format!("failed its check and was not measured: {why}"))
             } else if let Some((cells, why)) = failed {
                 Some(format!("failed{cells}: {why}"))

@@ -42,8 +42,8 @@ pub struct Decision<'a> {
     pub noisy: usize,
     /// Comparisons in which the peer is better, each with its measure.
     pub lost: Vec<(Measure, &'a PairComparison)>,
-    /// For each comparison without a difference, the difference that it could not have detected, as a fraction: the
-    /// noise floor of the cell or half the width of the interval, whichever is larger.
+    /// For each comparison without a significant difference, the size below which it cannot detect a difference, as a
+    /// fraction: the noise floor of the cell or half the width of the interval, whichever is larger.
     pub(crate) undetectable: Vec<f64>,
 }
 
@@ -95,7 +95,7 @@ pub fn decision_by<'a>(
     (decision.comparisons() > 0).then_some(decision)
 }
 
-/// Returns the number of peers in these comparisons, with their kind of I/O if not all peers are among them.
+/// Formats the number of peers in these comparisons. Adds their kind of I/O if some peers are not included.
 fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairComparison]) -> String {
     let peers = by_peer(pairs.iter().copied());
     let count = counted(peers.len(), "peer");
@@ -106,7 +106,7 @@ fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairCompar
     if records.all(|record| driver_family(record) == Some(family)) {
         return format!("{count} on {family}");
     }
-    // The driver of some peers is unknown or in neither family.
+    // Some of these peers have an unknown driver or one that is in neither family.
     format!("{count} not on {}", if family == "epoll" { "io_uring" } else { "epoll" })
 }
 

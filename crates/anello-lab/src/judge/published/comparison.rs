@@ -49,7 +49,8 @@ pub struct Comparison {
     pub measure: Measure,
     /// Cell of the published ratio.
     pub published_cell: PublishedCell,
-    /// Cell of the run: the same cell (with a similar offered rate), or the share of a single load generator core.
+    /// Corresponding cell of the run: the same cell (with a similar offered rate), or the cell for the share of a
+    /// single load generator core.
     pub cell: Cell,
     /// `None` for a measurement that failed or was not published.
     pub(crate) published_figures: (Option<f64>, Option<f64>),
@@ -184,8 +185,8 @@ fn compare(
     })
 }
 
-/// Returns the index of the run's cell that matches the published cell, or that matches the share of a single
-/// load generator core. Among cells with an offered rate, returns the one with the closest rate.
+/// Returns the index of the run's cell that matches the published cell, or the share of it that a single load generator
+/// core handles. Among cells with an offered rate, returns the one with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload
@@ -246,8 +247,8 @@ fn local_result(
 /// 10 % of 1 and the estimate within 5 %, and refuted if the whole interval differs from 1 by more than 5 %.
 ///
 /// Any other published ratio claims that one server is ahead. It is confirmed if the interval is on the same side of 1
-/// and the estimate is at least half as far from 1 (in factors). It is refuted if the whole interval is less than half
-/// as far from 1.
+/// and the estimate is at least half as far from 1 as the published ratio (on a logarithmic scale). It is refuted if
+/// the whole interval is less than half as far from 1.
 #[must_use]
 pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     let is_within = |max_ratio: f64, ratio: f64| (1.0 / max_ratio..=max_ratio).contains(&ratio);
@@ -275,7 +276,7 @@ fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimRe
         concerned.flat_map(|comparison| comparison.ours.iter().map(move |ours| (comparison, ours))).collect();
     let judged = |ours: &LocalResult| match ours.ratio {
         Some(Ratio { low, high, .. }) if claim.level_or_ahead && !ours.load_bound => {
-            // The first server is equal to the second, within 5 %, or ahead of it.
+            // The claim holds if the first server is within 5 % of the second or ahead of it.
             let is_rate = claim.measure.more_is_better();
             let (low, high) = if is_rate { (low, high) } else { (1.0 / high, 1.0 / low) };
             judgement(low >= 1.0 / MAX_LEVEL_RATIO, high < 1.0 / MAX_LEVEL_RATIO)

@@ -50,8 +50,8 @@ pub struct Claim {
     pub pair: usize,
     /// Compared measure.
     pub measure: Measure,
-    /// `true` if the first server is equal to the second or ahead of it by any factor; `false` if the ratio is at least
-    /// half as far from 1 as the published one.
+    /// `true` if the claim is only that the first server is equal to the second or ahead of it. `false` if the ratio
+    /// must also be at least half as far from 1 as the published ratio.
     #[serde(default)]
     pub(crate) level_or_ahead: bool,
     min_connections: Option<usize>,

@@ -113,8 +113,8 @@ impl Ratio {
         self.low <= 1.0 && 1.0 <= self.high
     }
 
-    /// Returns the distance from 1 of the farther interval bound, before the interval was widened. For two
-    /// identical servers, this is the observed difference between them.
+    /// Returns the distance from 1 to the farther bound of the interval before it was widened. For two identical
+    /// servers, this is the observed difference between them.
     pub fn max_deviation(&self) -> f64 {
         let unstretched = |bound: f64| widened(self.estimate, bound, 1.0 / self.stretch);
         (1.0 - unstretched(self.low)).abs().max((unstretched(self.high) - 1.0).abs())

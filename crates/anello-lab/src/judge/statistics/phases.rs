@@ -31,7 +31,8 @@ const MIN_SLICES: usize = 6;
 /// Minimum mean length of a phase, in slices.
 const MIN_PHASE_LENGTH: usize = 4;
 
-/// Minimum mean number of slices per contender. With fewer, its level cannot be separated from the phases.
+/// Minimum mean number of slices per contender. With fewer slices, the level of a contender cannot be separated from
+/// the phases.
 const MIN_SLICES_PER_CONTENDER: usize = 4;
 
 /// Cost of a phase change, in units of squared noise.
@@ -40,7 +41,7 @@ const CHANGE_COST: f64 = 12.0;
 /// Maximum cost of one slice, in the same units.
 const MAX_OUTLIER_COST: f64 = 9.0;
 
-/// Number of slices on either side of the center in the running mean of the first estimate.
+/// Number of slices on each side of the centre in the running mean that is used for the first estimate.
 const SMOOTHING_RADIUS: usize = 4;
 
 /// Number of iterations. The fit converges after three or four.
@@ -138,7 +139,8 @@ fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> V
     for ((sample, value), &slow) in samples.iter().zip(slowness).zip(slow) {
         values[sample.contender].push(value - if slow { gap } else { 0.0 });
     }
-    // In the first iteration the phases are unknown. The mean shifts all contenders equally; the median would jump.
+    // In the first iteration, the phases are unknown, so use the mean: it shifts all contenders equally, but the median
+    // would jump between the phases.
     let level = |values: &mut Vec<f64>| match values.len() {
         0 => 0.0,
         count if gap == 0.0 => values.iter().sum::<f64>() / count as f64,

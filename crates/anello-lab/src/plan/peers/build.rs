@@ -131,7 +131,7 @@ impl Peer {
         let record = self.out.join("built.json");
         let prepare = || {
             fs::create_dir_all(&self.out)?;
-            // The peer counts as not built from here until all steps have succeeded.
+            // From here until all steps have succeeded, the peer counts as not built.
             match fs::remove_file(&record) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => File::create(log),
@@ -216,7 +216,7 @@ fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<(
     fs::rename(temporary, record)
 }
 
-/// Adds a context to the message of an error.
+/// Adds context to an error message.
 pub(super) fn in_context<T>(context: impl Display, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{context}: {error}")))
 }

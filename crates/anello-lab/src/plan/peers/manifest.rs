@@ -74,7 +74,8 @@ pub struct ManifestContender {
     /// Other facts for the report.
     #[serde(default)]
     pub features: Vec<String>,
-    /// Maximum number of connections that it supports. It is skipped in cells with more connections.
+    /// Maximum number of connections that the contender supports. The contender is skipped in cells with more
+    /// connections.
     #[serde(default)]
     pub connections_limit: Option<usize>,
 }
@@ -106,7 +107,7 @@ impl Manifest {
     /// Reads and validates a `peer.toml`.
     ///
     /// # Errors
-    /// Returns an error with the path and, if known, the line if the file cannot be read or is invalid.
+    /// Returns an error if the file cannot be read or is invalid. The error contains the path and, if known, the line.
     pub fn read(file: &Path) -> io::Result<Manifest> {
         let text = fs::read_to_string(file).map_err(|error| in_file(file, None, &error.to_string()))?;
         Manifest::parse(&text).map_err(|(line, problem)| in_file(file, line, &problem))

@@ -74,7 +74,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Finds the peers in `directory` or, by default, in `peers` in the current directory, else in this program's
+    /// Finds the peers in `directory`. By default, looks for `peers` in the current directory, then in this program's
     /// workspace. They are built in the target directory of this program, or next to the peers if the program is
     /// installed.
     ///
@@ -104,10 +104,10 @@ impl Peers {
         self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
     }
 
-    /// Returns the peers with these names. A name is that of a peer, of its directory, or of one of its contenders.
+    /// Returns the peers with these names. Each name can refer to a peer, its directory or one of its contenders.
     ///
     /// # Errors
-    /// Returns an error that names the first unknown name.
+    /// Returns an error that contains the first unknown name.
     pub fn named(&self, names: &[String]) -> io::Result<Vec<&Peer>> {
         for name in names {
             if !self.peers.iter().any(|peer| peer.has_name(name)) {

@@ -57,8 +57,8 @@ fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<Str
     sums.lines().find_map(|line| Some(line.strip_prefix(&start)?.to_owned()))
 }
 
-/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate, so it is a claim of the
-/// publisher. Cargo has a directory for each registry; the first one that contains the crate is used.
+/// Returns the commit from which a crate was published. `cargo publish` adds the commit to the crate, so it is only as
+/// reliable as the publisher. Cargo has a directory for each registry; the first one that contains the crate is used.
 fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<String> {
     let registries = fs::read_dir(cargo_home.join("registry/src")).ok()?;
     let file = |registry: &Path| registry.join(format!("{library}-{version}/.cargo_vcs_info.json"));

@@ -16,7 +16,8 @@ use crate::run::runner::{Runner, SliceError, SlicePosition, check};
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
-    /// Every slice starts its own server process, because a process rarely returns memory to the kernel.
+    /// Runs a cell with idle connections. Every slice starts its own server process, because a process rarely returns
+    /// memory to the kernel.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);

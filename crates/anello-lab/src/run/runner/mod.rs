@@ -30,7 +30,7 @@ const STOLEN_RETRIES: usize = 1;
 /// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
 const WARM_UP_STEP: Duration = Duration::from_millis(250);
 
-/// By contender and cell.
+/// Latencies by contender and cell.
 type Latencies = HashMap<(usize, usize), Histogram<u64>>;
 
 pub struct Runner<'a> {
@@ -55,7 +55,8 @@ pub struct Runner<'a> {
     latencies: Latencies,
     /// Pass and latencies of the cell in progress.
     pending: (usize, Latencies),
-    /// Offset from the machine's clock to the time since the start of the run, including its parts before a resume.
+    /// Offset from the machine's clock to the time since the start of the run. In a resumed run, this time includes the
+    /// parts before the interruption.
     clock_offset_ns: i128,
     /// Number of slices measured or skipped so far.
     done: usize,
@@ -382,7 +383,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Waits for the process to exit and adds its exit description to `what`. The load generator usually detects a
-    /// broken connection before the exit of the server, which is the cause, becomes visible.
+    /// broken connection before the lab can observe its cause, the exit of the server.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         let timeout = self.config.startup.exit_timeout;

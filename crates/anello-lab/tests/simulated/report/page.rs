@@ -134,7 +134,7 @@ fn text_and_lines_have_sufficient_contrast() {
         let (one, other) = (luminance(one), luminance(other));
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
     };
-    // As many contenders of each role as there are colours for them, and the reference.
+    // Include the reference and, for each role, as many contenders as there are colours.
     let mut result = sample();
     let template = result.contenders[0].clone();
     let roles = [(Role::Baseline, 5), (Role::Anello, 4), (Role::Peer, 16)];

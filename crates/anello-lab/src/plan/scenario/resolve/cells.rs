@@ -178,7 +178,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores. Adds a note about those that exceed this machine's.
+    /// Returns the requested numbers of server cores. Adds a note about numbers that exceed the number of cores on this
+    /// machine.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");

@@ -171,8 +171,9 @@ impl<'a> Resolver<'a> {
         name.clone()
     }
 
-    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. If there is no
-    /// such core, these contenders are removed: on a used core, they would not measure the option under test.
+    /// If any contender uses [`FURTHER_CORE`], replaces the placeholder with the core and returns the core. If there is
+    /// no such core, removes these contenders: on a core that is already in use, they would not measure the option
+    /// under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
@@ -198,8 +199,8 @@ impl<'a> Resolver<'a> {
         Some(core)
     }
 
-    /// Rejects a base that is the contender itself or is not in this scenario. A requested peer that is not built
-    /// is valid.
+    /// Rejects a base that is the contender itself or is not in this scenario. A requested peer is a valid base even if
+    /// it is not built.
     pub(super) fn check_bases(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
         let entries = || self.file.contenders.iter().map(toml::Spanned::get_ref);
         let is_requested = |peer: &&str| {
