@@ -149,8 +149,8 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
     words.join(", ")
 }
 
-/// Reduces every absolute path in Cargo's encoded flags to its last component, because user names on the build machine
-/// and its directory layout must not be published.
+/// Reduces every absolute path in Cargo's encoded flags to its last component, to avoid publishing user names and the
+/// directory layout of the build machine.
 fn strip_machine_paths(flags: &str) -> String {
     // A space can be part of a path. A space before a dash or a slash is treated as a separator.
     let flags = flags.replace(" -", "\u{1f}-").replace(" /", "\u{1f}/");

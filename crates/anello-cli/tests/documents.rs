@@ -306,7 +306,7 @@ impl Fixture {
         paths.find(|path| path.extension().is_some_and(|extension| extension == "json")).expect("JSON file")
     }
 
-    /// Runs an example, as far as it can run in a test, and returns its error.
+    /// Runs an example, as far as this is possible in a test, and returns its error.
     fn run(&self, example: &Invocation) -> Result<(), String> {
         let words: Vec<&str> = example.words.iter().map(String::as_str).collect();
         let with = |more: &[&str]| {

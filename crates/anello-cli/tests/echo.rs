@@ -335,7 +335,7 @@ fn closed_output_pipes_do_not_stop_server() {
         assert!(server.child.try_wait().unwrap().is_none(), "the server has exited");
         thread::sleep(Duration::from_millis(5));
     }
-    // The socket file exists for a short time before the socket is listening.
+    // The socket file exists for a short time before the socket starts listening.
     let mut client = loop {
         match UnixStream::connect(socket_path(&directory)) {
             Ok(client) => break client,

@@ -1,4 +1,4 @@
-//! Tests for configuration files and `--check` of `anello http`, and the metrics of its cache.
+//! Tests for the configuration files, the `--check` flag and the cache metrics of `anello http`.
 
 mod served;
 
@@ -73,7 +73,7 @@ fn status(response: &str) -> &str {
     response.split(' ').nth(1).expect("status code")
 }
 
-/// Returns the name of each flag of `anello http`, and its text in the help, on one line.
+/// Returns the name of each flag of `anello http`, and its help text as a single line.
 fn flags() -> Vec<(String, String)> {
     let help = command(Path::new("."), &["http", "-h"]).output().expect("run anello");
     let mut flags: Vec<(String, String)> = Vec::new();
@@ -98,7 +98,7 @@ fn listed_values<'a>(help: &'a str, heading: &str) -> impl Iterator<Item = &'a s
     list.into_iter().flat_map(|(values, _)| values.split(", "))
 }
 
-/// Returns the type of each key: `a boolean`, `an integer`, `a string` or a list of them.
+/// Returns the type of each key: `a boolean`, `an integer`, `a string`, or a list of these.
 fn key_types(names: &[&str]) -> Vec<String> {
     let file: String = names.iter().map(|name| format!("{name} = 1979-05-27\n")).collect();
     let problems = problems(&file, &[]);
@@ -504,7 +504,7 @@ fn invalid_file_prevents_startup() {
             && output_text.contains("\nanello: site.toml:3: addr: "),
         "{output_text}"
     );
-    // Invalid flag values are reported together with the other problems, also at startup.
+    // Invalid flag values are reported together with the other problems, at startup as well.
     let text_of_file =
         "directory = \"public\"\ncors-origin = [\"example.org\"]\nmedia-type = [\"foo=bar\"]\nsqpol = 1";
     fs::write(working_directory.path().join("site.toml"), text_of_file).expect("write file");

@@ -23,8 +23,8 @@ fn serial_guard() -> MutexGuard<'static, ()> {
     SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files,
-/// at most `wanted`, or `None` if it is too low for a flood.
+/// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files, at
+/// most `wanted`, or `None` if the limit is too low for a flood.
 fn open_files(max_count: usize) -> Option<usize> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit { current: maximum, maximum };

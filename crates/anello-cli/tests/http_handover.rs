@@ -40,8 +40,8 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = connect(&address);
                     let keep_alive = client % 2 == 0;
-                    // Sends requests until the server announces that it will close the connection. If it closes the
-                    // connection without announcing that, the request has failed.
+                    // Sends requests until the server announces that it will close the connection. If the server closes
+                    // the connection without an announcement, the request has failed.
                     while send_request(&mut stream, keep_alive) {
                         response_count.fetch_add(1, Ordering::Relaxed);
                         if stop.load(Ordering::Relaxed) {
@@ -131,7 +131,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
         let arguments = ["--driver", driver, "--cores", cores, "--metrics-addr", &metrics];
         let next = start(files.path(), &address, &handover, &arguments);
         assert_eq!((next.ready_value("addr"), next.ready_value("metrics")), (&*address, &*metrics));
-        // The old server exits by itself while requests are being sent.
+        // The old server exits on its own while requests are being sent.
         server.wait_exit();
         server = next;
         load.assert_still_serving(100);

@@ -1,4 +1,4 @@
-//! Tests for `anello http` started as root: kept capabilities, `--user` and `--group`.
+//! Tests for `anello http` started as root: retained capabilities, `--user` and `--group`.
 
 mod served;
 

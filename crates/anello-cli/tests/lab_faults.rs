@@ -48,7 +48,7 @@ struct SignalledRun {
     /// Whether the last signal was sent before the last cell. In the last cell, the victim may have no further slice in
     /// which the lab would notice the signal.
     in_time: bool,
-    /// Standard output, in one line.
+    /// Standard output, joined into one line.
     stdout: String,
     result: LabResult,
 }

@@ -75,7 +75,7 @@ fn body(configuration: &str, path: &str) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns a contender definition, for a scenario, that starts the server in this file.
+/// Returns a contender definition for a scenario. The contender is the server in this file.
 fn contender(behaviour: &str, serves: &str) -> String {
     let executable = std::env::current_exe().unwrap();
     let executable = executable.to_str().unwrap();
@@ -137,8 +137,8 @@ fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Ou
     rows.map(|row| &row.outcome).collect()
 }
 
-/// Returns whether the contender was measured. On a busy virtual machine, all slices may be invalid because of steal
-/// time.
+/// Returns whether the contender was measured. A row without valid slices counts as measured: on a busy virtual
+/// machine, all slices may be invalid because of steal time.
 fn is_timed(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Measured | Outcome::NotMeasured)
 }

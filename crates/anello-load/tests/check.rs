@@ -1,4 +1,4 @@
-//! Correctness checks against correct and faulty servers with blocking threads.
+//! Runs the correctness checks against correct and faulty servers that use blocking threads.
 
 #![forbid(unsafe_code)]
 

@@ -58,7 +58,7 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// Returns lower bounds of the latencies that a load on one connection must have measured: from the scheduled times and
+/// Returns lower bounds on the latencies that a load on one connection must have measured: from the scheduled times and
 /// from the send times.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
@@ -157,7 +157,7 @@ fn stall_affects_all_requests_scheduled_during_it() {
     for driver in drivers() {
         let load = LoadConfig { connections: 8, ..open_loop(address, 800) };
         let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
-        // The pause lasts for 300 of 1000 ms. Requests scheduled during it wait for half of it on average.
+        // The pause lasts 300 of 1000 ms. A request scheduled during the pause waits for half of it on average.
         let over_100_ms = outcome.total.latency.count_between(100_000_000, u64::MAX);
         assert!(over_100_ms >= 8 * 19, "{over_100_ms} of {}", outcome.total.requests);
         assert!(outcome.report.late >= 8 * 28, "{}", outcome.report.late);

@@ -170,8 +170,8 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     assert!(report.is_success() && log.len() == due_ns.len(), "{report:?}");
     assert_eq!((report.offered, report.unsent, report.requests), (Some(count), 0, count));
 
-    // No request is sent before it is due. The request with the shortest time between due time and arrival yields the
-    // best estimate of the start of the schedule.
+    // No request is sent before it is due. The request with the shortest time from its due time to its arrival gives
+    // the best estimate of the start of the schedule.
     let began_ns = log.iter().map(|(id, received_ns, _)| received_ns - due_ns[id]).min().unwrap();
     let mut expected = [latency_histogram(), latency_histogram()];
     for (id, received_ns, replied_ns) in log.iter() {

@@ -320,8 +320,8 @@ fn stalled_connection_does_not_reduce_reported_rate() {
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::Timeout), report.errors.total()), (1, 1), "{report:?}");
         assert!(report.elapsed_ns >= 1_500_000_000 && report.in_time_ns < report.elapsed_ns, "{report:?}");
-        // Only requests in flight at the planned end, at most one on each of the other six connections, are answered
-        // after it.
+        // The only requests answered after the planned end are those in flight at that time, at most one on each of the
+        // other six connections.
         assert!(report.answered_in_time + 6 >= report.requests, "{report:?}");
         let per_second = report.answered_in_time as f64 * 1e9 / report.in_time_ns as f64;
         assert!((report.requests_per_second / per_second - 1.0).abs() < 1e-9, "{report:?}");

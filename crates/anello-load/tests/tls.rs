@@ -200,7 +200,8 @@ fn connections_closed_together_resume_their_sessions() {
     const CONNECTION_COUNT: usize = 50;
     let identity = identity();
     for driver in drivers() {
-        // The first connections are closed after one response each, which is sent once all of them have sent a request.
+        // Each of the first connections is closed after one response, which is sent once all of them have sent a
+        // request.
         let (accepted, barrier) = (AtomicU64::new(0), Barrier::new(CONNECTION_COUNT));
         let address = tls_server(identity.server_config(), move |client| {
             if accepted.fetch_add(1, Ordering::SeqCst) >= CONNECTION_COUNT as u64 {

@@ -49,8 +49,9 @@ pub struct Address {
 
 /// TCP echo server with io_uring.
 ///
-/// Without the options below, this is the baseline, compiled with fixed options. With an option, the server reads its
-/// options at run time, to measure their effects. Compare it with --configurable alone, not with the baseline.
+/// Without the options below, this is the baseline, compiled with fixed options. With any of them, the server reads its
+/// options at run time, so that their effects can be measured. In that case, compare it with --configurable alone, not
+/// with the baseline.
 #[derive(clap::Args)]
 #[command(mut_arg("spin", |arg| arg.value_parser(values::spin)))]
 #[command(mut_arg("linked_timeout", |arg| arg.value_parser(values::nonzero_duration)))]

@@ -9,7 +9,8 @@ pub const LONG_VERSION: &str = concat!(
     env!("ANELLO_BUILD_TOOLS")
 );
 
-/// Returns the last commit that changed the sources, with "+changes" if they were modified since; `None` if unknown.
+/// Returns the last commit that changed the sources, with "+changes" if they have been modified since; `None` if
+/// unknown.
 pub fn commit() -> Option<String> {
     let commit = env!("ANELLO_BUILD_COMMIT");
     (!commit.starts_with("unknown")).then(|| commit.to_owned())

@@ -6,10 +6,10 @@ use std::io;
 
 /// Adds context to an error and keeps its kind.
 pub trait Context<T>: Sized {
-    /// Puts `what` before the error text.
+    /// Prepends `what` to the error message.
     fn context(self, what: impl Display) -> io::Result<T>;
 
-    /// Puts a remedy after the error text, in parentheses.
+    /// Appends a remedy to the error message, in parentheses.
     fn remedy(self, remedy: impl Display) -> io::Result<T>;
 
     fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T> {

@@ -41,7 +41,7 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
 
 /// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // If another worker stopped accepting, this worker has not received the first signal yet.
+    // If another worker stopped accepting, this worker has not yet received the first signal.
     let missing_signals = if signal_received { 1 } else { 2 };
     for _ in 0..missing_signals {
         if let Err(error) = signals.recv().await {
@@ -126,8 +126,8 @@ pub fn conflicting_flag_error(flag: &str) -> io::Error {
     invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
 
-/// Binds a socket to an address, to which another socket of this process is already bound (`is_further`), or further
-/// sockets will be bound (`is_shared`).
+/// Binds a socket to an address. With `is_further`, another socket of this process is already bound to the address;
+/// with `is_shared`, further sockets will be bound to it.
 fn bind_tcp(address: SocketAddr, is_further: bool, is_shared: bool) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -331,7 +331,8 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// Creates a guard for another process's file, which it removes only after a call of [`claim`](Self::claim).
+    /// Creates a guard for another process's file. The guard removes the file only after [`claim`](Self::claim) has
+    /// been called.
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;

@@ -1,5 +1,5 @@
-//! Output to standard output and standard error. Unlike `println!`, it does not panic when the reader has closed the
-//! pipe, as in `anello lab run | head`, because a command must finish its work in this case.
+//! Output to standard output and standard error. Unlike `println!`, these functions do not panic if the reader has
+//! closed the pipe, as in `anello lab run | head`: a command must finish its work even then.
 
 use std::fmt::Display;
 use std::io::{self, Write};

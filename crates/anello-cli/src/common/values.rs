@@ -1,4 +1,4 @@
-//! Values on the command line and in files: parsers, and error texts with remedies.
+//! Values on the command line and in files: parsers, and error messages with remedies.
 
 use std::error::Error;
 use std::io;
@@ -42,7 +42,7 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
     nonzero.ok_or_else(|| format!("invalid duration {text:?}: must be greater than zero"))
 }
 
-/// Parses a spin duration. If it were longer than a second, a worker without clients would hardly ever sleep.
+/// Parses a spin duration of at most one second. With a longer one, a worker without clients would hardly ever sleep.
 pub fn spin(text: &str) -> Result<Duration, String> {
     let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
     short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
@@ -107,7 +107,7 @@ fn ranges(cores: &[usize]) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// Returns an error text with a remedy for a standard-library parse error; `None` for other errors.
+/// Returns an error message with a remedy for a standard-library parse error; `None` for other errors.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
@@ -123,7 +123,7 @@ pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     is_address.then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
 }
 
-/// Replaces a standard-library parse error in a command-line error with a text that names a remedy.
+/// Replaces a standard-library parse error in a command-line error with a message that names a remedy.
 pub fn with_remedy(error: clap::Error) -> clap::Error {
     let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
     let Some(remedy) = remedy else { return error };
@@ -134,7 +134,8 @@ pub fn with_remedy(error: clap::Error) -> clap::Error {
     clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 
-/// Returns a part of a command-line error; an empty string if it has none or if it is not a single string.
+/// Returns a part of a command-line error, or an empty string if the error lacks this part or the part is not a single
+/// string.
 pub fn context_text(error: &clap::Error, kind: ContextKind) -> &str {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text,

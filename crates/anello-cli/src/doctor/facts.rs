@@ -96,7 +96,7 @@ pub enum Cause {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Epoll {
-    /// Error from starting the driver; `None` if it works.
+    /// Error from starting the driver; `None` if the driver works.
     pub error: Option<String>,
 }
 

@@ -29,7 +29,8 @@ pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<
     }
 }
 
-/// Runs the operation with the idle timeout, if any. It also covers sends, so a peer that does not read counts as idle.
+/// Runs the operation with the idle timeout, if any. The timeout also covers sends, so a peer that does not read counts
+/// as idle.
 async fn with_timeout<T>(
     idle: Option<Duration>,
     operation: impl Future<Output = io::Result<T>>,

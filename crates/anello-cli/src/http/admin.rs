@@ -42,7 +42,7 @@ pub fn start(
                 // Connections, including those being rejected, stay within the descriptors reserved for this port.
                 options.refusals = options.refusals.min(max_connections / 4).max(1);
                 options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
-                // Stalled clients are evicted in any state, so that they cannot prevent reading `/health`.
+                // Stalled clients are evicted in any state, so that they cannot prevent others from reading `/health`.
                 options.eviction = Eviction::Stalled { threshold: options.max_connections };
             });
             server.build().serve(joined.join(0), async move |request| respond(&state, &request)).await

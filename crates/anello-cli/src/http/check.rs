@@ -186,7 +186,8 @@ pub fn check_can_create(file: &Path) -> Result<(), String> {
     result.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-/// Checks that the path is free or a socket, which is stale or belongs to a running server that is stopped or replaced.
+/// Checks that the path is free or is a socket. Such a socket is stale, or belongs to a running server that will be
+/// stopped or replaced.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

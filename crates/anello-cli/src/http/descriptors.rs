@@ -66,7 +66,8 @@ impl Descriptors {
         options.eviction = Eviction::Idle { threshold: capacity };
     }
 
-    /// Returns a message if the limit is too low for the requested connections, or else for a usable server.
+    /// Returns a message if the limit is too low for the requested connections or, if no number is given, for a usable
+    /// server.
     pub fn problem(&self, max_connections: Option<usize>) -> Option<String> {
         let Self { limit, workers, own, files, connections, .. } = self;
         let requested = max_connections.unwrap_or(MIN_CONNECTIONS);

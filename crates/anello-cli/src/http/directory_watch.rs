@@ -1,5 +1,5 @@
-//! Informs the operator if the document root was replaced, that is, if its path refers to another directory than at
-//! startup: the workers keep serving the old directory, and the sandbox denies access to the new one.
+//! Informs the operator if the document root was replaced, that is, if its path refers to a different directory than at
+//! startup. In that case, the workers keep serving the old directory, and the sandbox denies access to the new one.
 
 use std::fs;
 use std::io;

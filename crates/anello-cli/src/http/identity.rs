@@ -63,7 +63,7 @@ impl IdentityFlags {
     }
 }
 
-/// Returns the user's UID and, if there is one, its entry in the user database.
+/// Returns the user's UID and the user's entry in the user database, if there is one.
 fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
     if let Some(uid) = parse_id(value) {
         let entry = database_entry("--user", value, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;

@@ -1,5 +1,5 @@
-//! Acquires the listening sockets, which this process binds, a service manager passes or a running server transfers,
-//! and runs the remaining startup sequence.
+//! Acquires the listening sockets (bound by this process, passed by a service manager or transferred by a running
+//! server) and runs the remaining startup sequence.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};

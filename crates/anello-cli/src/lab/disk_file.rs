@@ -5,7 +5,7 @@ use std::{fs, process};
 
 use anello_lab::result::LabResult;
 
-/// Default file name, around the process ID of the lab.
+/// Parts of the default file name before and after the process ID of the lab.
 const PREFIX: &str = "anello-lab-";
 const SUFFIX: &str = ".disk";
 

@@ -34,7 +34,8 @@ pub struct ReportArguments {
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
-    // Runs from older versions lack the comparisons of all pairs and the CPU time of server and load together.
+    // Runs from older versions lack the comparisons of all pairs and the combined CPU time of server and load
+    // generator.
     results.iter_mut().for_each(backfill);
     if let Some(path) = &arguments.markdown {
         let markdown = anello_lab::render_markdown(&results);

@@ -1,4 +1,4 @@
-//! Helpers that start `anello http` as a user or a service manager does, and send requests to it.
+//! Helpers that start `anello http` the way a user or a service manager would, and send requests to it.
 
 #![allow(dead_code, reason = "each test binary uses a different subset")]
 

@@ -41,7 +41,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
-/// Maximum number of requests in the due queues of a thread. Others count as unsent.
+/// Maximum number of requests in the due queues of a thread. Further requests count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
 /// Bounded so that replies, timeouts and stop requests are handled at any request rate.
@@ -84,7 +84,8 @@ pub(crate) struct FinalInterval {
     pub throughput: Throughput,
 }
 
-/// Replies received before the deadline. The slowest connection determines the time after the deadline.
+/// Replies received before the deadline. Later replies are excluded, because the time until they arrive depends on the
+/// slowest connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
@@ -245,7 +246,8 @@ impl<'a> MeasurementRunner<'a> {
             // If this poll is late, the time after the last reply does not count.
             let end_ns = counters.last_ns.get().clamp(deadline_ns, now_ns);
             self.throughput = Some(self.throughput_until(end_ns, counters.snapshot().requests));
-            // Connections waiting for the think time to elapse or for their turn in the ramp must notice the deadline.
+            // Wakes connections that are waiting for the think time to elapse or for their turn in the ramp, so that
+            // they notice the deadline.
             self.wake_all();
         }
         if self.phase == Phase::Draining
@@ -320,7 +322,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &self.pacer {
             let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
             if sleep_until_ns <= now_ns {
-                // If a request is due, more are due than may be dispatched in one turn.
+                // If a request is still due, more requests are due than may be dispatched in one turn.
                 self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;

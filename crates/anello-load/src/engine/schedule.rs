@@ -1,6 +1,6 @@
 //! The schedule of an open loop: due times of requests, and their connections.
 //!
-//! They depend only on the rate, the arrivals and the seed, never on the server. Requests go to the connections in
+//! Both depend only on the rate, the arrivals and the seed, never on the server. Requests go to the connections in
 //! turn. Each thread computes the schedule of its own connections on demand, without communicating with other threads.
 //!
 //! ```text
@@ -18,8 +18,8 @@ use crate::model::config::Arrivals;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Maximum number of Poisson arrivals that are counted one by one. Above this, the expected number is accurate to a
-/// thousandth.
+/// Maximum number of Poisson arrivals that are counted one by one. Above this limit, the expected number is accurate to
+/// a thousandth.
 const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.
@@ -87,7 +87,8 @@ impl Schedule {
 
     /// Returns the number of this thread's requests that are due before `ns`.
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
-        // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
+        // Request k is due at k / rate, in whole nanoseconds. This is before `ns` if k is less than the value computed
+        // here.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
         let [connections, threads, thread] =
             [self.share.connections, self.share.threads, self.share.thread].map(|number| number as u128);

@@ -67,7 +67,8 @@ pub struct Slice {
     pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
-    /// Connections that were opened again because the server had closed them or each request uses its own connection.
+    /// Connections that were opened again because the server had closed them, or because each request uses its own
+    /// connection.
     pub reopened: u64,
 }
 
@@ -116,8 +117,8 @@ impl Session {
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
             Self { shared, connections, slots, share, connect_errors: Errors::default(), slices: 0 };
-        // In a ramp, connections are opened one by one. If each request has its own, it is opened when the request is
-        // due.
+        // In a ramp, connections are opened one by one. If each request has its own connection, the connection is
+        // opened when the request is due.
         if session.shared.load.ramp.is_zero() && session.shared.keep_alive {
             session.open_all(on_tick).await;
         }

@@ -92,7 +92,7 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns `true` if a request due at this time counts, which means that the warm-up is over by then.
+    /// Returns `true` if a request due at this time counts, that is, if the warm-up is over by then.
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()

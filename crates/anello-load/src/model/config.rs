@@ -67,7 +67,7 @@ pub struct LoadConfig {
     pub connections: usize,
     /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
     pub threads: usize,
-    /// Cores that the threads are pinned to, one per thread. Empty, the default, if the threads are not pinned.
+    /// Cores that the threads are pinned to, one per thread. Empty by default; the threads are then not pinned.
     pub cores: Vec<usize>,
     /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. Replies to requests in flight
     /// may arrive later.
@@ -80,9 +80,9 @@ pub struct LoadConfig {
     /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
     /// 1 second by default. Requests that remain are counted as unsent.
     pub drain_timeout: Duration,
-    /// Whether every byte of every reply is compared with its expected value instead of only counted; off by default.
-    /// Messages differ by connection and by request, so a reply to a different request is detected. With HTTP, the
-    /// first complete response to a path with an expected status is the reference for later responses.
+    /// Whether every byte of every reply is compared with its expected value rather than merely counted; off by
+    /// default. Messages differ by connection and by request, so a reply to a different request is detected. With HTTP,
+    /// the first complete response to a path with an expected status is the reference for later responses.
     pub verify: bool,
     /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
     /// between requests, that is not an error, and the connection is always opened again. A request that was sent less

@@ -149,7 +149,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts `count` errors of the kind of `error`, which becomes the example if it is the first of its kind.
+    /// Adds `count` errors of the same kind as `error`. If `error` is the first of its kind, it becomes the example.
     pub(crate) fn add(&mut self, count: u64, error: ConnectionError) {
         let ConnectionError { kind, text: example, tls_remedy } = error;
         self.add_entry(ErrorCount { kind, count, example, tls_remedy });
@@ -194,7 +194,7 @@ impl Errors {
         self.counts.iter()
     }
 
-    /// Like [`iter`](Self::iter), for applications that add a remedy of their own to an example, such as a flag.
+    /// Like [`iter`](Self::iter), for applications that add their own remedy, such as a flag, to an example.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ErrorCount> {
         self.counts.iter_mut()
     }

@@ -135,9 +135,9 @@ pub struct Counts {
     /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
-    /// Bytes sent. With TLS, counts the plaintext of requests only.
+    /// Bytes sent. With TLS, counts only the plaintext of requests.
     pub sent_bytes: u64,
-    /// Bytes received. With TLS, counts the plaintext of replies only.
+    /// Bytes received. With TLS, counts only the plaintext of replies.
     pub received_bytes: u64,
     /// Errors by kind.
     pub errors: Errors,

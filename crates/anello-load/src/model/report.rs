@@ -96,9 +96,9 @@ pub struct Report {
     /// Open loop only: delay between the scheduled time and the send time of requests whose connection was idle, which
     /// is the part of the latency that the load generator itself causes.
     pub schedule_error: Option<Latency>,
-    /// Bytes sent. With TLS, counts the plaintext of requests only.
+    /// Bytes sent. With TLS, counts only the plaintext of requests.
     pub sent_bytes: u64,
-    /// Bytes received. With TLS, counts the plaintext of replies only.
+    /// Bytes received. With TLS, counts only the plaintext of replies.
     pub received_bytes: u64,
     /// Distribution of the requests over the connections. `None` if no connection was usable at the end.
     pub requests_per_connection: Option<Spread>,

@@ -1,4 +1,4 @@
-//! Cores of this machine: which a process may use, and how much time the hypervisor steals from them.
+//! Cores of this machine: which of them a process may use, and how much time the hypervisor steals from them.
 
 use std::collections::BTreeSet;
 use std::fs;

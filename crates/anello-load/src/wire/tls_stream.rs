@@ -181,8 +181,7 @@ impl TlsStream {
         Poll::Ready(Ok(None))
     }
 
-    /// Returns the pending error, if any. The TLS alert that reports it to the server is sent if the transport accepts
-    /// it.
+    /// Returns the pending error, if any. Also tries to send the server a TLS alert that reports the error.
     fn take_error(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let Some(error) = self.pending_error.take() else { return Ok(()) };
         let flushed = self.try_flush(context);

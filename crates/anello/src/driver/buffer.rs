@@ -78,10 +78,11 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer in a larger class. A turn can run more tasks than the pool keeps.
+    /// Returns `true` if this is a pool buffer in a larger class. A turn can run more tasks than the pool keeps such
+    /// buffers.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
-        // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
+        // The ID of a ring buffer does not have the flag, and the pool keeps enough buffers of class 0.
         self.id > POOL_FLAG
     }
 
@@ -157,7 +158,7 @@ impl Drop for Chunk {
 #[inline]
 pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
     debug_assert!(received.is_none());
-    // The old value is `None`, but the compiler cannot know that. Forgetting it avoids the drop code.
+    // The old value is `None`, but the compiler cannot know that. Forgetting the value avoids the drop code.
     std::mem::forget(received.replace(chunk));
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct DirectRead {
     oversized_reads: u8,
 }
 
-/// Number of consecutive oversized reads after which the class is reduced.
+/// Number of consecutive reads into an oversized buffer after which the class is reduced.
 const SHRINK_AFTER_READS: u8 = 16;
 
 impl DirectRead {

@@ -538,8 +538,8 @@ impl Driver {
 }
 
 /// Frees no memory that the kernel may still use. A handle, a waker or another worker can hold a descriptor of the
-/// ring, so closing this one does not end its operations. The kernel stops using the memory only once it has posted the
-/// terminal completions.
+/// ring, so closing the driver's own descriptor does not end the operations. The kernel stops using the memory only
+/// once it has posted the terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
         // If the driver is already closed, the runtime has shut it down.

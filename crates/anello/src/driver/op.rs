@@ -85,7 +85,8 @@ impl Completion {
         self.flags & Self::SOCKET_NONEMPTY != 0
     }
 
-    /// Returns `true` if the memory of a zero-copy send is no longer in use. The result is meaningless.
+    /// Returns `true` if this completion reports that the memory of a zero-copy send is no longer in use. Its result is
+    /// then meaningless.
     pub fn is_notification(&self) -> bool {
         self.flags & Self::NOTIFICATION != 0
     }

@@ -265,7 +265,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.sends.queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        // Usually, the whole buffer is sent from where it is and never queued.
+        // Usually, the whole buffer is sent in place and is never queued.
         let data = queued.as_slice();
         let sent = self.kernel.sockets_mut().send(&stream.socket, data);
         match stream.sends.sent(sent)? {
@@ -475,7 +475,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Drops all sockets. The kernel has no operations in flight to wait for.
+    /// Drops all sockets. The kernel has no operations in flight, so there is nothing to wait for.
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();

@@ -177,7 +177,7 @@ impl SendQueue {
             return None;
         }
         self.queued_bytes = length;
-        // The old value is `None`, but the compiler cannot know that. Forgetting it avoids the drop code.
+        // The old value is `None`, but the compiler cannot know that. Forgetting the value avoids the drop code.
         std::mem::forget(std::mem::replace(&mut self.front, outgoing.take().map(Queued)));
         Some((address, length as u32))
     }

@@ -32,7 +32,8 @@ impl Drop for Poisoned {
     }
 }
 
-/// Returns a driver with a send in flight, the stream's key and peer, and how often the send's memory was freed.
+/// Returns a driver with a send in flight, the stream's key and peer, and a counter of how often the send's memory has
+/// been freed.
 fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixStream, Arc<AtomicUsize>)> {
     let mut driver = match Driver::new(kind, &DriverOptions { task_work, ..DriverOptions::default() }) {
         Ok(driver) => driver,

@@ -27,7 +27,7 @@ pub(crate) struct WakeQueue {
     /// All other wakers, including those of expired timers. [`call`](Self::call) calls them.
     pub deferred_wakers: Vec<Waker>,
     has_work: bool,
-    /// Returns `true` if tasks are ready. Application code can wake tasks during a turn, which drops sent buffers.
+    /// Returns `true` if tasks are ready. A turn drops sent buffers, which can run application code that wakes tasks.
     has_ready_tasks: Option<fn() -> bool>,
 }
 

@@ -146,7 +146,7 @@ impl From<clap::Error> for Failure {
 }
 
 impl Failure {
-    /// If the file has problems, they are reported instead of the problem that they may have caused.
+    /// If the file has problems, report them instead of the error that they may have caused.
     fn file(problems: Vec<String>, command_line_problem: String) -> Self {
         Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })
     }

@@ -33,7 +33,8 @@ pub enum HandoverMessage {
     Stopped = b'p' as isize,
     Accepting = b'a' as isize,
     Done = b'q' as isize,
-    /// The running server has aborted the handover and keeps accepting connections, because the successor was too late.
+    /// The running server has aborted the handover and keeps accepting connections, because the successor took too
+    /// long.
     Withdrawn = b'x' as isize,
 }
 

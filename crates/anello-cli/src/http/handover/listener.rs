@@ -85,7 +85,7 @@ impl HandoverListener {
         loop {
             match self.listener.accept().and_then(|(stream, _)| self.serve_successor(stream, server)) {
                 Ok(None) => {
-                    // This process shuts down.
+                    // This process is shutting down.
                     server.metrics.iter().for_each(|group| group.close(PendingConnections::Leave));
                     return server.listening.close_transferred();
                 }
@@ -171,7 +171,8 @@ impl HandoverListener {
         expect_message(channel, HandoverMessage::Accepting)
     }
 
-    /// Returns the socket files to transfer: those of the handover socket and, if it has one, of the listening socket.
+    /// Returns the socket files to transfer: that of the handover socket and, if the listening socket has one, that of
+    /// the listening socket.
     fn files<'a>(&'a self, server: &'a ServerSockets) -> impl Iterator<Item = &'a SocketFile> {
         server.listening.file.iter().chain([&*self.file])
     }
@@ -225,7 +226,7 @@ mod tests {
                 while member.accept().await.unwrap().is_some() {}
             })
         });
-        // The successor never sends Ready; or it sends Ready, and then never Accepting.
+        // Either the successor never sends Ready, or it sends Ready but never Accepting.
         for sent in [&[][..], &[HandoverMessage::Ready]] {
             let (server_end, successor_end) = UnixStream::pair().unwrap();
             let mut successor = HandoverChannel::new(successor_end).unwrap();

@@ -14,7 +14,8 @@ use super::channel::{HandoverChannel, HandoverMessage, is_disconnected};
 use crate::common::error::Context;
 use crate::common::listening::ListeningSocket;
 
-/// Maximum number of attempts if the server exits during the request: its successor may be listening on the same path.
+/// Maximum number of attempts if the server exits during the request: by then, its successor may be listening on the
+/// same path.
 const MAX_ATTEMPTS: usize = 5;
 
 pub struct Successor {
@@ -50,7 +51,8 @@ pub fn lock_startup(path: &Path) -> io::Result<File> {
     lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
 }
 
-/// Requests the sockets of the server at this path. Without a server, removes a stale socket file and returns `None`.
+/// Requests the sockets of the server at this path. If there is no server, removes a stale socket file and returns
+/// `None`.
 pub fn request_handover(path: &Path) -> io::Result<Option<ReceivedSockets>> {
     for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {

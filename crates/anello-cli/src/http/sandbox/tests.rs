@@ -20,7 +20,7 @@ use super::{AllowedPaths, Sandbox, SandboxMode};
 const ACTION: &str = "ANELLO_TEST_SANDBOX_ACTION";
 const DIRECTORY: &str = "ANELLO_TEST_SANDBOX_DIRECTORY";
 
-/// Name and body of an action inside the sandbox. A child that survives without a failed assertion exits 0.
+/// Name and body of an action inside the sandbox. A child that survives without a failed assertion exits with 0.
 type Action = (&'static str, fn(&Inside));
 
 /// The test directory, with the document root `served` and the log directory `logs`.
@@ -71,7 +71,7 @@ fn has(part: &str) -> bool {
     is_active
 }
 
-/// Entry point of the child processes. If the environment names no action, passes as a test.
+/// Entry point of the child processes. Passes as a test if the environment names no action.
 #[test]
 fn inside() {
     let (Ok(action), Some(directory)) = (env::var(ACTION), env::var_os(DIRECTORY)) else { return };

@@ -10,7 +10,8 @@ use anello_load::check::http::Server;
 use anello_load::tls::Trust;
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
-/// Rate of received and verified bytes on a slow machine, at which the stall timeout allows for all pending responses.
+/// Rate at which a slow machine receives and verifies bytes. The stall timeout is long enough to transfer all pending
+/// responses at this rate.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Returns the load configuration of a cell, without its request rate. With `reconnect`, each request uses a new
@@ -41,7 +42,8 @@ pub fn load(
 /// Returns a TLS configuration that trusts only this certificate, with one cipher suite or with all.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
-        // Handshakes cost the client more CPU time than the server. Comparing certificates costs less than verifying.
+        // Handshakes cost the client more CPU time than the server. Comparing certificates costs less than verifying
+        // them.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
         // One server must not benefit from another server's sessions.

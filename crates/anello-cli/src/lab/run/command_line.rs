@@ -20,7 +20,7 @@ pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// Returns the command line that resumes an interrupted run, with the flags that its JSON does not contain.
+/// Returns the command line that resumes an interrupted run, including the flags that its JSON does not contain.
 pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     let mut flags = vec![("--resume", json.to_string_lossy())];
     for Contender { name, program, arguments, .. } in &arguments.contender {

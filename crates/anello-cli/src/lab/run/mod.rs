@@ -76,7 +76,8 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     Ok(counts)
 }
 
-/// Writes the reports, even if standard output is a closed pipe, and prints the result, even if writing them fails.
+/// Writes the reports, even if standard output is a closed pipe, and prints the result, even if the reports cannot be
+/// written.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
     let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
         arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;

@@ -13,7 +13,8 @@ use crate::load::values::AllowedErrors;
 /// added as well; they are unknown for logs from other programs and from runs that were killed.
 ///
 /// Exits with 0 if there were responses and no known errors; with 2 if the command line is invalid; with 1 otherwise,
-/// also if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the line).
+/// including if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the
+/// line).
 #[derive(clap::Args)]
 pub struct MergeArguments {
     /// Interval logs to merge.

@@ -50,7 +50,7 @@ impl TlsRemedy {
     }
 }
 
-/// Returns the cause of an error or a remedy, and the option to change.
+/// Returns a description of the cause or of a remedy, and the option to change.
 fn advice(error: &Error) -> Option<(&'static str, Option<TlsRemedy>)> {
     Some(match error {
         Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {

@@ -195,8 +195,8 @@ pub struct HdrLog {
 pub struct ReportedErrors {
     /// Reported error counts, without examples.
     pub known: Errors,
-    /// Whether every run reported its errors. A run does not if another tool wrote its log, or if it was killed or
-    /// failed.
+    /// Whether every run reported its errors. Errors are not reported if another tool wrote the log, or if the run was
+    /// killed or failed.
     pub is_complete: bool,
 }
 
@@ -404,7 +404,7 @@ fn parse_seconds(name: &str, text: &str) -> Result<u64, String> {
     time_ns.ok_or_else(|| invalid("time out of range"))
 }
 
-/// Returns the first 40 characters of a text, quoted, for error messages.
+/// Returns the first 40 characters of a string, quoted, for error messages.
 fn excerpt(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The input may be split at any byte, and the returned parts borrow from it. Interim responses (1xx except 101) are
-//! skipped. A server under load repeatedly sends the same head, except for the date, so a head that differs only in the
-//! date from the last one ([`HeadCache`]) is not parsed again.
+//! skipped. Under load, a server repeatedly sends the same head, except for the date. A head that differs from the last
+//! one only in the date is not parsed again ([`HeadCache`]).
 
 use std::ops::Range;
 

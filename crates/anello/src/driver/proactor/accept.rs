@@ -63,7 +63,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Releases a listener. Connections that the kernel has already accepted for it, or still accepts before the accept
+    /// Releases a listener. Connections that the kernel has already accepted for it, or accepts before the accept
     /// operation ends, are passed to the sink.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         let Some(listener) = self.listeners.get_mut(key) else { return accept_sink.listener_released() };

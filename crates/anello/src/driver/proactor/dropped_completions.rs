@@ -176,7 +176,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     fn detach_unconfirmed_buffer(&mut self, send_key: Key, wakes: &mut WakeQueue) {
-        // The kernel may still read the memory, and the notification may have been dropped.
+        // The kernel may still be reading the memory, and the notification may have been dropped.
         if let Some(&ZeroCopySend { stream: key, .. }) = self.zero_copy_sends.get(send_key)
             && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(send_key))
         {

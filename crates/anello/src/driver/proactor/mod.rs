@@ -95,7 +95,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 /// A zero-copy send whose last completion has not arrived.
 ///
 /// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream can then continue or
-/// be closed. The memory is freed on the notification, which arrives when the peer has acknowledged the data or the
+/// be closed. The memory is freed when the notification arrives, after the peer has acknowledged the data or the
 /// connection has been reset.
 #[derive(Debug)]
 struct ZeroCopySend {

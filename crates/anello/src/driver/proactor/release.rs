@@ -49,8 +49,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release(key);
     }
 
-    /// Cancels the operations of a stream from which no task is receiving, and to which no task is sending a file, any
-    /// more.
+    /// Cancels the operations of a stream once no task is receiving from it or sending a file to it.
     fn cancel_polls(&mut self, key: Key) {
         self.stop_receiving(key);
         let Some(stream) = self.streams.get_mut(key) else { return };

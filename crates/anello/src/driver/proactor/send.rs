@@ -130,7 +130,8 @@ impl<K: CompletionKernel> Proactor<K> {
         flushed
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
+    /// Shuts down the write direction after all accepted bytes: immediately if the kernel has already taken them, or
+    /// else once it has.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)?;
@@ -174,7 +175,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, false, wakes);
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted in the next turns. Returns
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted in the following turns. Returns
     /// `Pending` while the kernel has no room for some of the bytes.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
@@ -183,8 +184,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Sends the front of the queue: immediately by a system call if it is large, so that it is read while it is in the
-    /// CPU cache, otherwise in the next turn.
+    /// Sends the front of the queue. A large buffer is sent immediately by a system call, so that it is read while it
+    /// is in the CPU cache; any other is sent in the next turn.
     #[inline(never)]
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
@@ -365,7 +366,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Confirms the inline sends whose entries were consumed and which posted no completion: all their bytes were sent.
+    /// Confirms the inline sends that the kernel has consumed without posting a completion: all their bytes were sent.
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };

@@ -58,8 +58,8 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// The endpoint and serial number of each pending timer, by time and then in the order in which they were armed. A
-    /// timer retries a connect or reports readiness again.
+    /// The endpoint and serial number of each pending timer, ordered by time and then by the order in which the timers
+    /// were armed. A timer retries a connect or reports readiness again.
     timers: BTreeMap<(u64, u64), (Id, u64)>,
     serial: u64,
     next_port: u16,
@@ -449,7 +449,7 @@ impl Network {
         peer.events += 1;
     }
 
-    /// Requests an event for when the buffer has free space again.
+    /// Requests an event when the buffer has free space again.
     pub fn request_space_event(&mut self, id: Id) {
         self.endpoint_mut(id).wants_space = true;
     }
@@ -535,7 +535,7 @@ impl Network {
     }
 }
 
-/// Detects sockets that a driver has not closed. No descriptor exists any more.
+/// Detects sockets that a driver has not closed. No descriptor exists at this point.
 impl Drop for Network {
     fn drop(&mut self) {
         let is_closed = self.slots.iter().all(Option::is_none);

@@ -16,8 +16,8 @@ pub(in super::super) struct SimReadiness {
     network: SimNetwork,
     watches: BTreeMap<Id, Watch>,
     edges: VecDeque<Edge>,
-    /// Spurious events, by time. The second value is the socket that must still be open when the event is reported, if
-    /// any.
+    /// Spurious events, by time. The second value, if any, is the socket that must still be open when the event is
+    /// reported.
     strays: BTreeMap<(u64, u64), (Token, Option<Id>)>,
     stray_order: u64,
 }
@@ -156,7 +156,7 @@ impl ReadinessKernel for SimReadiness {
         let watch = Watch { token, serial, seen: None, due_ns: None };
         match self.watches.insert(socket.id(), watch) {
             Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
-            // There was no watch, or only one for a socket with the same identifier that was closed since the last
+            // There was no watch, or only one for a socket with the same identifier that has been closed since the last
             // wait.
             _ => Ok(()),
         }

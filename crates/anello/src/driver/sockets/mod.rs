@@ -365,7 +365,8 @@ pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next may succeed.
+/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next one may
+/// succeed.
 pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
 }

@@ -111,7 +111,7 @@ impl Uring {
         self.sent_wakes.values().for_each(|wake| wake.target.notify());
     }
 
-    /// Queues an entry. The module's invariants ensure that the memory that it refers to outlives the operation.
+    /// Queues an entry. The module's invariants ensure that the memory that the entry refers to outlives the operation.
     #[inline(always)]
     fn queue(&mut self, entry: Sqe) {
         if !self.backlog.is_empty() || !self.ring.push(entry) {
@@ -268,7 +268,7 @@ impl CompletionKernel for Uring {
                     return None;
                 }
                 let entry = self.ring.completion();
-                // For lack of memory, the call can also return without fetching them.
+                // If memory is short, the call can also return without fetching them.
                 let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
                 self.overflow_pending = has_more || fetched.is_err();
                 entry?

@@ -169,8 +169,8 @@ impl Ring {
             flags |= IoringEnterFlags::REGISTERED_RING;
             ring = index;
         }
-        // SAFETY: this is an open descriptor, or the index that the kernel returned for it. Both are valid as long as
-        // the ring.
+        // SAFETY: this is an open descriptor, or the index that the kernel returned for it. Both remain valid as long
+        // as the ring exists.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };
         let to_submit = self.unsubmitted();
         let result = match wait {
@@ -246,8 +246,8 @@ impl Ring {
     }
 
     /// Returns `true` if the kernel has dropped completions since the last call: the queue was full, and there was no
-    /// memory to keep them. The kernel updates its count in shared memory before the enter during which it dropped them
-    /// returns.
+    /// memory to keep them. The kernel updates its count in shared memory before it returns from the enter in which it
+    /// dropped them.
     #[inline]
     pub fn has_dropped(&mut self) -> bool {
         let dropped = self.dropped_count();

@@ -37,7 +37,7 @@ pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
 
 /// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix that was made one version earlier and has no feature bit of its
 /// own. Without the fix, a file removed from the table is closed only when all previously submitted operations on any
-/// registered file have ended: a pending receive keeps all sockets open that are closed after it was submitted.
+/// registered file have ended: a pending receive keeps open all sockets that are closed after it was submitted.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// The features of a ring, after setup and probing.
@@ -129,7 +129,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     Ok((ring, features, pools))
 }
 
-/// Opens a ring with the best flags, removing one at a time until the kernel accepts the others.
+/// Opens a ring with the best flags, removing one at a time until the kernel accepts the rest.
 fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     let disabled = &options.disabled_features;
     let task_work = options.task_work;

@@ -73,7 +73,8 @@ impl Sqe {
         Self { ioprio, buffer_group, ..receive }
     }
 
-    /// `IORING_OP_SEND` (5.6). The kernel reads the data until the completion, or until an inline send is consumed.
+    /// `IORING_OP_SEND` (5.6). The kernel may read the data until the completion or, for an inline send, until the
+    /// entry is consumed.
     #[inline(always)]
     pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         let op_flags = flags.cast_unsigned();

@@ -60,7 +60,8 @@ const MEMORY_NAME: u64 = 0x5356_4d41;
 const THREADS: &[Call] = &[
     // Threads only, no processes.
     Only(libc::SYS_clone, &[&[Has(0, libc::CLONE_THREAD as u64)]]),
-    // The other filter returns ENOSYS, which applies only if this filter does not kill the process.
+    // The other filter makes this call fail with ENOSYS, which takes effect only if this filter does not kill the
+    // process.
     Any(&[libc::SYS_clone3]),
     Any(&[libc::SYS_exit, libc::SYS_futex, libc::SYS_gettid]),
     Only(libc::SYS_prctl, &[&[Is(0, THREAD_NAME)], &[Is(0, AUXILIARY_VECTOR)], &[Is(0, MEMORY_NAME)]]),

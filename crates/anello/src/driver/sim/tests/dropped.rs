@@ -16,7 +16,8 @@ use crate::driver::{DriverOptions, Kernel, Wait, WakeQueue, ZeroCopy};
 use crate::executor::current;
 use crate::net::{TcpListener, TcpStream};
 
-/// Runs a test for `count` seeds, or as many as `ANELLO_SEEDS` requests. Returns the number of runs and the outputs.
+/// Runs a test for `count` seeds, or for the number of seeds given by `ANELLO_SEEDS`. Returns the number of runs and
+/// the outputs.
 fn for_seeds<T>(count: u64, test: impl Fn(u64) -> T) -> (usize, Vec<T>) {
     let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
     // Under Miri, each step is about a thousand times slower.
@@ -181,7 +182,8 @@ fn fault_09_zero_copy_send_without_result_is_not_repeated() {
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (runs, whole) = for_seeds(400, |seed| {
-        // Ten more bytes are sent while completions are dropped, or rejected after the write half has been shut down.
+        // Ten more bytes are sent while completions are dropped, or are rejected because the write half has been shut
+        // down.
         let sent: Vec<u8> = (0..200).chain(iter::repeat_n(3, 10)).collect();
         let test = async {
             let (mut near, mut far) = pair().await;
