@@ -35,7 +35,7 @@ pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startu
 pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
 pub use plan::limits::{CellError, ConfigError};
-pub use plan::method::Method;
+pub use plan::method::{Method, UnknownMethod};
 pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limit, preset, resolve};
 pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
@@ -45,9 +45,9 @@ pub use report::{
 };
 pub use result::executable::{self, Executable};
 pub use result::{Environment, LabResult, latency, measure};
-pub use run::load::{self, Check, Load, LoadSession, SliceLoad};
+pub use run::load::{self, Check, Load, LoadError, LoadSession, SliceLoad};
 pub use run::local::LocalMachine;
-pub use run::machine::{self, Machine, Running, Usage};
+pub use run::machine::{self, Machine, MachineError, Running, Usage};
 pub use run::process::ServerProcess;
 pub use run::progress::{Observer, Progress};
 pub use run::{LabError, ResumeError, checkpoint, tls};

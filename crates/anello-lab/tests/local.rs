@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anello_lab::load::latency_histogram;
 use anello_lab::result::{Consequence, LabResult, Outcome, Quality};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, Observer, Progress, SliceLoad,
-    Startup, Timing, Workload, echo_cells, render_html, run_from,
+    Cell, Check, Contender, LabConfig, Load, LoadError, LoadSession, LocalMachine, Observer, Progress,
+    SliceLoad, Startup, Timing, Workload, echo_cells, render_html, run_from,
 };
 
 /// Index of the request at which a server exits. Even on a slow machine, at least one request per slice is sent on
@@ -72,9 +72,9 @@ struct PlainSession {
 }
 
 impl Load for PlainLoad {
-    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, LoadError> {
         let Workload::Echo { message_bytes: bytes } = cell.workload else {
-            return Err("knows echo only".to_owned());
+            return Err(LoadError::Failed("knows echo only".to_owned()));
         };
         let connections = cell.connections;
         let connect = || {
@@ -83,8 +83,7 @@ impl Load for PlainLoad {
             stream.set_read_timeout(Some(Duration::from_secs(20)))?;
             Ok(stream)
         };
-        let streams: std::io::Result<Vec<TcpStream>> = (0..connections).map(|_| connect()).collect();
-        let streams = streams.map_err(|error| error.to_string())?;
+        let streams = (0..connections).map(|_| connect()).collect::<std::io::Result<Vec<TcpStream>>>()?;
         Ok(Box::new(PlainSession { streams, message: (0..bytes).map(|index| index as u8).collect() }))
     }
 
@@ -93,21 +92,21 @@ impl Load for PlainLoad {
         _target: SocketAddr,
         _check: Check,
         _stop: &AtomicBool,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, LoadError> {
         Ok(Vec::new())
     }
 }
 
 impl LoadSession for PlainSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
         let mut load = SliceLoad { latency: latency_histogram(), ..SliceLoad::empty() };
         let started = Instant::now();
         let mut reply = vec![0; self.message.len()];
         while started.elapsed() < duration || load.requests == 0 {
             for stream in &mut self.streams {
                 let sent = Instant::now();
-                let exchanged = stream.write_all(&self.message).and_then(|()| stream.read_exact(&mut reply));
-                exchanged.map_err(|error| error.to_string())?;
+                stream.write_all(&self.message)?;
+                stream.read_exact(&mut reply)?;
                 if reply != self.message {
                     load.wrong_replies += 1;
                     return Ok(load);

@@ -204,12 +204,12 @@ impl LabConfig {
     /// Adds contenders, configured for the protocol of the cells.
     ///
     /// # Errors
-    /// Returns the name of a contender whose command has no certificate or key although a cell uses TLS.
-    pub fn add_contenders(&mut self, contenders: &[Contender]) -> Result<(), String> {
+    /// Returns [`ConfigError::NoTls`] if a cell uses TLS but the command of a contender has no certificate or key.
+    pub fn add_contenders(&mut self, contenders: &[Contender]) -> Result<(), ConfigError> {
         let is_http = self.cells.iter().any(|cell| cell.workload.target().is_some());
         let is_secure = self.cells.iter().any(|cell| cell.workload.cipher().is_some());
         if let Some(plain) = contenders.iter().find(|contender| is_secure && !contender.serves_tls()) {
-            return Err(plain.name.clone());
+            return Err(ConfigError::NoTls(plain.name.clone()));
         }
         let contenders = contenders.iter().cloned();
         self.contenders.extend(

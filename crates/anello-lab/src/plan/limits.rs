@@ -56,6 +56,11 @@ pub enum ConfigError {
     Cell(Cell, CellError),
     #[error("duplicate cell \"{0}\" (remove one)")]
     DuplicateCell(Cell),
+    #[error(
+        "contender {0} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its command \
+         as the paths of these files)"
+    )]
+    NoTls(String),
 }
 
 /// Problem in a cell, with its remedy.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Measurement method in saturated closed loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
@@ -22,14 +23,19 @@ impl Method {
     }
 }
 
-impl FromStr for Method {
-    type Err = String;
+/// Name that is not a measurement method.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown method \"{0}\" (use saturated or whole-core)")]
+pub struct UnknownMethod(String);
 
-    fn from_str(name: &str) -> Result<Method, String> {
+impl FromStr for Method {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Method, UnknownMethod> {
         let methods = [Method::Saturated, Method::WholeCore];
         methods
             .into_iter()
             .find(|method| method.to_string() == name)
-            .ok_or_else(|| format!("unknown method \"{name}\" (use saturated or whole-core)"))
+            .ok_or_else(|| UnknownMethod(name.to_owned()))
     }
 }

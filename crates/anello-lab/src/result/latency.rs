@@ -7,7 +7,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use hdrhistogram::serialization::{
+    DeserializeError, Deserializer, Serializer, V2DeflateSerializeError, V2DeflateSerializer,
+};
+use thiserror::Error;
 
 /// Quantiles of a latency curve.
 const CURVE_QUANTILES: [f64; 19] = [
@@ -20,14 +23,28 @@ pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }
 
+/// Reason why a histogram cannot be encoded or decoded.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The histogram cannot be encoded. This is not expected to happen.
+    #[error("cannot encode the latencies: {0}")]
+    Encode(#[from] V2DeflateSerializeError),
+    /// The text is not base64.
+    #[error("latencies are not valid base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+    /// The bytes are not an HdrHistogram V2.
+    #[error("latencies are not a valid HdrHistogram V2: {0}")]
+    Histogram(#[from] DeserializeError),
+}
+
 /// Encodes a histogram as text.
 ///
 /// # Errors
 /// Returns the error of the serializer, which is not expected to fail.
-pub fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
+pub fn encode(histogram: &Histogram<u64>) -> Result<String, CodecError> {
     let mut bytes = Vec::new();
-    let result = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
-    result.map_err(|error| format!("cannot encode the latencies: {error}"))?;
+    V2DeflateSerializer::new().serialize(histogram, &mut bytes)?;
     Ok(STANDARD.encode(bytes))
 }
 
@@ -35,12 +52,9 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
 ///
 /// # Errors
 /// Returns an error if the text is not base64, or not an HdrHistogram V2.
-pub fn decode(text: &str) -> Result<Histogram<u64>, String> {
-    let bytes =
-        STANDARD.decode(text.trim()).map_err(|error| format!("latencies are not valid base64: {error}"))?;
-    Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .map_err(|error| format!("latencies are not a valid HdrHistogram V2: {error}"))
+pub fn decode(text: &str) -> Result<Histogram<u64>, CodecError> {
+    let bytes = STANDARD.decode(text.trim())?;
+    Ok(Deserializer::new().deserialize(&mut bytes.as_slice())?)
 }
 
 /// Adds the values of one histogram to another, which may have different bounds.

@@ -4,14 +4,17 @@
 //! slice at a time. No request may be in flight between slices, so that idle contenders sleep.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use thiserror::Error;
 
 use crate::plan::cell::Cell;
 use crate::plan::site::SupportedTargets;
+use crate::result::latency::CodecError;
 pub use crate::result::latency::latency_histogram;
 
 /// A load generator.
@@ -21,9 +24,8 @@ pub trait Load {
     /// idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
-    /// Returns a description of the failure, and closes all connections, if a connection cannot be opened in reasonable
-    /// time.
-    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
+    /// Returns an error, and closes all connections, if a connection cannot be opened in reasonable time.
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, LoadError>;
 
     /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
@@ -31,8 +33,13 @@ pub trait Load {
     /// complete.
     ///
     /// # Errors
-    /// Returns a description of the incorrect behaviour.
-    fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
+    /// Returns an error that describes the incorrect behaviour.
+    fn check(
+        &mut self,
+        target: SocketAddr,
+        check: Check,
+        stop: &AtomicBool,
+    ) -> Result<Vec<String>, LoadError>;
 }
 
 /// Functional check of a contender before it is measured, because the speed of an incorrect server is meaningless.
@@ -65,18 +72,36 @@ pub trait LoadSession {
     /// time: a stalled server is an error.
     ///
     /// # Errors
-    /// Returns a description if the slice cannot be completed. Errors that do not invalidate the slice are counted in
+    /// Returns an error if the slice cannot be completed. Errors that do not invalidate the slice are counted in
     /// [`SliceLoad::errors`] instead.
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError>;
 
     /// Waits for work deferred by a measured slice, such as the writeback of dirty pages, so that it does not disturb
     /// the next contender's slice.
     ///
     /// # Errors
-    /// Returns a description of the failure.
-    fn settle(&mut self) -> Result<(), String> {
+    /// Returns an error if the work fails.
+    fn settle(&mut self) -> Result<(), LoadError> {
         Ok(())
     }
+}
+
+/// Failure of the load generator, or of a server under load.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A system call failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A disk worker replied with invalid latencies.
+    #[error(transparent)]
+    Latency(#[from] CodecError),
+    /// A check was interrupted by the stop flag.
+    #[error("interrupted")]
+    Interrupted,
+    /// A connection, a check or a slice failed for the described reason.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Results of one slice of load.

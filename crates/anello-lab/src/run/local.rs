@@ -22,7 +22,7 @@ use crate::result::Environment;
 use crate::run::affinity::cpu_set;
 use crate::run::cpu_throttle::CpuThrottle;
 use crate::run::environment::field;
-use crate::run::machine::{Machine, Running, Usage};
+use crate::run::machine::{Machine, MachineError, Running, Usage};
 use crate::run::process::ServerProcess;
 use crate::run::temporary::with_site;
 use crate::run::tls::{Identity, with_certificate};
@@ -115,10 +115,10 @@ impl Machine for LocalMachine {
         stat.and_then(|text| throttled_ns(&text)).unwrap_or(0)
     }
 
-    fn usage(&mut self, pid: u32) -> Result<Usage, String> {
-        let failed = |error: io::Error| format!("cannot read the threads of process {pid}: {error}");
+    fn usage(&mut self, pid: u32) -> Result<Usage, MachineError> {
+        let failed = |error| MachineError::Usage { pid, error };
         let mut usage = Usage {
-            cpu_ns: process_cpu_ns(pid)?,
+            cpu_ns: process_cpu_ns(pid).map_err(failed)?,
             voluntary_switches: Some(0),
             involuntary_switches: Some(0),
             resident_bytes: fs::read_to_string(format!("/proc/{pid}/status"))
@@ -154,7 +154,7 @@ impl Machine for LocalMachine {
         contender: &Contender,
         config: &LabConfig,
         cores: &[usize],
-    ) -> Result<Running, String> {
+    ) -> Result<Running, MachineError> {
         let contender =
             with_certificate(with_site(contender.clone(), &mut self.site)?, self.identity.as_ref())?;
         let (process, running) =
@@ -174,12 +174,12 @@ impl Machine for LocalMachine {
         std::thread::sleep(duration);
     }
 
-    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), MachineError> {
         let cpu_throttle = match self.cpu_throttle.take() {
             Some(cpu_throttle) if cpu_throttle.cores == cores => cpu_throttle,
             other => {
                 self.stopped_throttles_cpu_ns += other.map_or(0, CpuThrottle::stop);
-                CpuThrottle::new(cores).map_err(|error| error.to_string())?
+                CpuThrottle::new(cores).map_err(MachineError::Throttle)?
             }
         };
         cpu_throttle.throttle(share);
@@ -283,11 +283,10 @@ fn status_number(status: &str, name: &str) -> Option<u64> {
 }
 
 /// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
-fn process_cpu_ns(pid: u32) -> Result<u64, String> {
+fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     // A number outside the range of process IDs maps to an ID that does not exist.
     let id = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
-    let time = clock_getcpuclockid(id).and_then(clock_gettime);
-    let time = time.map_err(|error| format!("cannot read the CPU time of process {pid}: {error}"))?;
+    let time = clock_getcpuclockid(id).and_then(clock_gettime)?;
     Ok(u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
 }
 

@@ -1,7 +1,11 @@
 //! Interface between the lab and the machine: clock, stolen time, resource usage of processes, and the processes.
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
@@ -34,8 +38,8 @@ pub trait Machine {
     /// Returns the resource usage of all threads of the process.
     ///
     /// # Errors
-    /// Returns a description if the usage cannot be read, for example because the process has exited.
-    fn usage(&mut self, pid: u32) -> Result<Usage, String>;
+    /// Returns an error if the usage cannot be read, for example because the process has exited.
+    fn usage(&mut self, pid: u32) -> Result<Usage, MachineError>;
 
     /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
     fn load_cpu_ns(&mut self) -> u64;
@@ -48,13 +52,13 @@ pub trait Machine {
     /// Starts a contender on `cores` and waits for its ready line.
     ///
     /// # Errors
-    /// Returns a description if the contender does not become ready.
+    /// Returns an error if the contender does not become ready.
     fn start(
         &mut self,
         contender: &Contender,
         config: &LabConfig,
         cores: &[usize],
-    ) -> Result<Running, String>;
+    ) -> Result<Running, MachineError>;
 
     /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it is
     /// still running after `timeout`.
@@ -66,8 +70,8 @@ pub trait Machine {
     /// Limits servers to this share of these cores (0 to 1), until [`unthrottle_servers`](Self::unthrottle_servers).
     ///
     /// # Errors
-    /// Returns a description if the limit cannot be applied. The servers then keep their full cores.
-    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
+    /// Returns an error if the limit cannot be applied. The servers then keep their full cores.
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), MachineError>;
 
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
@@ -80,6 +84,49 @@ pub trait Machine {
 
     /// Describes the current state of the machine, limited to the parts that a run with this configuration uses.
     fn environment(&mut self, config: &LabConfig) -> Environment;
+}
+
+/// Failure of a contender's process, or of an operation on the machine.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// The files that HTTP servers serve could not be created.
+    #[error("cannot create the files to serve: {0}")]
+    Site(io::Error),
+    /// The contender serves TLS, but the machine has no TLS identity.
+    #[error("no certificate for TLS (configure the machine with an identity)")]
+    NoIdentity,
+    /// The program could not be started.
+    #[error("cannot start {}: {error}", program.display())]
+    Start {
+        /// Path of the program.
+        program: PathBuf,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+    /// The process could not be pinned to its cores.
+    #[error("cannot pin the server to cores {cores}: {error}")]
+    Pin {
+        /// Core numbers, separated by commas.
+        cores: String,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+    /// The process exited early or printed no valid ready line. Contains a description with the last lines of its
+    /// standard error.
+    #[error("{0}")]
+    NotReady(String),
+    /// The resource usage of a process could not be read.
+    #[error("cannot read the resource usage of process {pid}: {error}")]
+    Usage {
+        /// Process ID.
+        pid: u32,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+    /// The CPU share of servers could not be limited.
+    #[error(transparent)]
+    Throttle(io::Error),
 }
 
 /// Resource usage of a process, summed over its threads.

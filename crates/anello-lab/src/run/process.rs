@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::plan::contender::Contender;
 use crate::run::affinity::{on_cores, pin_process};
-use crate::run::machine::Running;
+use crate::run::machine::{MachineError, Running};
 
 /// Delay between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
@@ -47,14 +47,14 @@ impl ServerProcess {
     /// Starts the contender on `cores`, through `launcher` unless it is empty, and waits for its ready line.
     ///
     /// # Errors
-    /// Returns a description of the failure with the last lines of standard error: the process could not be started or
-    /// pinned, exited early, or printed no ready line within `timeout`.
+    /// Returns an error if the process could not be started or pinned, exited early, or printed no ready line within
+    /// `timeout`.
     pub fn start(
         contender: &Contender,
         launcher: &[String],
         cores: &[usize],
         timeout: Duration,
-    ) -> Result<(ServerProcess, Running), String> {
+    ) -> Result<(ServerProcess, Running), MachineError> {
         let mut words = launcher.iter().map(OsStr::new).chain([contender.program.as_os_str()]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command
@@ -63,18 +63,17 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let pin_error =
-            |error: io::Error| format!("cannot pin the server to cores {}: {error}", core_list(cores));
+        let pin_error = |error: io::Error| MachineError::Pin { cores: core_list(cores), error };
         // Start the child on its cores: if it were pinned later, it could see the load generator's affinity.
         let child = on_cores(cores, || command.process_group(0).spawn())
-            .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
+            .map_err(|error| MachineError::Start { program: contender.program.clone(), error })?;
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (complete, errors_complete) = sync_channel(0);
         // From here on, dropping `process` terminates the child.
         let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
         pin_process(process.child.id(), cores).map_err(&pin_error)?;
         let (Some(stdout), Some(stderr)) = (process.child.stdout.take(), process.child.stderr.take()) else {
-            return Err("cannot read the output of the server: no pipe".to_owned());
+            return Err(MachineError::NotReady("cannot read the output of the server: no pipe".to_owned()));
         };
         let (sender, ready) = sync_channel(1);
         thread::spawn(move || watch_output(stdout, &sender));
@@ -143,12 +142,16 @@ impl ServerProcess {
         Ok(self.status)
     }
 
-    fn wait_until_ready(&mut self, ready: &Receiver<String>, timeout: Duration) -> Result<Running, String> {
+    fn wait_until_ready(
+        &mut self,
+        ready: &Receiver<String>,
+        timeout: Duration,
+    ) -> Result<Running, MachineError> {
         let deadline = Instant::now() + timeout;
         let what = match ready.recv_timeout(timeout) {
             Ok(ready_line) => {
-                let address =
-                    address_in(&ready_line).ok_or_else(|| format!("invalid ready line: {ready_line}"))?;
+                let address = address_in(&ready_line)
+                    .ok_or_else(|| MachineError::NotReady(format!("invalid ready line: {ready_line}")))?;
                 return Ok(Running { pid: self.child.id(), address, ready_line });
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -157,12 +160,12 @@ impl ServerProcess {
             Err(RecvTimeoutError::Disconnected) => {
                 let rest = deadline.saturating_duration_since(Instant::now());
                 if let Some(exit) = self.exit_description(rest) {
-                    return Err(exit);
+                    return Err(MachineError::NotReady(exit));
                 }
                 "closed its output before printing the ready line".to_owned()
             }
         };
-        Err(what + &self.stderr_tail())
+        Err(MachineError::NotReady(what + &self.stderr_tail()))
     }
 
     /// Returns the child's status once it has exited. `None` if it is still running at the deadline.

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::plan::contender::{Contender, ROOT};
 use crate::plan::site::Target;
+use crate::run::machine::MachineError;
 
 /// 1 January 2026, far enough in the past that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
@@ -53,13 +54,13 @@ fn create_site() -> io::Result<TempDir> {
 }
 
 /// Replaces [`ROOT`] in the contender's arguments with the site's directory. Creates the site on first use.
-pub(crate) fn with_site(contender: Contender, site: &mut Option<TempDir>) -> Result<Contender, String> {
+pub(crate) fn with_site(contender: Contender, site: &mut Option<TempDir>) -> Result<Contender, MachineError> {
     if !contender.uses(ROOT) {
         return Ok(contender);
     }
     let directory = match site.take() {
         Some(directory) => directory,
-        None => create_site().map_err(|error| format!("cannot create the files to serve: {error}"))?,
+        None => create_site().map_err(MachineError::Site)?,
     };
     let directory = site.insert(directory).path().to_string_lossy();
     Ok(contender.replacing(ROOT, &directory))

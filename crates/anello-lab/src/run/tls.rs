@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::plan::cell::Cell;
 pub use crate::plan::cell::Cipher;
 use crate::plan::contender::{CERTIFICATE, Contender, KEY};
+use crate::run::machine::MachineError;
 use crate::run::temporary;
 
 /// Server name in the certificate and in the load generator's requests.
@@ -66,11 +67,11 @@ impl Identity {
 pub(crate) fn with_certificate(
     contender: Contender,
     identity: Option<&Identity>,
-) -> Result<Contender, String> {
+) -> Result<Contender, MachineError> {
     if !contender.serves_tls() {
         return Ok(contender);
     }
-    let identity = identity.ok_or("no certificate for TLS (configure the machine with an identity)")?;
+    let identity = identity.ok_or(MachineError::NoIdentity)?;
     let contender = contender.replacing(CERTIFICATE, &identity.certificate().to_string_lossy());
     Ok(contender.replacing(KEY, &identity.key().to_string_lossy()))
 }

@@ -10,8 +10,8 @@ fn histogram_round_trips_as_text() {
     assert!(text.len() < 4_000, "{} characters", text.len());
     let decoded = decode(&text).unwrap();
     assert_eq!(decoded, histogram);
-    assert!(decode("no base64!").unwrap_err().contains("base64"));
-    assert!(decode("AAAA").unwrap_err().contains("HdrHistogram"));
+    assert!(decode("no base64!").unwrap_err().to_string().contains("base64"));
+    assert!(decode("AAAA").unwrap_err().to_string().contains("HdrHistogram"));
 }
 
 #[test]

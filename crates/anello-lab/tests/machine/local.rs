@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anello_lab::machine::{allowed_cores, core_siblings};
 use anello_lab::tls::Identity;
-use anello_lab::{Contender, LabConfig, LocalMachine, Machine, Target};
+use anello_lab::{Contender, LabConfig, LocalMachine, Machine, MachineError, Target};
 
 #[test]
 fn local_machine_reads_its_own_usage() {
@@ -20,7 +20,7 @@ fn local_machine_reads_its_own_usage() {
     }
     assert!(machine.stolen_ns(&allowed_cores()).is_some());
     assert!(machine.other_cpu_ns(&allowed_cores()).is_some());
-    assert!(machine.usage(u32::MAX).unwrap_err().contains("cannot read"));
+    assert!(machine.usage(u32::MAX).unwrap_err().to_string().contains("cannot read"));
     assert!(machine.exit_description(u32::MAX, Duration::ZERO).is_some());
     machine.stop(&[u32::MAX]);
 }
@@ -74,7 +74,7 @@ fn tls_contender_receives_paths_of_certificate_and_key() {
         Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "--pair={certificate}:{key}"]);
     let cores = &config.cores.server[..1];
     let error = LocalMachine::new(None).start(&contender, &config, cores).unwrap_err();
-    assert!(error.contains("no certificate"), "{error}");
+    assert!(matches!(error, MachineError::NoIdentity), "{error}");
     let identity = Identity::make().unwrap();
     let pair = format!("--pair={}:{}", identity.certificate().display(), identity.key().display());
     let running = LocalMachine::new(Some(identity)).start(&contender, &config, cores).unwrap();

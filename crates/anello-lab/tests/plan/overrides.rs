@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anello_lab::peers::Serves;
 use anello_lab::tls::Cipher;
-use anello_lab::{Cell, Contender, LabConfig, Target, Workload, echo_cells};
+use anello_lab::{Cell, ConfigError, Contender, LabConfig, Target, Workload, echo_cells};
 
 #[test]
 fn overridden_cells_keep_other_values() {
@@ -48,7 +48,7 @@ fn contenders_adapt_to_protocol_of_cells() {
     both.add_contenders(&[plain.clone(), secure.clone()]).unwrap();
     assert_eq!((both.contenders.len(), &both.contenders[0].serves[..]), (2, &[Serves::Files][..]));
     let mut secured = config(Cell { workload: cell.workload.under(Cipher::Aes128Gcm), ..cell });
-    assert_eq!(secured.add_contenders(&[secure.clone(), plain]), Err("a".to_owned()));
+    assert_eq!(secured.add_contenders(&[secure.clone(), plain]), Err(ConfigError::NoTls("a".to_owned())));
     secured.add_contenders(&[secure]).unwrap();
     assert_eq!(secured.contenders.len(), 1);
 }

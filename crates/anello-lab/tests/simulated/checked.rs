@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anello_lab::result::{Consequence, LabResult, Outcome};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, LabError, Load, LoadSession, Observer, Progress, SliceLoad,
+    Cell, Check, Contender, LabConfig, LabError, Load, LoadError, LoadSession, Observer, Progress, SliceLoad,
     echo_cells, run_from,
 };
 
@@ -109,7 +109,7 @@ struct StopsInSession {
 }
 
 impl<L: Load> Load for StopsIn<L> {
-    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, LoadError> {
         let session = self.load.connect(target, cell)?;
         let (requests, at, stop) = (Rc::clone(&self.requests), self.at, Arc::clone(&self.stop));
         Ok(Box::new(StopsInSession { session, requests, at, stop }))
@@ -120,15 +120,15 @@ impl<L: Load> Load for StopsIn<L> {
         _target: SocketAddr,
         _check: Check,
         stop: &AtomicBool,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, LoadError> {
         self.requests.set(self.requests.get() + 1);
         stop.store(true, Ordering::Relaxed);
-        Err("was stopped before its end".to_owned())
+        Err(LoadError::Interrupted)
     }
 }
 
 impl LoadSession for StopsInSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
         self.requests.set(self.requests.get() + 1);
         self.stop.store(self.requests.get() >= self.at, Ordering::Relaxed);
         self.session.run_slice(duration)

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -15,8 +16,8 @@ use hdrhistogram::Histogram;
 use anello_lab::load::latency_histogram;
 use anello_lab::schedule::Random;
 use anello_lab::{
-    Cell, Check, Contender, Environment, LabConfig, Load, LoadSession, Machine, Running, SliceLoad, Usage,
-    Workload,
+    Cell, Check, Contender, Environment, LabConfig, Load, LoadError, LoadSession, Machine, MachineError,
+    Running, SliceLoad, Usage, Workload,
 };
 
 /// CPU time of the load generator per request. A server that is faster than the load generator is not always busy.
@@ -248,11 +249,11 @@ impl SimulationState {
         (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0
     }
 
-    fn slice(&mut self, pid: usize, cell: &Cell, duration: Duration) -> Result<SliceLoad, String> {
+    fn slice(&mut self, pid: usize, cell: &Cell, duration: Duration) -> Result<SliceLoad, LoadError> {
         let name = self.processes[pid].server.clone();
         let mut server = self.servers[&name].clone();
         if !self.processes[pid].is_alive || self.processes[pid].is_paused {
-            return Err("connection refused".to_owned());
+            return Err(LoadError::Failed("connection refused".to_owned()));
         }
         let dies = match &mut server.fault {
             Fault::DiesOnce(slices) => {
@@ -269,8 +270,8 @@ impl SimulationState {
         self.servers.insert(name, server.clone());
         let mut load = SliceLoad::empty();
         match server.fault {
-            _ if dies => return Err("connection reset".to_owned()),
-            Fault::ClosesConnections => return Err("connection reset".to_owned()),
+            _ if dies => return Err(LoadError::Failed("connection reset".to_owned())),
+            Fault::ClosesConnections => return Err(LoadError::Failed("connection reset".to_owned())),
             Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes => {
                 load.wrong_replies = 7;
                 return Ok(load);
@@ -382,6 +383,10 @@ fn latencies_around(latency_ns: u64) -> Histogram<u64> {
     latencies
 }
 
+fn not_ready(description: impl Into<String>) -> MachineError {
+    MachineError::NotReady(description.into())
+}
+
 impl Machine for Simulation {
     fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
         Vec::new()
@@ -407,7 +412,7 @@ impl Machine for Simulation {
         self.state.borrow().throttled_ns
     }
 
-    fn usage(&mut self, pid: u32) -> Result<Usage, String> {
+    fn usage(&mut self, pid: u32) -> Result<Usage, MachineError> {
         let process = &self.state.borrow().processes[pid as usize];
         Ok(Usage {
             cpu_ns: process.cpu_ns,
@@ -431,17 +436,19 @@ impl Machine for Simulation {
         contender: &Contender,
         _config: &LabConfig,
         _cores: &[usize],
-    ) -> Result<Running, String> {
+    ) -> Result<Running, MachineError> {
         let mut state = self.state.borrow_mut();
         let name = &contender.name;
-        let server =
-            state.servers.get_mut(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
+        let server = state
+            .servers
+            .get_mut(name)
+            .ok_or_else(|| not_ready(format!("cannot start {name}: no such program")))?;
         if let Fault::CannotStart(reason) = &server.fault {
-            return Err(format!("exited with status 1: {reason}"));
+            return Err(not_ready(format!("exited with status 1: {reason}")));
         }
         if server.fault == Fault::CannotStartOnce {
             server.fault = Fault::None;
-            return Err("exited with status 1: first start fails".to_owned());
+            return Err(not_ready("exited with status 1: first start fails"));
         }
         if server.fault == Fault::StartsOnce {
             server.fault = Fault::CannotStart("starts only once".to_owned());
@@ -458,7 +465,7 @@ impl Machine for Simulation {
             is_paused: false,
         });
         let pid = state.processes.len() - 1;
-        let port = FIRST_PORT + u16::try_from(pid).map_err(|_| "too many simulated processes".to_owned())?;
+        let port = FIRST_PORT + u16::try_from(pid).map_err(|_| not_ready("too many simulated processes"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let ready_line = format!("ready addr={address} driver=simulated features=none");
         Ok(Running { pid: pid as u32, address, ready_line })
@@ -479,8 +486,9 @@ impl Machine for Simulation {
         }
     }
 
-    fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
-        self.state.borrow().throttle_error.clone().map_or(Ok(()), Err)
+    fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), MachineError> {
+        let error = self.state.borrow().throttle_error.clone();
+        error.map_or(Ok(()), |error| Err(MachineError::Throttle(io::Error::other(error))))
     }
 
     fn unthrottle_servers(&mut self) {}
@@ -516,24 +524,29 @@ impl Machine for Simulation {
 }
 
 impl Load for Simulation {
-    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, LoadError> {
         let pid = usize::from(target.port() - FIRST_PORT);
         let mut state = self.state.borrow_mut();
         if !state.processes[pid].is_alive {
-            return Err("connection refused".to_owned());
+            return Err(LoadError::Failed("connection refused".to_owned()));
         }
         state.open_sessions += 1;
         state.max_open_sessions = state.max_open_sessions.max(state.open_sessions);
         Ok(Box::new(SimulatedSession { state: Rc::clone(&self.state), pid, cell: *cell }))
     }
 
-    fn check(&mut self, target: SocketAddr, check: Check, _stop: &AtomicBool) -> Result<Vec<String>, String> {
+    fn check(
+        &mut self,
+        target: SocketAddr,
+        check: Check,
+        _stop: &AtomicBool,
+    ) -> Result<Vec<String>, LoadError> {
         let mut state = self.state.borrow_mut();
         state.clock_ns += 1_000_000;
         let process = &state.processes[usize::from(target.port() - FIRST_PORT)];
         match (&state.servers[&process.server].fault, check) {
             (Fault::LosesBytes, Check::StalledReader(_)) => {
-                Err("sent 2097152 bytes, received 1048576".to_owned())
+                Err(LoadError::Failed("sent 2097152 bytes, received 1048576".to_owned()))
             }
             _ => Ok(vec![format!("{check}: all data received")]),
         }
@@ -547,7 +560,7 @@ struct SimulatedSession {
 }
 
 impl LoadSession for SimulatedSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
         self.state.borrow_mut().slice(self.pid, &self.cell, duration)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anello_lab::load::latency_histogram;
-use anello_lab::{DiskOperation, LoadSession, SliceLoad, latency};
+use anello_lab::{DiskOperation, LoadError, LoadSession, SliceLoad, latency};
 use serde::{Deserialize, Serialize};
 
 /// Timeout for connecting and for writing a command.
@@ -43,14 +43,11 @@ pub struct DiskSession {
 }
 
 impl DiskSession {
-    pub fn connect(target: SocketAddr, command: DiskCommand, file: &Path) -> Result<Self, String> {
-        let open = || {
-            let stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
-            stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(TIMEOUT))?;
-            Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
-        };
-        open().map_err(|error: io::Error| error.to_string())
+    pub fn connect(target: SocketAddr, command: DiskCommand, file: &Path) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
     }
 
     fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
@@ -70,10 +67,10 @@ impl DiskSession {
 }
 
 impl LoadSession for DiskSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        let reply = self.request(duration).map_err(|error| error.to_string())?;
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
+        let reply = self.request(duration)?;
         if let Some(error) = reply.error {
-            return Err(error);
+            return Err(LoadError::Failed(error));
         }
         let mut sum = latency_histogram();
         if !reply.latency.is_empty() {
@@ -90,7 +87,7 @@ impl LoadSession for DiskSession {
     }
 
     /// Flushes buffered writes from the page cache to the disk (`fsync(2)`).
-    fn settle(&mut self) -> Result<(), String> {
+    fn settle(&mut self) -> Result<(), LoadError> {
         let writes =
             matches!(self.command.operation, DiskOperation::RandomWrite | DiskOperation::SequentialWrite);
         if !writes || self.command.direct {
@@ -98,6 +95,6 @@ impl LoadSession for DiskSession {
         }
         File::open(&self.file)
             .and_then(|file| file.sync_all())
-            .map_err(|error| format!("cannot sync {}: {error}", self.file.display()))
+            .map_err(|error| LoadError::Failed(format!("cannot sync {}: {error}", self.file.display())))
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anello::time::timeout;
 use anello::{DriverKind, Runtime};
 use anello_lab::tls::{Cipher, Identity};
-use anello_lab::{Cell, Check, Load, LoadSession, SliceLoad, Workload};
+use anello_lab::{Cell, Check, Load, LoadError, LoadSession, SliceLoad, Workload};
 use anello_load::check::http::Server;
 use anello_load::tls::HandshakeSummary;
 use anello_load::{Arrivals, ErrorKind, LoadConfig, Mode, Session, Tls};
@@ -105,12 +105,12 @@ impl LabLoad {
         (!kinds.is_empty()).then(|| format!("Kinds of TLS handshakes: {}.", kinds.join("; ")))
     }
 
-    fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
+    fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, LoadError> {
         let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
         if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
             return Ok(Server { address, tls: Some(tls.clone()) });
         }
-        let tls = http::tls(certificate, cipher)?;
+        let tls = http::tls(certificate, cipher).map_err(LoadError::Failed)?;
         self.tls.push((cipher, tls.clone()));
         Ok(Server { address, tls: Some(tls) })
     }
@@ -123,23 +123,23 @@ impl LabLoad {
         }
     }
 
-    fn open(&self, mut load: LoadConfig, cell: &Cell) -> Result<NetworkSession, String> {
+    fn open(&self, mut load: LoadConfig, cell: &Cell) -> Result<NetworkSession, LoadError> {
         if let Some(per_second) = cell.offered_per_second {
             load.mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
         }
         let (runtime, handshakes) = (Rc::clone(&self.runtime), Rc::clone(&self.handshakes));
-        let session = runtime.block_on(Session::connect(&load)).map_err(|error| error.to_string())?;
+        let session = runtime.block_on(Session::connect(&load))?;
         let errors = session.connect_errors().iter().map(|error| {
             format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
         });
         let errors = errors.collect::<Vec<_>>().join("; ");
         let session = NetworkSession { runtime, session: Some(session), handshakes };
-        if errors.is_empty() { Ok(session) } else { Err(errors) }
+        if errors.is_empty() { Ok(session) } else { Err(LoadError::Failed(errors)) }
     }
 }
 
 impl Load for LabLoad {
-    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, LoadError> {
         let echo = |message_bytes: usize| LoadConfig {
             connections: cell.connections,
             verify: true,
@@ -167,17 +167,22 @@ impl Load for LabLoad {
         }
     }
 
-    fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
+    fn check(
+        &mut self,
+        target: SocketAddr,
+        check: Check,
+        stop: &AtomicBool,
+    ) -> Result<Vec<String>, LoadError> {
         let server = self.http_server(target, self.check_cipher)?;
         self.runtime.block_on(async {
             let mut running = pin!(checks::run(server, check));
             loop {
                 if let Ok(result) = timeout(STOP_POLL_INTERVAL, running.as_mut()).await {
-                    return result;
+                    return result.map_err(LoadError::Failed);
                 }
                 if stop.load(Ordering::Relaxed) {
                     // Dropping the check closes its connections.
-                    return Err("interrupted".to_owned());
+                    return Err(LoadError::Interrupted);
                 }
             }
         })
@@ -194,8 +199,10 @@ struct NetworkSession {
 }
 
 impl LoadSession for NetworkSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        let Some(session) = &mut self.session else { return Err("session is closed".to_owned()) };
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
+        let Some(session) = &mut self.session else {
+            return Err(LoadError::Failed("session is closed".to_owned()));
+        };
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
             slice.interval.counts.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
@@ -236,7 +243,7 @@ struct IdleSession {
 }
 
 impl LoadSession for IdleSession {
-    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, LoadError> {
         self.session.runtime.block_on(async { anello::time::sleep(duration).await });
         Ok(self.exchanged.clone())
     }
@@ -310,7 +317,7 @@ mod tests {
         settle(DiskOperation::RandomWrite, false, file.path()).unwrap();
         // Syncing a nonexistent file fails, which shows whether the session tries to sync.
         let absent = Path::new("/nowhere/at/all");
-        let error = settle(DiskOperation::SequentialWrite, false, absent).unwrap_err();
+        let error = settle(DiskOperation::SequentialWrite, false, absent).unwrap_err().to_string();
         assert!(error.starts_with("cannot sync /nowhere/at/all: "), "{error}");
         settle(DiskOperation::SequentialWrite, true, absent).unwrap();
         settle(DiskOperation::RandomRead, false, absent).unwrap();
@@ -323,7 +330,7 @@ mod tests {
         let target = listener.local_addr().unwrap();
         let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("none")).unwrap();
         let stopped = load.check(target, Check::CompleteBytes(None), &AtomicBool::new(true));
-        assert_eq!(stopped.unwrap_err(), "interrupted");
+        assert!(matches!(stopped, Err(LoadError::Interrupted)));
     }
 
     #[test]
@@ -336,7 +343,7 @@ mod tests {
         let slice = slice_of(reply).unwrap();
         assert_eq!((slice.requests, slice.elapsed_ns, slice.wrong_replies), (12, 5, 1));
         assert_eq!(slice.errors, [("EIO".to_owned(), 2)]);
-        assert_eq!(slice_of(r#"{"error":"no space"}"#).unwrap_err(), "no space");
+        assert_eq!(slice_of(r#"{"error":"no space"}"#).unwrap_err().to_string(), "no space");
         assert!(slice_of("hello").is_err());
     }
 }

@@ -113,12 +113,7 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.directory.as_deref(), disk_file)?)
         .map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
-    config.add_contenders(&arguments.contender).map_err(|name| {
-        invalid_input(format!(
-            "contender {name} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its \
-             command as the paths of these files)"
-        ))
-    })?;
+    config.add_contenders(&arguments.contender).map_err(|error| invalid_input(error.to_string()))?;
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();

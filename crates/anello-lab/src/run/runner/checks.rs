@@ -70,7 +70,8 @@ impl Runner<'_> {
             return;
         }
         let start_ns = self.machine.now_ns();
-        if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
+        if let Err(error) = self.start(index, &self.config.cores.server[..1]) {
+            let what = error.to_string();
             // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
             let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
@@ -100,7 +101,7 @@ impl Runner<'_> {
             match outcome {
                 Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
                 Err(cause) => {
-                    let details = with_note(vec![self.root_cause(index, cause)]);
+                    let details = with_note(vec![self.root_cause(index, cause.to_string())]);
                     let failure = format!("{what}: {}", details.join("; "));
                     self.record(index, what, Err(details), elapsed_ns);
                     self.report(index, None, 0, failure, Consequence::NotTimed);

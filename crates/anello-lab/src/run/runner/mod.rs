@@ -20,8 +20,8 @@ use crate::plan::limits::supports;
 use crate::plan::schedule::Random;
 use crate::result::latency;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
-use crate::run::load::{Load, LoadSession, SliceLoad, latency_histogram};
-use crate::run::machine::{Machine, Running};
+use crate::run::load::{Load, LoadError, LoadSession, SliceLoad, latency_histogram};
+use crate::run::machine::{Machine, MachineError, Running};
 use crate::run::progress::{Observer, Progress};
 
 /// Number of retries for a slice with stolen or throttled time. After that, the round continues without a valid slice.
@@ -214,9 +214,9 @@ impl<'a> Runner<'a> {
             {
                 continue;
             }
-            if let Err(what) = self.start(index, &self.config.cores.server[..server_cores]) {
+            if let Err(error) = self.start(index, &self.config.cores.server[..server_cores]) {
                 self.skipped.insert(index);
-                self.report(index, None, pass, what, Consequence::SkippedPass);
+                self.report(index, None, pass, error.to_string(), Consequence::SkippedPass);
             }
         }
     }
@@ -292,8 +292,10 @@ impl<'a> Runner<'a> {
             Some(running) => running.address,
             None => self.start(index, self.config.cores_of(cell))?,
         };
-        let mut session =
-            self.load.connect(address, cell).map_err(|error| format!("cannot connect: {error}"))?;
+        let mut session = self
+            .load
+            .connect(address, cell)
+            .map_err(|error| SliceError::Broken(format!("cannot connect: {error}")))?;
         let own_warm_up = self.config.contenders[index].warm_up;
         if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own_warm_up)?;
@@ -351,7 +353,8 @@ impl<'a> Runner<'a> {
     }
 
     fn pid(&self, index: usize) -> Result<u32, SliceError> {
-        Ok(self.running[index].as_ref().ok_or_else(|| "is not running".to_owned())?.pid)
+        let running = self.running[index].as_ref();
+        Ok(running.ok_or_else(|| SliceError::Broken("is not running".to_owned()))?.pid)
     }
 
     fn restart_or_skip(
@@ -393,7 +396,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn start(&mut self, index: usize, cores: &[usize]) -> Result<SocketAddr, String> {
+    fn start(&mut self, index: usize, cores: &[usize]) -> Result<SocketAddr, MachineError> {
         let contender = &self.config.contenders[index];
         let running = self.machine.start(contender, self.config, cores)?;
         self.ever_started = true;
@@ -480,9 +483,15 @@ enum SliceError {
     WrongReply(String),
 }
 
-impl From<String> for SliceError {
-    fn from(what: String) -> SliceError {
-        SliceError::Broken(what)
+impl From<MachineError> for SliceError {
+    fn from(error: MachineError) -> SliceError {
+        SliceError::Broken(error.to_string())
+    }
+}
+
+impl From<LoadError> for SliceError {
+    fn from(error: LoadError) -> SliceError {
+        SliceError::Broken(error.to_string())
     }
 }
 
