@@ -548,7 +548,7 @@ fn descriptor_exhaustion_delays_accepts() {
     });
 }
 
-/// Writes without reading until the server has accepted nothing for a while. Returns the number of accepted bytes.
+/// Writes, without reading, until the server has accepted nothing for a while. Returns the number of accepted bytes.
 fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("nonblocking");
     let (mut written, mut blocked_writes) = (0, 0);

@@ -69,9 +69,9 @@ const CASES: [Case; 15] = [
     ("decode-new-browser", "the same, with fields that change in each request", |n| {
         decode(BROWSER, &with_other_host(BROWSER), n)
     }),
-    ("decode-pipelined", "decode one of 16 pipelined GETs, 40 bytes", decode_pipelined),
-    ("decode-cut", "decode a GET of 90 bytes that arrives in two parts", decode_split),
-    ("look-up", "look up 8 absent fields among 4", look_up),
+    ("decode-pipelined", "decode one of 16 pipelined GET requests of 40 bytes", decode_pipelined),
+    ("decode-cut", "decode a GET request of 90 bytes that arrives in two parts", decode_split),
+    ("look-up", "look up 8 absent fields in a head with 4 fields", look_up),
     ("encode-fields", "encode a 200 with Date, Content-Length and 3 fields", encode_fields),
     ("encode-block", "encode a 200 with Date, Content-Length and a block of 3", encode_block),
     ("encode-304", "encode a 304 with Date and ETag", encode_not_modified),

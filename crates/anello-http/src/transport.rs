@@ -37,7 +37,7 @@ pub(crate) trait PollSender: 'static {
             tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
         }
     }
-    /// After the accepted data, sends the transport's close notification, if it has one.
+    /// Sends the transport's close notification, if it has one, after the accepted data.
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends the close notification, flushes all data and shuts down the write half.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -47,7 +47,7 @@ pub(crate) trait Sender: PollSender {
     /// Sends shared bytes, without a copy if possible.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
     /// Sends a range of a file. Returns the number of bytes sent, which is less than requested if the file is too
-    /// short. Calls `on_progress` with the number of bytes each time a part has been sent.
+    /// short. Each time a part has been sent, calls `on_progress` with its number of bytes.
     fn send_file(
         &mut self,
         file: &File,

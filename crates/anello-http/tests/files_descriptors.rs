@@ -61,8 +61,8 @@ fn cache_releases_descriptors_on_shortage_and_removal() {
             assert_eq!(client.get(target).await.status, 200, "{target}");
         }
 
-        // In the first round, the cache closes the descriptors that it has opened since. In the second round, it has
-        // none left to close and serves the files that it holds in memory.
+        // In the first round, the cache closes the descriptors that it opened for the requests above. In the second
+        // round, it has none left to close and serves the files that it holds in memory.
         for _ in 0..2 {
             while let Ok(file) = File::open("/dev/null") {
                 other_files.push(file);

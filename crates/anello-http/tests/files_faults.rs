@@ -111,7 +111,7 @@ fn fault_33_swapped_links_never_escape_document_root() {
             });
             let (mut client, mut inside, mut missing) = (Client::connect(address).await, 0, 0);
             let follows = symlinks == Symlinks::FollowBeneath;
-            // Repeat until requests have seen the link in both states.
+            // Repeat until responses have shown both states of the link.
             while inside + missing < 3000 || missing == 0 || (follows && inside == 0) {
                 let response = client.get("/swap/file").await;
                 match response.status {

@@ -1,4 +1,4 @@
-//! Checks the properties of the fuzz targets on every input in `fuzz/corpus`, so that they run on every platform and
+//! Checks the properties of the fuzz targets on every input in `fuzz/corpus`. These tests run on every platform and
 //! without a fuzzer.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Rejection of invalid requests: the rows in the fault list that cover the protocol. Each case is decoded both whole
-//! and byte by byte, with the same outcome.
+//! Rejection of invalid requests, for all protocol faults in the fault list. Each case is decoded both whole and byte
+//! by byte, and both outcomes must be the same.
 
 #![forbid(unsafe_code)]
 

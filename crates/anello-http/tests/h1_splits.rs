@@ -1,5 +1,5 @@
-//! Fault 31: the outcome of decoding does not depend on how the network splits the bytes. Also, no input makes the
-//! decoder panic, exceed its buffer limits, or accept an ambiguous head.
+//! Tests for fault 31: the outcome of decoding must not depend on how the network splits the bytes. Also, no input
+//! makes the decoder panic, exceed its buffer limits, or accept an ambiguous head.
 
 #![forbid(unsafe_code)]
 

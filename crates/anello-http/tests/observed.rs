@@ -26,7 +26,7 @@ use common::{Client, drivers, for_each_driver, tls, wait_until};
 /// More than the buffers between server and client can hold in total.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// Number of bytes that clients receive before the download is aborted.
+/// Number of bytes that a client receives before its download is aborted.
 const RECEIVED_BYTES: usize = 1 << 20;
 
 /// A body stream that yields some chunks and then fails.

@@ -2,8 +2,8 @@
 //! every driver and on the simulated kernels, with the bytes split in different ways. `h1_faults.rs` and `h1_splits.rs`
 //! test the decoder alone.
 //!
-//! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). `ANELLO_SEED` runs a single simulated
-//! kernel with the given seed, as printed by a failed test.
+//! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). If `ANELLO_SEED` is set to a seed
+//! printed by a failed test, only the simulated kernel with this seed is used.
 
 #![forbid(unsafe_code)]
 
@@ -194,9 +194,9 @@ fn fault_29_invalid_fields_are_rejected() {
     assert_rejected_on_each_driver(cases::bad_fields());
 }
 
-/// Returns the expected responses to a client that sends `text` and then half-closes, derived from the outcome of the
-/// decoder: request method, status and body. A complete request is expected to be echoed; for a rejection, only the
-/// status is known.
+/// Returns the request method, status and body of each expected response to a client that sends `text` and then
+/// half-closes. They are derived from the outcome of the decoder. A complete request is expected to be echoed; for a
+/// rejection, only the status is known.
 fn expected_responses(text: &[u8]) -> Vec<(String, u16, Option<String>)> {
     let outcome = feed_whole(text);
     let requests = outcome.requests.iter().zip(outcome.lines()).filter(|(request, _)| request.is_complete);
@@ -242,8 +242,8 @@ fn fault_31_splits_do_not_change_responses() {
     });
 }
 
-/// Returns simulated kernels that inject all faults that a connection must survive. A failure prints the seed. A third
-/// of the kernels buffer only one byte per connection.
+/// Returns simulated kernels that inject all faults that a connection must survive. A failed test prints the seed. A
+/// third of the kernels buffer only one byte per connection.
 fn fault_injecting_drivers() -> Vec<DriverKind> {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("numeric seed"));
     let seeds = match number("ANELLO_SEED") {

@@ -1,5 +1,5 @@
-//! Slow clients and handlers, on simulated kernels. Their clocks are virtual, so timeouts of seconds expire exactly and
-//! do not slow down the tests.
+//! Slow clients and handlers, on simulated kernels. Their clocks are virtual, so timeouts of seconds expire exactly on
+//! time and do not slow down the tests.
 
 mod common;
 
@@ -80,7 +80,7 @@ fn slow_client_receives_complete_large_body() {
                     elapsed > 15 * short_timeouts().send_timeout,
                     "{kind}: {elapsed:?} is too short for this test"
                 );
-                // The connection is either closed or accepts another request.
+                // The connection either is closed or accepts another request.
                 if request.contains("1.0") || request.contains("close") {
                     assert!(stream_client.receive().await.is_empty(), "{kind}: {request}");
                 } else {

@@ -15,7 +15,7 @@
 //! Invariants:
 //! - The lab interacts with the system only through [`Machine`] and [`Load`]. The tests implement both without sockets,
 //!   processes or clocks.
-//! - A contender that fails loses only its own cells.
+//! - If a contender fails, the results of the other contenders are kept.
 //! - Every child process is killed and reaped before [`run_from`] returns, even if it returns an error or panics.
 //! - The same seed gives the same order of slices and the same confidence intervals.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! A load generator for TCP, Unix socket and HTTP/1.1 servers on the anello runtime: closed loop, open loop and sweeps,
-//! with optional verification of every received byte.
+//! A load generator on the anello runtime for TCP, Unix socket and HTTP/1.1 servers, with closed loops, open loops and
+//! sweeps, and optional verification of every received byte.
 //!
 //! ```text
 //!  LoadConfig ─► run() ─┬─► worker thread 0: runtime, Session ─┐

@@ -179,7 +179,7 @@ mod http {
         String::from_utf8(head).ok()?.lines().next().map(str::to_owned)
     }
 
-    /// Starts a server. An empty response closes the connection.
+    /// Starts a server that closes the connection if `respond` returns an empty response.
     fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
         common::server(move |mut stream| {
             while let Some(line) = request(&mut stream) {

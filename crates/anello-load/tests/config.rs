@@ -31,7 +31,7 @@ fn source_addresses_added_only_for_many_loopback_connections() {
         ("127.0.0.1:7000", 4000, 0),
         ("127.0.0.1:7000", 4001, 2),
         ("127.8.8.8:7000", 10_000, 3),
-        // IPv6 has a single loopback address, and remote servers cannot reach loopback addresses.
+        // IPv6 has a single loopback address, and connections to remote servers cannot use loopback addresses.
         ("[::1]:7000", 10_000, 0),
         ("192.0.2.1:7000", 10_000, 0),
     ] {

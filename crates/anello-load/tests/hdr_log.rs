@@ -280,7 +280,7 @@ fn overflowing_count_is_rejected() {
 #[test]
 fn errors_are_incomplete_if_one_run_has_no_counts() {
     let killed = encode_log(&[interval(0, [5])]);
-    // Killed during its first interval.
+    // A run that was killed during its first interval.
     let killed_early = encode_log(&[]);
     let headless: &[u8] = b"1.0,1.0,1.0,A\n";
     let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();

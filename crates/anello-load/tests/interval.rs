@@ -209,7 +209,7 @@ fn saturation_reported_for_missing_or_slow_replies() {
         (knee, second(2000, 1_100_000), Some("11.0 times")),
         // Even the first step can be saturated.
         (knee, vec![step(900, 1000, 1)], Some("90.0 %")),
-        // Relative to the offered requests, not to the rate.
+        // The percentage is relative to the offered requests, not to the rate.
         (knee, vec![step(800, 820, 1)], None),
         (lenient, second(1100, 1_100_000), None),
     ] {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const MS_NS: u64 = 1_000_000;
 const START_NS: u64 = 1_700_000_000_000 * MS_NS;
 
-/// Line of a log: start and length in milliseconds, whether the line has a tag, and values.
+/// Line of a log, as a tuple of start and length in milliseconds, presence of a tag, and values.
 type Line = (u64, u64, bool, Vec<u64>);
 
 /// Creates a log with the given lines. `digits` determines the layout of its histograms.
@@ -150,7 +150,7 @@ fn merged_errors_are_complete_if_all_logs_are_complete() {
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
-        // Unknown, like the input.
+        // The counts of the sum are unknown, as in the input.
         (&[&without_counts], "", false, None),
         (&[&none, &none], "", true, Some("none")),
         (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),

@@ -1,6 +1,6 @@
-//! Open loop, sweep, ramp, threads and reconnection, against servers that log their requests and replies. The expected
-//! measurements are computed from the log. Measured latencies must never be lower than expected, and on an otherwise
-//! idle machine they must not be higher.
+//! Tests of open loops, sweeps, ramps, multiple threads and reconnection against servers that log requests and replies.
+//! The expected measurements are computed from the log. Measured latencies must never be lower than expected, and on an
+//! otherwise idle machine they must not be higher.
 
 mod common;
 
@@ -58,8 +58,8 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// Returns lower bounds on the latencies that a load on one connection must have measured: from the scheduled times and
-/// from the send times.
+/// Returns lower bounds on the latencies, from the scheduled times and from the send times, that a load on one
+/// connection must have measured.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
     // No request is sent before its scheduled time. The request with the smallest delay therefore gives the best
@@ -383,7 +383,7 @@ fn ramped_connections_are_used_once_open() {
             assert!(report.is_success(), "{report:?}");
             assert_eq!((report.connections_opened, report.connections_open_at_end), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
-            // Connection number c is offered a request every 10 ms, starting at 20 * c ms.
+            // A request is scheduled on connection number c every 10 ms, starting at 20 * c ms.
             assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
         }
     }

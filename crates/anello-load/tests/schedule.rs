@@ -1,4 +1,4 @@
-//! The schedule of an open loop, and percentiles with Poisson arrivals.
+//! Tests of the schedule of an open loop, and of the percentiles measured with Poisson arrivals.
 
 #![forbid(unsafe_code)]
 

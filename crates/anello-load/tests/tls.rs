@@ -200,8 +200,8 @@ fn connections_closed_together_resume_their_sessions() {
     const CONNECTION_COUNT: usize = 50;
     let identity = identity();
     for driver in drivers() {
-        // Each of the first connections is closed after one response, which is sent once all of them have sent a
-        // request.
+        // Each of the first connections is closed after one response. The responses are sent once a request has arrived
+        // on all of these connections.
         let (accepted, barrier) = (AtomicU64::new(0), Barrier::new(CONNECTION_COUNT));
         let address = tls_server(identity.server_config(), move |client| {
             if accepted.fetch_add(1, Ordering::SeqCst) >= CONNECTION_COUNT as u64 {
@@ -294,7 +294,7 @@ fn wrong_bytes_are_reported_without_closing_connection() {
 #[test]
 fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
-    // Close immediately, after the ClientHello, and in the middle of the server's first flight.
+    // Close without reading, after reading the ClientHello, and in the middle of the server's first flight.
     let immediately = server(|_| Ok(()));
     let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());
@@ -399,7 +399,7 @@ fn fault_44_eof_ends_response_only_after_close_notify() {
             expected_text,
         );
     }
-    // A response with a Content-Length is complete in both cases.
+    // A response with a Content-Length is complete with or without a close_notify.
     let complete = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
     for sends_close_notify in [false, true] {
         for report in reports(&load_of(server_with(complete, sends_close_notify))) {

@@ -291,7 +291,7 @@ fn panicking_waker_of_sleep_does_not_affect_other_sleeps() {
         setup.run(async {
             let mut sleeps: Vec<_> = (0..10).map(|_| Box::pin(sleep(Duration::from_millis(1)))).collect();
             let last = sleeps.split_off(5);
-            // On a busy machine, some sleeps have already elapsed.
+            // On a busy machine, some sleeps may already have elapsed.
             sleeps.retain_mut(|sleep| poll_with_panicking_waker(sleep.as_mut()));
             for sleep in last {
                 sleep.await;

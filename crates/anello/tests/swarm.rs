@@ -1,9 +1,9 @@
-//! The whole runtime on the simulated kernels under seeded faults: bytes, order, wake-ups and sockets. Every seed replays
-//! exactly.
+//! Tests of the whole runtime on the simulated kernels under seeded faults: bytes arrive complete and in order, no
+//! wake-up is lost, and all sockets are closed. A run can be repeated exactly with its seed.
 //!
 //! `ANELLO_SEEDS` sets the number of seeds. A failure prints its seed, and `ANELLO_SEED` runs only that seed. A lost
-//! wake-up does not hang: the simulated kernel returns an error if no event can end a wait. A socket that the driver has
-//! not closed fails an assertion of the simulated network.
+//! wake-up does not hang the test: the simulated kernel returns an error if no event can end a wait. If the driver
+//! leaves a socket open, an assertion in the simulated network fails.
 
 #![forbid(unsafe_code)]
 

@@ -78,7 +78,7 @@ impl Command {
         } else if !(1..=MAX_DEPTH).contains(&depth) {
             format!("invalid depth {depth}: must be 1 to {MAX_DEPTH}")
         } else if depth.saturating_mul(bytes) > MAX_MEMORY_BYTES {
-            format!("invalid depth {depth}: blocks of {bytes} bytes must fit in 1 GiB")
+            format!("invalid depth {depth}: depth times {bytes} bytes must be at most 1 GiB")
         } else if Duration::from_nanos(self.duration_ns) > MAX_DURATION {
             format!("invalid duration_ns {}: must be at most an hour", self.duration_ns)
         } else if blocks <= depth as u64 {

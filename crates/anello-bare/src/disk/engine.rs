@@ -28,14 +28,18 @@ impl Engine {
     /// Returns a description for the ready line.
     pub fn description(self) -> &'static str {
         match self {
-            Engine::Pread => "pread and pwrite one at a time, depth always 1",
-            Engine::Threads => "pread and pwrite on one thread per request in flight, fed by a queue",
+            Engine::Pread => "one call to pread or pwrite at a time; the depth is always 1",
+            Engine::Threads => {
+                "pread and pwrite on one thread per request in flight; the threads share a queue"
+            }
             Engine::PosixAio => {
-                "aio_read and aio_write of the C library, at most 20 threads, one descriptor per request in flight"
+                "aio_read and aio_write of the C library, with at most 20 threads and one descriptor per request in \
+                 flight"
             }
             Engine::LinuxAio => "io_submit and io_getevents; buffered requests complete within io_submit",
             Engine::Uring => {
-                "fixed reads and writes, registered buffers and file, one io_uring_enter per iteration"
+                "fixed reads and writes with registered buffers and a registered file; one call to io_uring_enter per \
+                 iteration"
             }
         }
     }

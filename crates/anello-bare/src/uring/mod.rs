@@ -51,7 +51,8 @@ use self::pool::Pool;
 use self::server::{AcceptState, MESSAGES, Message, Server};
 use crate::options::{Options, UringOptions};
 
-/// Returns the names of the ring flags in use, or the options.
+/// Checks that a ring with these options can be created. Returns the options, or without options the names of the ring
+/// flags in use.
 pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     let Some(options) = options else {
         return setup::build_ring("epoll").map(|(_, flags)| flags.to_owned());

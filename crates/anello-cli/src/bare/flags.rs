@@ -58,7 +58,7 @@ pub struct Address {
 pub struct UringArguments {
     #[command(flatten)]
     pub address: Address,
-    /// Read the options at run time even if none is given. The effects of the options are measured relative to this.
+    /// Read the options at run time even if none is given. The effect of an option is measured relative to this mode.
     #[arg(long, help_heading = "io_uring options")]
     pub configurable: bool,
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub struct DriverFlags {
     /// Post a completion for each send instead of completing it inline at submission (io_uring)
     #[arg(long)]
     completion_per_send: bool,
-    /// Use zero-copy sends for messages of at least this size in bytes to other machines (io_uring); 0 disables it
+    /// Use zero-copy sends for messages of at least this many bytes to other machines (io_uring); 0 disables them
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
     /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
@@ -55,7 +55,7 @@ pub struct DriverFlags {
     /// Size of a receive buffer in bytes (io_uring); larger messages are received with poll and recv
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
-    /// Number of receive buffers at startup (io_uring); doubles on demand
+    /// Number of receive buffers at startup (io_uring); it doubles on demand
     #[arg(long, value_name = "COUNT")]
     initial_receive_buffers: Option<u32>,
     /// Maximum number of receive buffers (io_uring)

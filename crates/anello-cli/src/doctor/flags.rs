@@ -5,7 +5,7 @@
 /// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 1 if no driver works.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print JSON for other programs: facts, checks and advice.
+    /// Print facts, checks and advice as JSON for other programs.
     #[arg(long)]
     pub json: bool,
 }

@@ -79,7 +79,7 @@ impl Descriptors {
             requested.saturating_mul(2).saturating_add(limit.saturating_sub(*connections)).max(own * 2);
         Some(format!(
             "open-file limit {limit} is too low for {requested} connections: {workers} workers need {own}, {files} are \
-             reserved for files and {other} for rejections and metrics, leaving {connections} (raise the limit, \
+             reserved for files and {other} for rejections and metrics, leaving {connections} (raise the limit with \
              ulimit -Hn {required} or LimitNOFILE={required}, or reduce --cores or --max-connections)"
         ))
     }

@@ -45,7 +45,8 @@ pub struct Arguments {
     pub config: Option<PathBuf>,
     /// Validate the configuration without serving
     ///
-    /// Prints all problems and exits with 1, or prints the non-default settings as a --config file and exits with 0.
+    /// Prints all problems and exits with 1, or, if there are none, prints the non-default settings as a --config file
+    /// and exits with 0.
     #[arg(long)]
     pub check: bool,
     /// Address to listen on [default: 127.0.0.1:8080]
@@ -70,8 +71,8 @@ pub struct Arguments {
     pub distribution: Distribution,
     /// Drop unneeded privileges: access to files outside the document root, outgoing connections, most system calls
     ///
-    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
-    /// instead.
+    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails if
+    /// anything is missing.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     pub sandbox: SandboxMode,
     #[command(flatten)]
@@ -127,7 +128,8 @@ pub struct FileFlags {
     /// Maximum number of entries in a directory listing
     #[arg(long, value_name = "N", default_value_t = FileOptions::default().max_listing_entries)]
     max_listing_entries: usize,
-    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts it; a list limits the encodings
+    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts the encoding; a list limits the
+    /// encodings
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
     precompressed: Vec<Coding>,
@@ -250,7 +252,7 @@ pub struct TlsFlags {
     /// Certificate chain in PEM format; enables TLS. SIGHUP reloads it together with the key
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Private key of the first certificate in PEM format
+    /// Private key of the first certificate, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
@@ -298,7 +300,8 @@ pub struct ConnectionFlags {
     /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
-    /// Keep reading for this long when closing a connection whose client is still sending, so that it gets the response
+    /// If the client is still sending when a connection is closed, read for this long, so that the client gets the
+    /// response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
     /// Maximum length of a request line in bytes; longer ones are rejected with 414
@@ -313,7 +316,8 @@ pub struct ConnectionFlags {
     /// Maximum size of a request body in bytes; larger ones are rejected with 413
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     max_body_bytes: u64,
-    /// Maximum number of body bytes to discard to keep a connection open; beyond that, it is closed after the response
+    /// Maximum number of body bytes to discard to keep a connection open; if there are more, it is closed after the
+    /// response
     #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
     max_discarded_body_bytes: u64,
     /// Maximum number of requests per connection
@@ -322,7 +326,8 @@ pub struct ConnectionFlags {
     /// Grace period for in-flight requests after a signal
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "30s")]
     drain_timeout: Duration,
-    /// On a signal, close connections idle for this long immediately, and the others after their next response
+    /// On a signal, immediately close connections that have been idle for this long, and the others after their next
+    /// response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "500ms")]
     drain_min_idle: Duration,
 }

@@ -24,7 +24,8 @@ pub fn run(arguments: &LaunchArguments) -> io::Error {
     if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return errno.into();
     }
-    // If the lab exited before the request, it is no longer the parent, and the kernel would not send the signal.
+    // If the lab exited before the request was made, it is no longer the parent, and the kernel will not send the
+    // signal.
     if getppid().map(|parent| parent.as_raw_pid().cast_unsigned()) != Some(arguments.lab) {
         return io::Error::other("cannot start the server: the lab has exited");
     }

@@ -258,7 +258,7 @@ fn warnings(table: &mut Table, report: &Report) {
             "load generator saturated in {slow} of {steps} steps (!){knee} (increase --threads, or lower the rates)"
         ));
     } else if report.load_was_bottleneck && is_closed {
-        let effect = "results measure the generator, not the server";
+        let effect = "results describe the generator, not the server";
         table.warn(&format!("load generator saturated: {effect} (increase --threads)"));
     } else if report.load_was_bottleneck {
         table.warn("load generator saturated (increase --threads, or lower the rate)");

@@ -295,7 +295,7 @@ impl Files {
         let validator = Validator { tag: page.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
             (Outcome::PreconditionFailed, _) => {
-                let response = text_response(412, "the listing does not match the precondition");
+                let response = text_response(412, "the listing does not satisfy the precondition");
                 return FileLookup::Response(response.with_valid_field(FieldName::VARY, b"Accept"));
             }
             (Outcome::NotModified, _) => Response::new(304),
@@ -440,7 +440,7 @@ impl Files {
                 return Response::new(304).with_shared_fields(Rc::clone(&variant.not_modified_fields));
             }
             Outcome::PreconditionFailed => {
-                return with_vary(entry, text_response(412, "the file does not match the precondition"));
+                return with_vary(entry, text_response(412, "the file does not satisfy the precondition"));
             }
         }
         match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {

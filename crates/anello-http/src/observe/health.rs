@@ -71,7 +71,7 @@ impl Health {
         self.advance(HealthState::Ready)
     }
 
-    /// Marks the server as draining. Returns `false` if it already is.
+    /// Marks the server as draining. Returns `false` if it is already draining.
     pub fn set_draining(&self) -> bool {
         self.advance(HealthState::Draining)
     }

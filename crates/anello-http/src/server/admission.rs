@@ -33,11 +33,11 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-/// Time during which clients are rejected without waiting after other workers have failed to evict a connection.
+/// Time after a failed eviction by other workers during which clients are rejected without waiting.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum number of free permits that allows the driver to accept ahead of the server. It covers a full accept queue:
-/// each connection accepted ahead holds a descriptor before the server can reject it.
+/// Minimum number of free permits at which the driver may accept connections ahead of the server. It covers a full
+/// accept queue, because each connection accepted ahead holds a descriptor before the server can reject it.
 const MIN_FREE_FOR_ACCEPT_AHEAD: usize = 4096;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(super) struct Admission {
     last_failed_wait: Cell<Option<Duration>>,
 }
 
-/// A connection's share of a common connection limit.
+/// A permit to serve one connection, which may count toward a shared connection limit.
 pub(super) struct ConnectionPermit(Option<Arc<AtomicUsize>>);
 
 impl Drop for ConnectionPermit {
@@ -81,7 +81,7 @@ impl Admission {
         let options = &self.worker.options;
         let limit = options.eviction.threshold().unwrap_or(usize::MAX).min(options.max_connections);
         let free = limit.saturating_sub(self.worker.total_connections());
-        // Hysteresis, because each change costs a cancellation.
+        // Starting requires twice as many free permits as continuing, because each change requires a cancellation.
         let factor = if self.accepts_ahead.get() { 1 } else { 2 };
         self.accepts_ahead.set(free >= factor * MIN_FREE_FOR_ACCEPT_AHEAD);
         self.accepts_ahead.get()

@@ -200,8 +200,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.timer.deadlines.end_request();
     }
 
-    /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` to a client
-    /// that is waiting for it, because it is not allowed after the response head.
+    /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` if the client
+    /// is waiting for it, because it must not follow the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
         let may_be_read =
             matches!(response.body().0, BodyKind::Stream { .. }) && Rc::weak_count(&self.input) > 0;
@@ -247,8 +247,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// Handles a response that could not be completed. If the handler caused the error, the earlier responses and the
-    /// incomplete one are still sent; the client may still be sending.
+    /// Handles a response that could not be completed. If the handler caused the error, sends the earlier responses and
+    /// the incomplete one, then discards data that the client may still be sending.
     #[cold]
     async fn abort_response(&mut self, error: io::Error) -> io::Error {
         if is_handler_error(&error) {

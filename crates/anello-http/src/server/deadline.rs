@@ -27,11 +27,9 @@
 //!
 //! # Expiry
 //!
-//! | [`Timeout`] | first | when it expires again |
-//! |---|---|---|
-//! | `FirstHead`, `Idle`, `Head`, `Body` | shuts down the read half, and restarts the phase: the connection can still respond | aborts |
-//! | `Send`, `Linger` | aborts | aborts |
-//! | `Request` | aborts | nothing |
+//! | [`Timeout`] | first expiry | second expiry | |---|---|---| | `FirstHead`, `Idle`, `Head`, `Body` | shuts down the
+//! read half, and restarts the phase: the connection can still respond | aborts | | `Send`, `Linger` | aborts | aborts
+//! | | `Request` | aborts | nothing |
 //!
 //! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
 //! for the client, because the kernel would otherwise retain megabytes for a client that does not read. It also resets
@@ -111,7 +109,7 @@ pub(super) struct Deadlines {
     /// Time spent waiting for the body before the current phase. Time during which the handler is not reading is not
     /// counted, because the client may be unable to send.
     body_ticks: Cell<u64>,
-    /// `None` also if there is no request timeout.
+    /// Also `None` if there is no request timeout.
     request_since: Cell<Option<u64>>,
     /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
@@ -211,8 +209,8 @@ impl Deadlines {
         self.phase.set(Phase::Handling);
     }
 
-    /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
-    /// last tick that is still in time.
+    /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A timeout expires
+    /// when the current tick exceeds its deadline.
     fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
@@ -274,8 +272,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns the tick since which the connection has been waiting for its client, if it can be evicted: while it is
-    /// idle or, with `include_stalled`, in any waiting phase.
+    /// Returns the tick at which the connection started to wait for its client, if it can be evicted now. It can be
+    /// evicted while it is idle or, with `include_stalled`, in any waiting phase.
     pub fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
         // An expired connection closes on its own, unless its response does not fit into the send buffer.
         let is_closing =

@@ -9,8 +9,8 @@
 //! Each thread has its own [`Server`]. Threads share only what their handlers share. Pipelined requests are answered
 //! together and in order.
 //!
-//! The memory that a client can occupy is bounded: a receive buffer, a head, buffered responses, a send queue, and the
-//! data that TLS encrypts at a time.
+//! The memory that a client can occupy is bounded. It consists of a receive buffer, a head, buffered responses, a send
+//! queue, and the data that TLS encrypts at a time.
 
 mod admission;
 mod connection;

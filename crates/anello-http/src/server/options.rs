@@ -40,7 +40,7 @@ pub struct ServerOptions {
     /// its current await point ([`Server::serve`](crate::Server::serve)). A handler that never yields cannot be stopped.
     /// A request without a response is counted and logged with status 503.
     ///
-    /// As in every abort, the connection is reset if the response body is delimited only by closing the connection
+    /// As with every abort, the connection is reset if the response body is delimited only by closing the connection
     /// (HTTP/1.0). Otherwise the truncated body would appear complete.
     pub request_timeout: Option<Duration>,
     /// Maximum number of open connections of one worker, or of all servers that [share a
@@ -48,8 +48,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
-    /// Maximum number of clients rejected because of [`max_connections`](Self::max_connections) whose connections stay
-    /// open until they have read the response (default: 64). Beyond it, the oldest of these connections are closed.
+    /// Maximum number of open connections to clients rejected because of [`max_connections`](Self::max_connections)
+    /// that have not read the response yet (default: 64). Beyond it, the oldest are closed.
     pub refusals: usize,
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
     /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.
@@ -67,8 +67,8 @@ pub struct ServerOptions {
     pub timer_resolution: Duration,
 }
 
-/// The connections that a server may close to make room for new ones, longest waiting time first. A connection is never
-/// closed while its handler is running and the client is waiting for the response.
+/// The connections that a server may close to make room for new ones. Those that have waited longest are closed first.
+/// A connection is never closed while its handler is running and the client is waiting for the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// No connections. Clients beyond [`ServerOptions::max_connections`] are rejected.

@@ -22,7 +22,7 @@ use anello::{DriverKind, Runtime, SimModel, SimOptions};
 use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-/// A test that takes longer than this is considered hung. The environment variable `ANELLO_TIMEOUT_FACTOR` multiplies it.
+/// A test is considered hung after this time, multiplied by the environment variable `ANELLO_TIMEOUT_FACTOR`.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn hang_timeout() -> Duration {

@@ -1,5 +1,5 @@
-//! Properties of chunked bodies: encoding and decoding round-trip, and the decoder agrees with a simple reference
-//! parser regardless of how the input is split.
+//! Properties of chunked bodies: an encoded body is decoded to the same bytes, and the decoder agrees with a simple
+//! reference parser regardless of how the input is split.
 
 use anello_http::h1::{
     BodyLength, ChunkedDecoder, ChunkedEvent, Limits, Method, Rejection, RequestContext, ResponseHead,

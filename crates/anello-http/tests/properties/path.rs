@@ -67,7 +67,7 @@ fn percent_encode(byte: u8) -> String {
     }
 }
 
-/// Checks that a redirect stays on this server, is a valid field value, and leads to the same path as a directory.
+/// Checks that a redirect stays on this server, is a valid field value, and leads to the directory with the same path.
 fn assert_redirects_to_directory(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let location = path.redirect_location();
     assert!(location.starts_with('/') && !location.starts_with("//"), "{location:?}");
@@ -108,7 +108,7 @@ fn resolve_by_model(target: &str, dotfiles: Dotfiles) -> Option<Resolved> {
     (path.len() <= MAX_PATH_BYTES).then(|| Resolved { relative: names.join("/"), is_directory, query })
 }
 
-/// Returns the part of a target in absolute form after its authority.
+/// Returns the part after the authority in a target in absolute form.
 fn after_host(target: &str) -> Option<&str> {
     let lower = target.to_ascii_lowercase();
     let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme))?;

@@ -1,11 +1,11 @@
-//! Properties of range selection: the selected ranges lie within the file, are together not longer than the file, and
+//! Properties of range selection: the selected ranges lie within the file, are no longer than the file in total, and
 //! cover the requested bytes.
 
 use anello_http::files::multipart::{Boundary, Multipart};
 use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, MAX_RANGES, Selection, select};
 
-/// Checks the properties for an input: the size of the file, a line feed, and the value of the `Range` field. Without a
-/// line feed, the file has 1000 bytes.
+/// Checks the properties for an input, which consists of the size of the file, a line feed, and the value of the
+/// `Range` field. Without a line feed, the input is the field value, and the file has 1000 bytes.
 pub fn check(data: &[u8]) {
     let (size_bytes, range) = match data.iter().position(|&byte| byte == b'\n') {
         Some(position) => (number(&latin_1(&data[..position])).unwrap_or(0), &data[position + 1..]),

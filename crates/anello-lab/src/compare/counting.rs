@@ -7,7 +7,7 @@ use crate::plan::contender::Role;
 use crate::result::unique::unique;
 use crate::result::{ContenderRecord, LabResult};
 
-/// A selection of contenders whose regressions count. Several selections can be combined in a slice.
+/// A selection of contenders whose regressions count. Several selections can be combined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
     /// The anello contenders, or all contenders if neither run has an anello contender.

@@ -4,9 +4,9 @@
 //! also compared with every peer. These comparisons form three groups: peers with the same kind of I/O, async runtimes
 //! with a different kind of I/O, and all other peers.
 //!
-//! Only clean slices count. A ratio is computed within a round, from two slices that ran shortly after each other and
-//! in the same machine phase (slow or fast). A round yields no ratio if either contender has no clean slice or if the
-//! phase changed between the two slices.
+//! Only clean slices count. A ratio is computed within a round, from two slices that ran in close succession and in the
+//! same machine phase (slow or fast). A round yields no ratio if either contender has no clean slice or if the phase
+//! changed between the two slices.
 
 use crate::judge::cells::{analyse_cell, mark_phases, total_cpu_of};
 use crate::judge::comparisons::{compare_with_bases, compare_with_peers};

@@ -1,4 +1,4 @@
-//! Paired ratios of any two contenders in a run: only clean slices from the same round and machine phase.
+//! Paired ratios of any two contenders in a run, computed from clean slices of the same round and machine phase.
 //!
 //! The result contains the ratio of every contender to the reference. Reports and comparisons also need other pairs,
 //! for example the io_uring and epoll servers of one runtime.

@@ -177,8 +177,8 @@ impl Cell {
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
     }
 
-    /// Returns the servers' CPU share in this cell if it is `share` in saturated closed loops. The result is smaller if
-    /// the servers have more cores than the load generator, and 1 if the servers and the load generator share a core.
+    /// Returns the CPU share of the servers in this cell: `share` in a saturated closed loop, otherwise 1. The share is
+    /// smaller if the servers have more cores than the load generator, and 1 if both use the same cores.
     ///
     /// It is also 1 for large responses, where the bottleneck is clear anyway: with about 100 KiB per response, the
     /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much

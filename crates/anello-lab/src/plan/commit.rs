@@ -1,8 +1,8 @@
 //! Git commits: reading them from directories and version strings, and shortening them.
 //!
-//! A commit is stored with all available digits (12 from `git` and versions, 40 from crates), followed by [`CHANGED`]
-//! if tracked files differ from it. A commit identifies the sources. The hashes of two programs show whether the
-//! programs are identical.
+//! A commit is stored with all available digits (12 if it comes from `git` or a version string, 40 if it comes from a
+//! crate), followed by [`CHANGED`] if tracked files differ from it. A commit identifies the sources. The hashes of two
+//! programs show whether the programs are identical.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

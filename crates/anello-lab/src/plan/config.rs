@@ -160,8 +160,8 @@ impl LabConfig {
         cores.into_iter().collect()
     }
 
-    /// Selects the measurement method. [`Method::Saturated`] keeps the scenario's share unless that is a whole core.
-    /// Returns a note if the method has changed.
+    /// Selects the measurement method. [`Method::Saturated`] keeps a scenario's share below 1 and otherwise sets the
+    /// default share. Returns a note if the method has changed.
     pub fn set_method(&mut self, method: Method) -> Option<String> {
         let previous = Method::of_share(self.cores.server_share);
         (method != previous).then(|| {

@@ -41,7 +41,7 @@ pub enum Role {
 pub enum Kind {
     /// Runs tasks, coroutines or goroutines that wait for sockets, or, like Netty, handlers that use futures.
     Runtime,
-    /// Invokes callbacks for events. Asio also supports futures and coroutines, but its peer uses callbacks.
+    /// Invokes callbacks for events. Asio also has futures and coroutines, but the Asio peer uses callbacks.
     Library,
     /// A minimal event loop around socket readiness.
     Loop,
@@ -115,7 +115,7 @@ impl Contender {
         }
     }
 
-    /// Returns this HTTP server with `serves` derived from its command: files if it contains [`ROOT`].
+    /// Returns this HTTP server, which serves files if its command contains [`ROOT`], otherwise the fixed response.
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }

@@ -10,7 +10,7 @@ use crate::plan::limits::supports;
 // Durations that were measured in earlier runs, per contender, cell, connection or slice.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-/// Time to set up a contender for a cell, including its idle CPU sample but not its connections.
+/// Time to set up a contender for a cell, including the measurement of its CPU usage while idle, but not connecting.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
 const CONNECT_TIME: Duration = Duration::from_micros(55);
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);

@@ -13,7 +13,7 @@ const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
 pub(crate) const MAX_SLICE_DURATION: Duration = Duration::from_secs(3600);
-/// Maximum number of connections, bytes, queue depth, and requests per second.
+/// Maximum number of connections, queue depth, message or block size in bytes, and number of requests per second.
 const MAX_COUNT: usize = 1 << 30;
 /// Maximum number of requests in flight on one connection.
 const MAX_PIPELINING: usize = 1024;
@@ -164,7 +164,7 @@ pub(crate) fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell)
     }
 }
 
-/// Returns why a contender that serves `serves` cannot process the requests of a cell. `None` if it can.
+/// Returns why a contender that supports only `serves` cannot process the requests of a cell. `None` if it can.
 pub(crate) fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
     (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))

@@ -201,7 +201,7 @@ fn range(series: &[Series]) -> Option<(f64, f64)> {
     extremes(values.filter(|value| value.is_finite() && *value > 0.0))
 }
 
-/// Returns the powers of ten, with their multiples of 2 and 5 if there is room.
+/// Returns the powers of ten and, if there is room, two and five times each power.
 fn logarithmic_marks((low, high): (f64, f64)) -> Vec<f64> {
     let digits: &[f64] = if high / low < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;

@@ -43,7 +43,7 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
     Table { note: note(result, cell), ..table }
 }
 
-/// A heading, and the value of a measured contender.
+/// Column heading, and the function that returns the value for a measured contender.
 type Column = (String, fn(&Row, &Figures) -> Value);
 
 fn columns(workload: Workload) -> Vec<Column> {

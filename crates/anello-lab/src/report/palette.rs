@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::plan::contender::Role;
 use crate::result::ContenderRecord;
 
-/// A colour for a light and a dark background.
+/// A colour: its values for a light and a dark background.
 pub type Colour = (&'static str, &'static str);
 
 /// Colours for a light background, and the same number of colours for a dark one.
@@ -30,7 +30,7 @@ const PEER: Palette = [
     ],
 ];
 
-/// The reference, if it is not an anello contender.
+/// Colour of the reference, if the reference is not an anello contender.
 const REFERENCE: Colour = ("#1d1f23", "#e8e6e1");
 
 /// Dash patterns of lines that share a colour.

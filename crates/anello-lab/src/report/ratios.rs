@@ -1,4 +1,4 @@
-//! Tables of ratios with their verdicts: against the reference, bases and peers. Also the table of peak rates.
+//! Tables of ratios to the reference, bases and peers, with verdicts. Also the table of peak rates.
 
 use crate::judge::comparisons::driver_family;
 use crate::judge::findings::{self, Standing, Tally};
@@ -91,7 +91,7 @@ fn pair_row(
     values.iter().any(|value| value.interval.is_some()).then_some(TableRow { values, ..row })
 }
 
-/// Returns one table for each measure by which pairs are compared in a group, except empty ones.
+/// Returns one table for each measure by which pairs are compared in a group. Omits empty tables.
 fn pair_tables(
     result: &LabResult,
     group: &Group,
@@ -156,7 +156,7 @@ pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table>
     tables
 }
 
-/// Returns the number of cells in which each row is better, equal and worse, for each measure.
+/// Returns, for each row and measure, the numbers of cells with the verdicts better, equal and worse.
 fn standings(
     result: &LabResult,
     title: String,
@@ -186,7 +186,7 @@ fn method_note(result: &LabResult) -> String {
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
-/// Returns the numbers of better, equal and worse cells, with the median and range of the ratios.
+/// Returns the numbers of cells with the verdicts better, equal and worse, and the median and range of the ratios.
 fn standing_value(comparisons: &[&Comparison], measure: Measure) -> Value {
     let entries = comparisons.iter().filter_map(|of| Some((of.ratio(measure)?, of.verdict(measure))));
     let ratios: Vec<f64> = entries.clone().map(|(ratio, _)| ratio.estimate).collect();
@@ -231,8 +231,8 @@ pub fn reference_standings(result: &LabResult) -> Table {
     standings(result, title, result.workload().server_noun(), rows.collect())
 }
 
-/// Returns, for each anello contender, how many comparisons with decisive peers it wins and loses, and which
-/// differences the remaining comparisons could not have detected.
+/// Returns, for each anello contender, the results of the comparisons with its decisive peers (see
+/// [`findings::decision`]), and which differences the comparisons with the result "equal" could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
     let (median, p90) = ("undetectable (median)", "(90th percentile)");
     let head = ["", "peers", "comparisons", "better", "equal", "worse", "too noisy", median, p90];
@@ -268,8 +268,8 @@ pub fn losses(result: &LabResult) -> Table {
     Table::new("Cells in which a peer is significantly better", &head, rows.collect())
 }
 
-/// Returns in how many cells an anello contender is ahead of each async runtime, by CPU time, rate and p99 latency
-/// combined.
+/// Returns in how many cells an anello contender is ahead of each async runtime when CPU time, rate and p99 latency are
+/// considered together.
 pub fn runtimes(result: &LabResult) -> Table {
     let row = |own: &str, runtime: &str, standings: &[Standing]| {
         let count = |is: fn(&&Standing) -> bool| standings.iter().filter(is).count();
@@ -303,8 +303,8 @@ pub fn runtimes(result: &LabResult) -> Table {
     Table { note: method_note(result), ..Table::new(title, &head, rows.collect()) }
 }
 
-/// Returns the peak rate of each contender as the number of connections rises. The table has no rows if the run has no
-/// sweep.
+/// Returns the peak rate of each contender in every sweep, a series of cells with different connection counts. The
+/// table has no rows if the run has no sweep.
 pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
     let mut note =

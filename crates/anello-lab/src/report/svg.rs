@@ -23,7 +23,7 @@ const LABEL_STEP: i32 = 14;
 
 const CHARACTER_WIDTH: i32 = 7;
 
-/// Number of lines above which only the strong ones show their spread.
+/// Number of lines above which only those of the anello contenders and the reference show their spread.
 const MAX_SPREAD_SERIES: usize = 6;
 
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;

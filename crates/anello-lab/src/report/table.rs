@@ -16,7 +16,7 @@ pub struct Table {
     pub title: String,
     /// Explanation of the symbols in this table; empty if the title is sufficient.
     pub note: String,
-    /// Column headings, starting with the heading of the names.
+    /// Column headings, starting with that of the name column.
     pub head: Vec<String>,
     pub rows: Vec<TableRow>,
 }
@@ -195,7 +195,7 @@ impl Table {
         self.rows.iter().map(name).collect()
     }
 
-    /// Renders the rows as a list for a terminal, for tables with sentences.
+    /// Renders the rows of a table that contains sentences as a list for a terminal.
     pub fn to_list(&self) -> String {
         if self.rows.is_empty() {
             return String::new();

@@ -98,8 +98,8 @@ impl LabResult {
         self.cells_of(group).first().map_or(&[], |cell| Measure::of_cell(&cell.cell))
     }
 
-    /// Returns the comparisons between the anello contenders and all peers: first those with the same kind of I/O, then
-    /// other runtimes, then all other servers.
+    /// Returns the comparisons between the anello contenders and all peers: first peers with the same kind of I/O, then
+    /// async runtimes with a different kind, then all other servers.
     pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
         self.peer_comparisons.iter().chain(&self.runtime_comparisons).chain(&self.other_comparisons)
     }
@@ -110,8 +110,8 @@ impl LabResult {
         [same_io, runtimes, &mut self.other_comparisons, &mut self.base_comparisons]
     }
 
-    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core". Empty if the run has no
-    /// request loops.
+    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core". Empty if the run has neither
+    /// echo nor HTTP cells.
     pub(crate) fn methods(&self) -> String {
         let cells = self.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops());
         unique(cells.map(|cell| self.plan.method_description(cell))).join("; ")

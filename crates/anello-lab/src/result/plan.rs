@@ -51,8 +51,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the method of the run. Older results do not contain the method. It is then derived from the server
-    /// share.
+    /// Returns the method of the run. For older results, which do not contain it, derives it from the server share.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
@@ -67,7 +66,7 @@ impl Plan {
         Method::of_share(self.server_share_in(cell))
     }
 
-    /// Returns the name of the method used in a cell, or an empty string if the cell has no request loops.
+    /// Returns the name of the method used in a cell, or an empty string for disk cells and idle connections.
     pub(crate) fn method_name(&self, cell: &Cell) -> &'static str {
         match self.method_in(cell) {
             _ if !cell.workload.has_loops() => "",

@@ -138,7 +138,7 @@ pub struct Figures {
     pub resident_bytes: Option<f64>,
     /// CPU time of the load generator divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub load_busy: f64,
-    /// `true` if the load generator was saturated and the server was not: the rate is not the server's capacity.
+    /// `true` if the load generator was saturated and the server was not. The rate is then not the server's capacity.
     pub load_bottleneck: bool,
     /// Fraction of the offered requests that were answered; only at an offered rate.
     pub reached_fraction: Option<f64>,
@@ -170,11 +170,11 @@ pub struct Ratio {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Number of paired ratios in the sample. If two runs are compared, the smaller number of the two runs.
+    /// Number of paired ratios in the sample. If two runs are compared, the smaller of their two numbers.
     #[serde(default)]
     pub pairs: usize,
     /// Number of passes (for idle connections: rounds) with at least one paired ratio. Each pass or round has its own
-    /// processes. If two runs are compared, the smaller number of the two runs.
+    /// processes. If two runs are compared, the smaller of their two numbers.
     #[serde(default)]
     pub passes: usize,
     /// Exponent that was used to widen the interval because of the small number of passes.
@@ -182,8 +182,8 @@ pub struct Ratio {
     pub stretch: f64,
 }
 
-/// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields
-/// call the first one the contender and the second one the peer.
+/// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. In the
+/// field names, the first is the contender and the second is the peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairComparison {
     /// Name of the anello contender, or of the contender that names a base.
@@ -199,8 +199,8 @@ pub struct PairComparison {
     pub comparison: Comparison,
 }
 
-/// Comparison of one contender with another by each measure: its values as multiples of the other contender's
-/// values, and the verdicts. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
+/// Comparison of one contender with another: for each measure, the first contender's value as a multiple of the
+/// second's, and the verdict. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Requests/s. [`Verdict::More`]: the contender is faster.

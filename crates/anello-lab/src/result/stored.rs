@@ -13,7 +13,7 @@ use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
 /// Oldest readable version. It differs from version 3 only in names.
 const OLD_VERSION: u32 = 2;
 
-/// Fields that were renamed after [`OLD_VERSION`]. The prefix `cpu_of_both` also became `total_cpu`.
+/// Fields that were renamed after [`OLD_VERSION`]. The prefix `cpu_of_both` was also renamed to `total_cpu`.
 const RENAMED_FIELDS: [(&str, &str); 8] = [
     ("versus", "peer_comparisons"),
     ("runtime_versus", "runtime_comparisons"),

@@ -1,6 +1,7 @@
 //! Checkpoints: intermediate results on disk. An interrupted run loses only the current cell.
 //!
-//! A checkpoint atomically replaces the file at the path of the final result, so readers always see a complete result.
+//! A checkpoint atomically replaces the file at the path of the final result, so readers never see a partly written
+//! file.
 
 use std::fs;
 use std::io;

@@ -43,7 +43,7 @@ pub trait Load {
 }
 
 /// Functional check of a contender before it is measured, because the speed of an incorrect server is meaningless.
-/// Contains the resources of an HTTP server, or `None` for an echo server.
+/// Contains the resources that an HTTP server supports, or `None` for an echo server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource

@@ -126,7 +126,7 @@ impl Machine for LocalMachine {
                 .and_then(|status| Some(status_number(&status, "VmRSS")? * 1024)),
         };
         for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
-            // A thread may exit between the listing and the read. Its context switches are then not counted.
+            // A thread may exit before its status is read. Its context switches are then not counted.
             if let Ok(status) = fs::read_to_string(task.map_err(failed)?.path().join("status")) {
                 let sum = |total: Option<u64>, name: &str| Some(total? + status_number(&status, name)?);
                 usage.voluntary_switches = sum(usage.voluntary_switches, "voluntary_ctxt_switches");
@@ -202,7 +202,7 @@ impl Machine for LocalMachine {
     fn stop(&mut self, pids: &[u32]) {
         let mut ending: Vec<ServerProcess> =
             pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
-        // Signal all processes first so that they exit in parallel. Each drop then waits for one of them.
+        // Signal all processes first so that they exit in parallel. Dropping a handle then waits for its process.
         ending.iter_mut().for_each(ServerProcess::terminate);
     }
 

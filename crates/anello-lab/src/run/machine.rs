@@ -1,4 +1,4 @@
-//! Interface between the lab and the machine: clock, stolen time, resource usage of processes, and the processes.
+//! Interface between the lab and the machine: clock, stolen time, and the control and resource usage of processes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -147,8 +147,8 @@ pub struct Usage {
 pub struct Running {
     /// Process ID.
     pub pid: u32,
-    /// Address on which it is listening.
+    /// Address on which the contender listens.
     pub address: SocketAddr,
-    /// Its ready line, with driver and features.
+    /// Ready line of the contender, which contains its driver and features.
     pub ready_line: String,
 }

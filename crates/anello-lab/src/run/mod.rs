@@ -1,4 +1,4 @@
-//! Control flow of a run: check, start, connect, measure in slices, restart failed contenders, stop everything.
+//! Steps of a run: contenders are checked, started, connected, measured in slices, restarted on failure, and stopped.
 //!
 //! ```text
 //!  check every contender (complete bytes, a stalled reader, many connections); contenders that fail are not timed

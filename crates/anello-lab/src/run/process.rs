@@ -1,8 +1,8 @@
 //! Child processes that run contenders.
 //!
-//! Every child has its own process group. Ctrl-C in the terminal therefore reaches only the lab, so contenders do not
-//! appear to crash, and processes started by a child are paused and terminated with it. If the lab itself is killed, no
-//! destructor runs. For this case, the `anello` command starts its contenders through a launcher.
+//! Every child has its own process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not
+//! appear to crash. Processes started by a child are paused and terminated with that child. If the lab itself is
+//! killed, no destructor runs. For this case, the `anello` command starts its contenders through a launcher.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -82,7 +82,7 @@ impl ServerProcess {
             drop::<SyncSender<()>>(complete);
         });
         let running = process.wait_until_ready(&ready, timeout)?;
-        // Pin threads that started before the first call or changed their affinity. Later threads inherit it.
+        // Pin threads that started before the first call or changed their affinity. Later threads inherit this pinning.
         pin_process(running.pid, cores).map_err(&pin_error)?;
         Ok((process, running))
     }
@@ -111,7 +111,7 @@ impl ServerProcess {
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Sends SIGTERM to the process group without waiting for it to exit. `Drop` does the rest.
+    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` waits and reaps the child.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // A stopped process handles SIGTERM only after SIGCONT.
@@ -226,7 +226,7 @@ fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
 }
 
-/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks.
+/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on a full pipe.
 fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     let mut is_waiting = true;
     // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.

@@ -50,8 +50,8 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
         notes.push(
             "In cells with large responses, servers could use their full cores, because the bottleneck is clear in these cells. \
-             See the CPU usage of both sides in each cell. Where the load generator was the bottleneck, compare their \
-             combined CPU time per request. The p99 latency shows how evenly readers are served."
+             Each cell shows the CPU usage of server and load generator. Where the load generator was the bottleneck, \
+             compare their combined CPU time per request. The p99 latency shows how evenly readers are served."
                 .to_owned(),
         );
     }

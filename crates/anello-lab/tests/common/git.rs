@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const REPOSITORY_VARIABLES: [&str; 5] =
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 
-/// Environment of the git commands. The tests read reference files, which requires the format "files".
+/// Environment of the git commands. The tests read refs from files, which requires the ref format "files".
 const SETTINGS: [(&str, &str); 3] =
     [("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_DEFAULT_REF_FORMAT", "files")];
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anello_lab::{LabResult, write_json};
 
-/// Writes a result that differs from others by its version.
+/// Writes a result that can be recognized by its version.
 fn write(path: &Path, version: &str) -> std::io::Result<()> {
     let mut result = LabResult::default();
     result.plan.version = version.to_owned();

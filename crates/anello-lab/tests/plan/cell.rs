@@ -1,4 +1,4 @@
-//! Names of cells, and servers' CPU share in them.
+//! Tests for the names of cells, and for the servers' CPU share in them.
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::tls::Cipher;

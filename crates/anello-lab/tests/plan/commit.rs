@@ -1,4 +1,4 @@
-//! Commits from sources and versions.
+//! Tests for commits determined from source directories and from version strings.
 
 use std::fs;
 use std::path::Path;

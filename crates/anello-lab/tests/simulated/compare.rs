@@ -49,8 +49,8 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
 }
 
 /// Returns a run with randomly generated slices, which is much faster than simulating every request. The server "one"
-/// has the CPU time `cost_ns` per request. The slices contain noise per slice, a random factor per process, and a drift
-/// common to all servers.
+/// uses the CPU time `cost_ns` per request. The slices contain noise per slice, a random factor per process, and a
+/// drift common to all servers.
 fn drawn(seed: u64, cost_ns: f64) -> LabResult {
     static TEMPLATE: LazyLock<LabResult> = LazyLock::new(|| simulate(1, &one(6_000.0)));
     let mut result = TEMPLATE.clone();
@@ -242,7 +242,7 @@ fn anello_reference_requires_same_build() {
     assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 0), "the same build");
     let text = render_comparison(&comparison);
     assert!(
-        text.contains("bare epoll: is the reference: its own changes cannot be detected unless it fails"),
+        text.contains("bare epoll: is the reference, so its own changes cannot be detected unless it fails"),
         "{text}"
     );
     let peer = |mut result: LabResult| {

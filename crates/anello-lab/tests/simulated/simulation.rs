@@ -1,4 +1,4 @@
-//! Simulated machine and servers: runs the lab without sockets, processes or clocks.
+//! Simulated machine and servers, with which the lab runs without sockets, processes or clocks.
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
 //! stolen time. The correct result of a run is therefore known in advance.
@@ -23,7 +23,7 @@ use anello_lab::{
 /// CPU time of the load generator per request. A server that is faster than the load generator is not always busy.
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
-/// Transfer time and two wake-ups per request on a single connection.
+/// Time per request on a single connection for the transfer and two wake-ups.
 const WAKE_UP_NS: f64 = 9_000.0;
 
 /// Resident memory of a process before its first connection.
@@ -216,7 +216,7 @@ impl Simulation {
         self
     }
 
-    /// Returns this machine with a CPU throttle that fails with this message.
+    /// Returns this machine, on which throttling the servers fails with this message.
     pub fn with_throttle_error(self, reason: &str) -> Simulation {
         self.state.borrow_mut().throttle_error = Some(reason.to_owned());
         self

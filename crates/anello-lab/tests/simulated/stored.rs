@@ -1,4 +1,4 @@
-//! Stored results: hashes of programs, old names, and the rejection of inconsistent results with a reason.
+//! Tests for stored results: program hashes, old names, and the reasons for which inconsistent results are rejected.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

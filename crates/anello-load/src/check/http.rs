@@ -86,7 +86,7 @@ pub async fn complete_bytes(
 /// Checks that the server handles a client that does not read.
 ///
 /// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
-/// opened before this point and some after it, must then be served. The client starts to read only after that, and both
+/// opened before the stall and some during it, must then be served. The client starts to read only after that, and both
 /// responses must be correct. `large` must be larger than the buffers of both sockets. `timeout` applies to each of
 /// these steps.
 pub async fn stalled_reader(

@@ -1,4 +1,4 @@
-//! The runner of one measurement: dispatches scheduled requests, cuts the results into intervals, aborts connections
+//! The runner of one measurement: dispatches scheduled requests, divides the results into intervals, aborts connections
 //! that time out, and advances through the phases.
 //!
 //! ```text
@@ -56,7 +56,7 @@ pub(crate) trait Observer {
 
     fn warmed_up(&mut self, _warm_up: Interval) {}
 
-    /// `pacing_ns` is the time that the pacer spent only polling the clock.
+    /// `pacing_ns` is the time that the pacer spent polling the clock without other work.
     fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct MeasurementRequest {
     pub duration: Duration,
     /// Length of the intervals that the observer receives.
     pub interval: Option<Duration>,
-    /// Open loop: requests per second over all threads, and the number of the measurement, which varies the seed.
+    /// Open loop: requests per second over all threads, and the number of the measurement, which alters the seed.
     pub rate: Option<(u64, u64)>,
 }
 
@@ -309,7 +309,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Arranges for the task to be woken when more work is due: immediately if that is soon, otherwise by a timer.
+    /// Arranges for the task to be woken when more work is due: immediately or by a timer.
     fn schedule_wake_up(&mut self, now_ns: u64, context: &mut Context<'_>) {
         let deadline_ns = self.shared.deadline_ns.get();
         let phase_end_ns = match self.phase {
@@ -322,7 +322,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &self.pacer {
             let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
             if sleep_until_ns <= now_ns {
-                // If a request is still due, more requests are due than may be dispatched in one turn.
+                // A request that is still due exceeds the number of requests that may be dispatched in one turn.
                 self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;
@@ -340,7 +340,7 @@ impl<'a> MeasurementRunner<'a> {
     }
 }
 
-/// Dispatcher of scheduled requests to their connections.
+/// Dispatches scheduled requests to their connections.
 struct Pacer {
     schedule: Schedule,
     start_ns: u64,

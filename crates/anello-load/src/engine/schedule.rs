@@ -9,8 +9,8 @@
 //!  thread c mod 2)                   thread      0  1  0  1  0 | 0  1  0  1  0 |
 //! ```
 //!
-//! With Poisson arrivals, each thread independently generates its share of the rate. The sum of the arrivals is a
-//! Poisson process at the full rate.
+//! With Poisson arrivals, each thread independently generates its share of the rate. Together, the arrivals of all
+//! threads form a Poisson process at the full rate.
 
 use fastrand::Rng;
 
@@ -18,8 +18,8 @@ use crate::model::config::Arrivals;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Maximum number of Poisson arrivals that are counted one by one. Above this limit, the expected number is accurate to
-/// a thousandth.
+/// Maximum number of Poisson arrivals that are counted one by one. Above this limit, the expected number is used
+/// instead, which is accurate to a thousandth.
 const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.

@@ -121,7 +121,7 @@ impl Sampler {
 
     pub fn take_sample(&mut self) -> Sample {
         Sample {
-            // A server that has exited is not reported here because it causes connection errors.
+            // If the server has exited, no error is reported here, because its exit causes connection errors.
             server: self.server.as_mut().and_then(|meter| meter.read().ok()),
             stolen_ns: machine::stolen_ns(&self.cores).ok(),
         }

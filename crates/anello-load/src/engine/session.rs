@@ -172,8 +172,8 @@ impl Session {
     /// all connections.
     ///
     /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
-    /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
-    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
+    /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end can still be
+    /// sent within [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
     /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout). It ends early if no connection is left.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
         let rate = self.shared.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));

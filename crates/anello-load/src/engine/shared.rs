@@ -138,7 +138,7 @@ pub(crate) struct InFlightRequest {
 pub(crate) struct Counters {
     /// Results since the last interval, without times and the number of open connections.
     interval: RefCell<Interval>,
-    /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
+    /// Open loop: delay of requests whose connection was free when they were due. Not reset at the end of an interval.
     pub schedule_error: RefCell<Histogram<u64>>,
     /// Time of the last reply or error.
     pub last_ns: Cell<u64>,

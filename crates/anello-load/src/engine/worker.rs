@@ -73,7 +73,7 @@ pub(crate) struct ThreadUsage {
     pub cpu_ns: u64,
     /// Time during which the thread was runnable but waiting for its core.
     pub delayed_ns: u64,
-    /// Time during which the thread only polled the clock, whether running on its core or waiting for it.
+    /// Time that the thread spent only polling the clock, including time spent waiting for its core meanwhile.
     pub pacing_ns: u64,
 }
 
@@ -234,7 +234,7 @@ impl WorkerObserver<'_> {
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
             self.usage.add(&ThreadUsage {
-                // Not the length of the interval, which ends with the last reply or error.
+                // Differs from the length of the interval, which ends with the last reply or error.
                 elapsed_ns: nanoseconds(self.last_sample.at - last.at),
                 cpu_ns: load_cpu_ns,
                 delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),
@@ -277,7 +277,7 @@ mod tests {
             (1000, 500, 250, 0, 75.0),
             // The thread polled the clock for half of the time that it ran or waited for its core.
             (1000, 900, 100, 500, 50.0),
-            // The clocks are not read at the same time.
+            // The pacing time can exceed the CPU time because the clocks are not read at the same time.
             (1000, 100, 0, 101, 0.0),
             (1000, 999, 1, 0, 100.0),
             (0, 0, 0, 0, 0.0),

@@ -17,8 +17,8 @@ const MAX_REQUESTS_PER_SECOND: u64 = 1_000_000_000;
 const MAX_SWEEP_STEPS: u64 = 1000;
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MAX_THREADS: usize = 1024;
-/// Maximum number of connections from one loopback address to one server address. This is a third of the ports that the
-/// kernel finds quickly, which leaves free ports while ports used by a previous load are still in TIME_WAIT.
+/// Maximum number of connections from one loopback address to one server address. This is less than a third of the
+/// ports that the kernel finds quickly, so ports remain free while those of a previous load are in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// Address of a server.
@@ -86,8 +86,8 @@ pub struct LoadConfig {
     pub verify: bool,
     /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
     /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
-    /// than one second before such a close is sent again if the connection has answered a request before. Its latency
-    /// is measured from the first time it was sent.
+    /// than one second before the server closed the connection is sent again if the connection has already received a
+    /// reply. Its latency is measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
     /// is opened again, the timeout applies to that connection.
@@ -276,7 +276,7 @@ impl LoadConfig {
 
     /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if not empty.
     /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
-    /// enough for at most 4,000 connections from each address. Empty if the kernel chooses the address.
+    /// so many that each address has at most 4,000 connections. Empty if the kernel chooses the address.
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
         let Some(target) = self.tcp_target() else { return Vec::new() };
         let has_other_addresses = target.is_ipv4() && target.ip().is_loopback();
@@ -308,7 +308,7 @@ impl LoadConfig {
             self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
         };
         let problem = if connections == 0 || self.max_concurrent_connects == 0 {
-            "connections and concurrent connects must be at least 1".to_owned()
+            "the numbers of connections and of concurrent connection attempts must be at least 1".to_owned()
         } else if !(1..=MAX_THREADS).contains(&threads) || threads > connections {
             format!(
                 "cannot run {threads} threads with {connections} connections (use 1 to {MAX_THREADS} threads with at \

@@ -194,7 +194,7 @@ impl Errors {
         self.counts.iter()
     }
 
-    /// Like [`iter`](Self::iter), for applications that add their own remedy, such as a flag, to an example.
+    /// Like [`iter`](Self::iter), but mutable: an application can add its own remedy, such as a flag, to an example.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ErrorCount> {
         self.counts.iter_mut()
     }

@@ -95,7 +95,7 @@ impl Interval {
         self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns, u64::saturating_add);
     }
 
-    /// Returns the number of requests answered per second, or 0 if the interval has no length.
+    /// Returns the number of requests answered per second, or 0 if the length of the interval is 0.
     pub fn requests_per_second(&self) -> f64 {
         if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
     }

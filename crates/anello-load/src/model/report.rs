@@ -115,8 +115,8 @@ pub struct Report {
     pub load_pacing_ns: u64,
     /// Percentage of time that the busiest thread was working or waiting for a core.
     pub load_busy_percent: f64,
-    /// Whether `load_busy_percent` exceeded 95 % (in a sweep: during any step), so that a closed loop measures the load
-    /// generator rather than the server.
+    /// Whether `load_busy_percent` exceeded 95 %, or did so during any step of a sweep. In this case, a closed loop
+    /// measures the load generator rather than the server.
     pub load_was_bottleneck: bool,
     /// Steal time, as in [`IntervalRecord::stolen_ns`].
     pub stolen_ns: Option<u64>,

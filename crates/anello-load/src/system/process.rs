@@ -51,8 +51,8 @@ impl ProcessUsage {
     }
 }
 
-/// A meter that reads the usage of one process repeatedly, including the last known context switches of threads that
-/// have exited.
+/// Reads the resource usage of one process repeatedly. Includes the last known context switches of threads that have
+/// exited.
 #[derive(Debug)]
 pub struct ProcessMeter {
     pid: u32,
@@ -118,9 +118,9 @@ pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Returns the CPU time of a process since its start in user space and in the kernel, in nanoseconds, including threads
-/// that have exited (`clock_gettime(2)` on the clock returned by `clock_getcpuclockid(3)`, Linux 2.6.12). Returns an
-/// error if the process does not exist.
+/// Returns the CPU time that a process has used in user space and in the kernel since its start, in nanoseconds,
+/// including that of exited threads (`clock_gettime(2)` on the clock returned by `clock_getcpuclockid(3)`, Linux
+/// 2.6.12). Returns an error if the process does not exist.
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     // Invalid process IDs are mapped to an ID that does not exist. 0 would mean the calling process.
     let id = i32::try_from(pid).ok().filter(|&id| id > 0).unwrap_or(i32::MAX);

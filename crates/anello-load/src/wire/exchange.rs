@@ -1,5 +1,5 @@
-//! Encoding of requests and decoding of replies, for all protocols. Both types work for every protocol, so a connection
-//! needs no type parameter. A session uses only one protocol, so the branch is always predicted.
+//! Encoding of requests and decoding of replies, for all protocols. `Exchange` and `ReplyDecoder` support every
+//! protocol, so a connection needs no type parameter. A session uses one protocol, so the branch is always predicted.
 
 use bytes::Bytes;
 

@@ -19,12 +19,12 @@ use crate::model::errors::{ConnectionError, ErrorKind};
 /// Number of different messages. Small enough for all messages to stay in the CPU cache.
 const WINDOW_BYTES: usize = 1 << 14;
 
-/// Offset steps from one connection to the next, and from one request to the next. Both are odd and therefore coprime
-/// to [`WINDOW_BYTES`], so that all offsets are used.
+/// Difference in offset from one connection to the next, and from one request to the next. Both are odd and therefore
+/// coprime to [`WINDOW_BYTES`], so that all offsets are used.
 const CONNECTION_STEP: u64 = 6007;
 const REQUEST_STEP: u64 = 641;
 
-/// A request of the load.
+/// Identifies a request within a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestId {
     /// Index of the connection.

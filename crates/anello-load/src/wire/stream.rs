@@ -20,7 +20,7 @@ pub(crate) enum Stream {
 pub(crate) enum Received {
     /// Bytes as received from the kernel.
     Chunk(Chunk),
-    /// Bytes that TLS has decrypted. [`Stream::recycle`] reuses their memory.
+    /// Bytes that TLS has decrypted. [`Stream::recycle`] makes their memory available for reuse.
     Plaintext(Vec<u8>),
 }
 
@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// Waits for EOF, including EOF below TLS. If bytes arrive instead, returns their number.
+    /// Waits for EOF, including EOF of the transport below TLS. If bytes arrive instead, returns their number.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         match self {
             Self::Plain(transport) => {

@@ -39,7 +39,7 @@ impl TlsConnector {
         Self { tls: tls.clone(), spare_buffer: Cell::default() }
     }
 
-    /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error from the transport.
+    /// Performs the handshake. Fails with an error that contains a [`TlsError`], or with an error from the transport.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<TlsStream> {
         let tls = ClientConnection::new(Arc::clone(&self.tls.config), self.tls.server_name.clone());
         let tls = tls.map_err(|error| TlsError::from_rustls(&error))?;

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::token::Key;
 
-/// A connection returned by an accept.
+/// A connection returned by an accept operation.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Stream(Key),

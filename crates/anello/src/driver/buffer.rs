@@ -23,9 +23,9 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Buffer sizes of the pool in bytes. A stream moves up a class when its reads fill the buffer, and down when they use
-/// only part of it. A read that fills its buffer is followed by another read, so the largest size is twice the most
-/// common size of large sends, 64 KiB.
+/// Buffer sizes of the pool in bytes. A stream switches to the next larger size when its reads fill the buffer, and to
+/// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read, so
+/// the largest size is twice the most common size of large sends, 64 KiB.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// Maximum number of free buffers kept for reuse, by class. Any others are returned to the allocator.
@@ -34,7 +34,7 @@ const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 /// Set in the ID of a chunk from the pool; the low bits are then its class.
 const POOL_FLAG: u32 = 1 << 31;
 
-/// Bounds on the size of one ring buffer and of all ring buffers. Options outside these bounds are clamped.
+/// Bounds on the size of one ring buffer and of all ring buffers. Option values outside these bounds are clamped.
 const MIN_BUFFER_BYTES: usize = 64;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 const MAX_RING_BYTES: usize = 1 << 30;
@@ -78,8 +78,8 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer in a larger class. A turn can run more tasks than the pool keeps such
-    /// buffers.
+    /// Returns `true` if this is a pool buffer of a class above the smallest. The pool keeps only a few of these, and
+    /// one turn can run more tasks than that.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // The ID of a ring buffer does not have the flag, and the pool keeps enough buffers of class 0.
@@ -402,8 +402,8 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer size is below isize::MAX")
 }
 
-/// Returns the layout for all buffers of a ring. The caller aligns the address itself, because allocators can provide
-/// zeroed memory without touching its pages only at their default alignment.
+/// Returns the layout for all buffers of a ring. The caller aligns the address itself, because allocators touch the
+/// pages of zeroed memory if more than their default alignment is requested.
 fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
     Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
         .expect("buffer size is below isize::MAX")

@@ -56,7 +56,7 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Returns `true` if there are entries to submit or completions to read.
     fn needs_enter(&self) -> bool;
 
-    /// Returns `true` if there are completions to read or task work to run, without a system call.
+    /// Returns `true` if there are completions to read or task work to run. Makes no system call.
     fn has_pending_work(&self) -> bool {
         false
     }
@@ -66,7 +66,7 @@ pub(crate) trait CompletionKernel: Kernel {
 
     fn capabilities(&self) -> Capabilities;
 
-    /// Creates the socket for a successful accept.
+    /// Creates the socket from the result of a successful accept operation.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
     /// Called when a stream is added to the table.

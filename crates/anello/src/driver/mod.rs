@@ -304,7 +304,7 @@ impl Driver {
         })
     }
 
-    /// Accepts a connection, which leaves the driver as a descriptor if `should_attach` returns `false`.
+    /// Accepts a connection. If `should_attach` returns `false`, returns it as a descriptor without attaching it.
     pub fn poll_accept_if(
         &mut self,
         key: Key,
@@ -325,7 +325,7 @@ impl Driver {
         match &mut *self.backend {
             Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
             Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            // Never accept ahead.
+            // These accept a connection only when a task polls for one.
             Backend::Epoll(_) | Backend::SimReadiness(_) => {}
         }
     }

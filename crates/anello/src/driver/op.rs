@@ -38,8 +38,8 @@ pub(crate) enum SendMode {
     Inline,
     /// Waits for room in the socket buffer. Posts one completion with the byte count.
     Async,
-    /// Sends without a copy. Posts a completion with the byte count and, if that has the `MORE` flag, a notification
-    /// when the memory is no longer in use.
+    /// Sends without a copy. Posts a completion with the byte count and, if this completion has the `MORE` flag, a
+    /// notification when the memory is no longer in use.
     ZeroCopy,
 }
 
@@ -72,7 +72,7 @@ impl Completion {
         (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// Returns the buffer ID if this completion carries bytes, is not the last one, and the receive drained the socket.
+    /// Returns the buffer ID if this completion carries bytes, others follow, and the receive drained the socket.
     #[inline]
     pub fn plain_multishot_buffer(&self) -> Option<u16> {
         let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;

@@ -40,7 +40,7 @@ pub struct DriverOptions {
     /// the next turn if many sockets were ready at the same time
     /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
-    /// Minimum number of readiness events returned by one epoll wait for small messages to be deferred and sent
+    /// If one epoll wait returns at least this number of readiness events, small messages are deferred and sent
     /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never. Values below
     /// the default have no benefit.
     pub deferred_send_threshold_edges: usize,
@@ -61,7 +61,7 @@ pub struct DriverOptions {
     /// files too late, and descriptors are used instead.
     pub registered_files: bool,
     /// Maximum time to spin before a blocking wait; zero disables spinning. The spin time is adaptive: while no work is
-    /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen misses.
+    /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen spins without work.
     pub spin: Duration,
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,

@@ -149,8 +149,7 @@ impl SendQueue {
     }
 
     /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer, so that a stream with
-    /// a slow peer does not hold a whole receive buffer for every few bytes, and fewer calls are needed to send the
-    /// messages.
+    /// a slow peer does not hold a whole receive buffer for each of them, and fewer calls are needed to send them.
     pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {

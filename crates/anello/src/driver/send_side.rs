@@ -60,8 +60,8 @@ impl SendSide {
         error
     }
 
-    /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any other error
-    /// fails the stream.
+    /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any error other
+    /// than `WouldBlock` fails the stream.
     #[inline]
     pub fn sent(&mut self, result: io::Result<usize>) -> io::Result<usize> {
         match result {

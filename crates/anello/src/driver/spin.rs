@@ -3,8 +3,8 @@
 //! A blocking wait costs a context switch in each direction, which, with a single connection, takes more time than the
 //! request itself. Spinning for a short time trades CPU time for latency. When a spin finds work, the following spins
 //! last at least twice as long as it took to find that work. When a spin finds none, the time is halved, so that an
-//! idle worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the
-//! full time. Otherwise, work that arrives regularly but later than the current limit would never be found again.
+//! idle worker spins only briefly. After every sixteenth consecutive spin without work, however, the next one runs for
+//! the full time. Otherwise, work that arrives regularly but later than the current limit would never be found again.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -203,7 +203,7 @@ impl Shared {
         true
     }
 
-    /// Flushes the driver if this runtime is not running, because it is unknown when it will run again.
+    /// Flushes the driver if this runtime is not running, because it is unknown when the runtime will run again.
     pub fn flush_driver_unless_current(&self) {
         if with_current(|current| std::ptr::eq(current, self)) != Some(true) {
             self.flush_driver();
@@ -219,7 +219,7 @@ impl Shared {
         }
         let mut wakes = WakeQueue::default();
         for _ in 0..MAX_FLUSH_TURNS {
-            // The borrower is either a turn or an operation that is followed by one.
+            // The driver is borrowed either by a turn or by an operation that is followed by a turn.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
                 return;

@@ -207,8 +207,8 @@ fn time_to_wait(shared: &Shared) -> Wait {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.shared.is_entered.get() {
-            // A task has called `process::exit`, and this runtime is in a `thread_local!`, whose destructors the C
-            // library is running. Frames further down the stack still use the runtime and the future being polled.
+            // A task has called `process::exit`, and the C library is running the destructor of a `thread_local!` that
+            // contains this runtime. Frames further down the stack still use the runtime and the future being polled.
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }

@@ -598,8 +598,8 @@ fn two_thousand_connections() {
     });
 }
 
-/// A message that exceeds a receive buffer is soon received with one call instead of one call per buffer. At 16 KiB,
-/// this is four times faster.
+/// After the first few messages that exceed a receive buffer, each is received with one call instead of one call per
+/// buffer. At 16 KiB, this is four times faster.
 #[test]
 fn large_messages_are_received_whole() {
     on_both_drivers(|setup| {

@@ -108,7 +108,7 @@ async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
     converse(stream, Side { connection, side: 1 }, world, random).await;
 }
 
-/// Connects, after a few attempts that are dropped, and acts as the client side.
+/// Drops a few connection attempts, then connects and acts as the client.
 pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Rng) {
     while random.usize(..4) == 0 {
         poll_at_most(random.usize(..3), TcpStream::connect(address)).await;

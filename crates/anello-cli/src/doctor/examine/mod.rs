@@ -230,7 +230,7 @@ impl Examination<'_> {
         if !hidden.is_empty() {
             let text = format!(
                 "This kernel should have {hidden_names}, but the probe failed: a seccomp filter, a security module or \
-                 a limit may prevent it. ANELLO_LOG=debug logs the details."
+                 a limit may be the cause. ANELLO_LOG=debug logs the details."
             );
             self.advise(text, &["ANELLO_LOG=debug anello doctor"]);
         }
@@ -338,8 +338,8 @@ impl Examination<'_> {
             self.check("somaxconn", attention_if(is_small), limit.to_string(), "accept queue limit");
             if is_small {
                 let text = format!(
-                    "In a burst, connections beyond {limit} in the accept queue are dropped; listeners request \
-                     {BACKLOG}:"
+                    "In a burst, the kernel drops connections if more than {limit} are in the accept queue; listeners \
+                     request a limit of {BACKLOG}:"
                 );
                 self.advise(text, &[&format!("sysctl -w net.core.somaxconn={BACKLOG}")]);
             }

@@ -113,7 +113,8 @@ fn read_matches(command: &Command, arguments: &[OsString]) -> Result<(ArgMatches
             {
                 return Err(own.into());
             }
-            let problem = format!("{}, with the command line: {}", path.display(), error_text(&error));
+            let problem =
+                format!("{}, combined with the command line: {}", path.display(), error_text(&error));
             return Err(Failure::file(problems, problem));
         }
         Err(error) => return Err(error.into()),

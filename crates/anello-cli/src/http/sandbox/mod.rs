@@ -113,7 +113,7 @@ impl Sandbox {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 
-    /// Denies all system calls except those that serving needs, for all threads (`seccomp(2)` with
+    /// Denies, in all threads, every system call that is not needed to serve requests (`seccomp(2)` with
     /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). Any other call kills the process with SIGSYS
     /// (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). Must be called after all workers are ready and have [registered their
     /// drivers](Self::register_driver). Returns the same errors as [`enter`](Self::enter).

@@ -13,10 +13,11 @@ const MAX_COUNT: usize = 1 << 30;
 
 /// Compare servers with interleaved slices of load; by default anello and the baselines, in about a minute.
 ///
-/// Checks each server (complete bytes, a stalled reader, 5000 connections). Then starts the servers pinned to their
-/// cores and loads them in turn from another core, in random order, verifying every byte. Prints the results and
-/// writes them as JSON and HTML. One server runs twice; the difference between its two instances is the noise floor.
-/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits at once.
+/// First checks that each server returns all bytes, tolerates a stalled reader and serves 5000 connections. Then starts
+/// the servers pinned to their cores and loads them in turn from another core, in random order, verifying every byte.
+/// Prints the results and writes them as JSON and HTML. One server runs twice; the difference between its two instances
+/// is the noise floor. Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C
+/// exits at once.
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
@@ -29,7 +30,8 @@ pub struct RunArguments {
     /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
-    /// JSON file of an interrupted run to continue. Pass the same --contender and --peers; it contains the other settings.
+    /// JSON file of an interrupted run to continue. Pass the same --contender and --peers; the file contains the other
+    /// settings.
     #[arg(
         long,
         value_name = "FILE",
@@ -51,8 +53,8 @@ pub struct RunArguments {
     /// Message sizes in bytes to measure instead of those in the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
-    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or the share in the scenario, so
-    /// that requests are always waiting) or whole-core; by default the scenario's method.
+    /// Method for saturated cells: saturated (servers may use 80 % of their cores, or the share in the scenario, so
+    /// that requests are always pending) or whole-core; by default the method of the scenario.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
     /// Skip the correctness checks of the contenders; the report mentions this.
@@ -60,7 +62,8 @@ pub struct RunArguments {
     pub skip_checks: bool,
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
     /// prints a line with addr=IP:PORT when it is ready, and echoes or serves HTTP until SIGTERM. In the command,
-    /// {cores} is replaced by its cores, {root} by its document root, {certificate} and {key} by its TLS files.
+    /// {cores} is replaced by the server's cores, {root} by its document root, {certificate} and {key} by its TLS
+    /// files.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     pub contender: Vec<Contender>,
     #[command(flatten)]

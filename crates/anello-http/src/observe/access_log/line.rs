@@ -309,10 +309,10 @@ impl TimeText {
         }
     }
 
-    /// Formats the second in both formats, using the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
+    /// Formats `second` in both formats, using the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
     #[cold]
     fn format(&mut self, second: u64) {
-        // A 64-bit nanosecond count reaches only to the year 2554, within the range of HTTP dates.
+        // A 64-bit nanosecond count reaches only to the year 2554, which is within the range of HTTP dates.
         let date = HttpDate::from_unix(second);
         let text = date.as_str();
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);

@@ -60,8 +60,8 @@ pub struct AccessLogHandle {
 }
 
 impl AccessLog {
-    /// Opens the target (`open(2)`) and starts the writer thread, which inherits the CPU affinity of the caller: start
-    /// the log before pinning threads to cores.
+    /// Opens the target (`open(2)`) and starts the writer thread. The thread inherits the CPU affinity of the caller,
+    /// so start the log before pinning threads to cores.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error from the system call if
@@ -146,8 +146,8 @@ impl AccessLogHandle {
 
     /// Requests that the file be reopened by its name, for example after log rotation has renamed it. Returns
     /// immediately. Lines that have not been written yet go to the new file. If the new file cannot be opened, lines
-    /// still go to the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval).
-    /// If the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
+    /// still go to the old file, and opening is retried after [`retry_interval`](AccessLogOptions::retry_interval). If
+    /// the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
     /// output.
     pub fn reopen(&self) {
         self.shared.reopen_requests.fetch_add(1, Ordering::Release);

@@ -23,9 +23,9 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Lines dropped because no buffer was available, and lines lost at shutdown.
     pub dropped_lines: u64,
-    /// Failed writes and opens. Each of them is retried.
+    /// Failed attempts to write to or open the target. Each is retried.
     pub errors: u64,
-    /// Completed reopens. Several requests pending at the same time count as one.
+    /// Number of times the file was reopened. Several requests pending at the same time count as one.
     pub reopens: u64,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Writer {
     messages: Receiver<Message>,
     /// Number of reopen requests that have been completed.
     reopened: u64,
-    /// Time of the next attempt after a failed reopen.
+    /// Time of the next attempt to reopen the file after a failure.
     reopen_at: Option<Instant>,
     is_failing: bool,
     /// Times of the last messages about failures and about dropped lines.
@@ -186,8 +186,8 @@ fn is_report_due(last: &mut Option<Instant>) -> bool {
     is_due
 }
 
-/// Returns the start of the line that contains `position`. After a reopen the writer continues from there, so that the
-/// new file receives the whole line.
+/// Returns the start of the line that contains `position`. After the file has been reopened, the writer continues
+/// there, so that the new file receives the whole line.
 fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
 }

@@ -68,8 +68,8 @@ struct Inner {
 
 impl ServerMetrics {
     /// Creates metrics with all counters at zero, and opens the `/proc` files that a scrape reads. A scrape then works
-    /// inside a sandbox that allows `pread64`, `fstat` or `statx`, and `prlimit64`. Create the metrics before entering
-    /// the sandbox. Before Linux 6.2 a scrape also opens `/proc/self/fd`; if that is denied, it omits
+    /// inside a sandbox that allows `pread64`, `prlimit64`, and either `fstat` or `statx`. Create the metrics before
+    /// entering the sandbox. Before Linux 6.2 a scrape also opens `/proc/self/fd`; if that is denied, it omits
     /// `process_open_fds`.
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
@@ -83,8 +83,8 @@ impl ServerMetrics {
         self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
 
-    /// Appends all metrics to `text`, in the format of the media type [`CONTENT_TYPE`]: about 10 KiB, plus half a KiB
-    /// per worker. Reads three `/proc` files. `log` contains the counts of the access log, if there is one.
+    /// Appends all metrics to `text` (about 10 KiB, plus 0.5 KiB per worker) in the format of the media type
+    /// [`CONTENT_TYPE`]. Reads three `/proc` files. `log` contains the counts of the access log, if there is one.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
         let Inner { blocks, build_labels, process } = &*self.inner;
         render::render(blocks, build_labels, log, &process.snapshot(), text);

@@ -111,9 +111,9 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes additional samples for the worker, such as [`driver_samples`], which replace the
-    /// previous ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call
-    /// this periodically, for example once per second.
+    /// Publishes additional samples for the worker, such as those from [`driver_samples`]. They replace the previous
+    /// ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call this
+    /// periodically, for example once per second.
     ///
     /// Never blocks: returns `false` without publishing if a scrape is reading the samples. Allocates on the first call.
     pub fn publish(&self, samples: &[Sample]) -> bool {
@@ -144,8 +144,8 @@ const LOWEST_EXPONENT: u32 = 10;
 /// Number of buckets with a finite bound. An unbounded bucket follows them.
 pub(super) const BOUNDS: usize = 25;
 
-/// Latency histogram whose bucket bounds are powers of two, so that the bucket index is computed from the leading
-/// zeros.
+/// Latency histogram whose bucket bounds are powers of two, so the bucket index can be computed from the number of
+/// leading zeros.
 ///
 /// ```text
 ///   bucket     0         1         2       …    24        25

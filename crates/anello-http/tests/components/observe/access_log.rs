@@ -273,7 +273,7 @@ fn failed_reopen_keeps_old_file_and_is_retried() {
     record(&mut worker, 0, 0);
     assert!(worker.flush());
     wait_until(|| handle.stats().written_lines == 1);
-    // The reopen is retried automatically.
+    // Reopening is retried automatically.
     fs::create_dir(&logs).unwrap();
     wait_until(|| handle.stats().reopens == 1);
     record(&mut worker, 1, 0);

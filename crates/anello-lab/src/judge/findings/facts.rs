@@ -68,7 +68,7 @@ impl Facts<'_> {
         format!("{count} of {}", counted(self.result.cells.len(), "cell"))
     }
 
-    /// Noise floor, cells that are too noisy, cells whose noise floor is unknown.
+    /// Adds the noise floor, the cells that are too noisy, and the number of cells whose noise floor is unknown.
     fn noise(&mut self) {
         let result = self.result;
         let name = |measure: Measure| measure.name(result.workload());
@@ -108,7 +108,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Slow and fast phases of the machine, contenders that were suspended, other programs, excluded slices.
+    /// Adds the machine's slow and fast phases, suspended contenders, other programs' CPU use, and excluded slices.
     fn machine(&mut self) {
         let result = self.result;
         let phases: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
@@ -182,7 +182,7 @@ impl Facts<'_> {
         self.add_list(Caution, subject, &load, remark);
     }
 
-    /// Bottleneck in closed loops: the load generator, or both sides.
+    /// Adds closed-loop cells in which the load generator was the bottleneck or was as busy as the servers.
     fn bottlenecks(&mut self) {
         let (result, plan) = (self.result, &self.result.plan);
         let loops: Vec<(usize, &CellResult)> =
@@ -194,7 +194,7 @@ impl Facts<'_> {
         let figure = match bound.iter().filter(|cell| cell.cell.workload.has_large_answers()).count() {
             0 => "CPU per request",
             large if large == bound.len() => "CPU of server and load generator per request",
-            _ => "CPU per request (large responses: of server and load generator)",
+            _ => "CPU per request (for large responses, the combined CPU of server and load generator)",
         };
         let cells: Vec<String> = bound.iter().map(|cell| cell.cell.to_string()).collect();
         let remark = format!(" ({} was not busy all the time; compare {figure})", plan.reference);
@@ -221,7 +221,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Limitations of the figures by workload.
+    /// Adds the limitations of the figures that apply to the run's workloads.
     fn limitations(&mut self) {
         let result = self.result;
         let any = |is: fn(Workload) -> bool| result.cells.iter().any(|cell| is(cell.cell.workload));
@@ -237,7 +237,8 @@ impl Facts<'_> {
             self.add(Caution, "Memory per idle connection", text);
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {
-            let text = "complete data, stalled readers, many connections not tested: contenders may be fast but incorrect";
+            let text = "complete data, stalled readers and many connections were not tested: contenders may be fast \
+                but incorrect";
             self.add(Caution, "Contenders not checked before the run", text);
         }
     }

@@ -42,8 +42,8 @@ pub struct Decision<'a> {
     pub noisy: usize,
     /// Comparisons in which the peer is better, each with its measure.
     pub lost: Vec<(Measure, &'a PairComparison)>,
-    /// For each comparison without a significant difference, the size below which it cannot detect a difference, as a
-    /// fraction: the noise floor of the cell or half the width of the interval, whichever is larger.
+    /// For each comparison without a significant difference, the smallest difference that it can detect, as a fraction:
+    /// the noise floor of the cell or half the width of the interval, whichever is larger.
     pub(crate) undetectable: Vec<f64>,
 }
 
@@ -55,9 +55,9 @@ impl Decision<'_> {
     }
 }
 
-/// Compares an anello contender with its decisive peers by all measures. For HTTP, these are all peers, because users
-/// choose HTTP servers regardless of their kind of I/O. For other workloads, they are the peers with the same kind of
-/// I/O. `None` if there are no comparisons.
+/// Compares an anello contender with its decisive peers by all measures. For HTTP, all peers are decisive, because
+/// users choose HTTP servers regardless of their kind of I/O. For other workloads, only the peers with the same kind of
+/// I/O are decisive. `None` if there are no comparisons.
 #[must_use]
 pub fn decision<'a>(result: &'a LabResult, own: &ContenderRecord) -> Option<Decision<'a>> {
     decision_by(result, own, &Measure::ALL)

@@ -5,10 +5,9 @@
 //! with the published ratio. [`judge()`] decides whether the run confirms it:
 //!
 //! ```text
-//!  published 1.50        1 ......... 1.22 ............ 1.50 ........
-//!  refuted           |--|                                              less than half the difference (in factors)
-//!  confirmed                            |------|                       in the same direction, and at least half of it
-//!  inconclusive        |------------------------|                      the interval allows either result
+//! published 1.50 1 ......... 1.22 ............ 1.50 ........ refuted |--| less than half the difference on a log scale
+//! confirmed |------| in the same direction, and at least half of it inconclusive |------------------------| the
+//! interval allows either result
 //! ```
 
 use crate::judge::pairs::CleanSlices;
@@ -185,8 +184,8 @@ fn compare(
     })
 }
 
-/// Returns the index of the run's cell that matches the published cell, or the share of it that a single load generator
-/// core handles. Among cells with an offered rate, returns the one with the closest rate.
+/// Returns the index of the cell in the run that matches either the published cell or the share of it for a single load
+/// generator core. With offered rates, returns the matching cell with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload

@@ -104,6 +104,6 @@ impl Source {
 pub static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let text = include_str!("../../../published/sources.toml");
     let file: HashMap<String, Vec<Source>> =
-        toml::from_str(text).expect("the compiled-in file is valid, which the tests check");
+        toml::from_str(text).expect("a test checks that the compiled-in file is valid");
     file.into_values().flatten().collect()
 });

@@ -54,7 +54,7 @@ pub(crate) fn same_name(one: &str, other: &str) -> bool {
 /// Cell of a published figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublishedCell {
-    /// Workload: echo with a message size, or HTTP requests for the most similar target of the lab.
+    /// Workload: echo with a message size, or HTTP requests for the lab's most similar target.
     pub workload: Workload,
     /// Number of concurrent connections.
     pub connections: usize,

@@ -55,8 +55,8 @@ impl Ratio {
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
-    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. Returns `None` if there are
-    /// no finite values or if the estimate is not a positive number.
+    /// Builds the ratio from its estimate and its resampled values. `runs` is the number of compared runs. Returns
+    /// `None` if there are no finite values or if the estimate is not a positive number.
     fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
@@ -82,7 +82,7 @@ impl Ratio {
 
     /// Computes the ratio between the low deciles of two contenders, which shows how they differ while the machine is
     /// at its fastest. `left` and `right` hold the values of each pass. A resample uses the same passes for both
-    /// contenders and separate slices within each pass. Returns `None` if no pass contains values for both.
+    /// contenders, but draws their slices independently. Returns `None` if no pass contains values for both.
     pub fn of_low_deciles(left: &[Vec<f64>], right: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let both: Vec<(&Vec<f64>, &Vec<f64>)> =
             left.iter().zip(right).filter(|(left, right)| !left.is_empty() && !right.is_empty()).collect();

@@ -101,7 +101,7 @@ pub fn changes(samples: &[Sample], slow: &[bool]) -> usize {
     (1..samples.len()).filter(follows).filter(|&index| slow[index] != slow[index - 1]).count()
 }
 
-/// Returns a first estimate: the running mean of the residuals, compared with the best threshold.
+/// Returns a first estimate: a sample is slow if the running mean of the residuals exceeds the best threshold.
 fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     let residuals = residuals(samples, slowness, &vec![false; samples.len()], 0.0);
     let mean = |index: usize| {
@@ -132,15 +132,15 @@ fn best_threshold(values: &[f64]) -> Option<f64> {
     thresholds.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, cut)| cut)
 }
 
-/// Returns the slowness of each sample minus the level of its contender: the median after subtracting the gap.
+/// Returns each sample's slowness minus its contender's level: the median after subtracting the gap from slow samples.
 fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> Vec<f64> {
     let contenders = samples.iter().map(|sample| sample.contender).max().map_or(0, |max| max + 1);
     let mut values: Vec<Vec<f64>> = vec![Vec::new(); contenders];
     for ((sample, value), &slow) in samples.iter().zip(slowness).zip(slow) {
         values[sample.contender].push(value - if slow { gap } else { 0.0 });
     }
-    // In the first iteration, the phases are unknown, so use the mean: it shifts all contenders equally, but the median
-    // would jump between the phases.
+    // In the first iteration, the phases are unknown, so use the mean: it has a similar offset for all contenders,
+    // whereas the median would jump between the phases.
     let level = |values: &mut Vec<f64>| match values.len() {
         0 => 0.0,
         count if gap == 0.0 => values.iter().sum::<f64>() / count as f64,
@@ -165,7 +165,7 @@ fn noise_of(residuals: &[f64], slow: &[bool], zero: f64, gap: f64) -> f64 {
     1.4826 * super::median(&mut deviations)
 }
 
-/// Returns the sequence of phases with the smallest cost: squared deviations in units of noise, plus the phase changes.
+/// Returns the sequence of phases with the lowest cost: squared deviations in noise units plus costs of phase changes.
 fn viterbi_phases(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
     let cost = |index: usize, slow: usize| {
         let deviation = (residuals[index] - zero - gap * slow as f64) / noise;

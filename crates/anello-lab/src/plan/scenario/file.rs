@@ -212,7 +212,7 @@ impl ScenarioFile {
 )]
 pub struct ScenarioError {
     file_name: String,
-    /// 1-based, as `column`, which counts characters.
+    /// Line number. `line` and `column` are 1-based; `column` counts characters.
     line: usize,
     column: usize,
     quoted: String,

@@ -1,4 +1,4 @@
-//! Scenario files, and how [`resolve`] creates a [`LabConfig`] from a file and the [`Resources`] of a machine.
+//! Scenario files, and [`resolve`], which creates a [`LabConfig`] from a file and the [`Resources`] of a machine.
 
 mod file;
 mod resolve;

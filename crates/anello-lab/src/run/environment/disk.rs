@@ -1,4 +1,4 @@
-//! Storage that holds the disk workers' file, read from `/proc/self/mountinfo` and the block devices under `/sys`.
+//! Storage that holds the disk workers' file, according to `/proc/self/mountinfo` and the block devices under `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ impl Mount<'_> {
         })
     }
 
-    /// Returns the directory of the block device. The device number of a file system that spans several devices belongs
-    /// to no block device, so the mounted source identifies it.
+    /// Returns the directory of the block device. If a file system spans several devices, its device number belongs to
+    /// no block device, so the name of the mounted source is used instead.
     fn device_directory(&self, tree: &Tree<'_>) -> Option<String> {
         let by_name = || {
             let source = self.source.strip_prefix('/').filter(|source| source.starts_with("dev/"))?;

@@ -27,8 +27,8 @@ impl Runner<'_> {
             if self.failed_check.contains(&index) {
                 continue;
             }
-            // A twin is the same program, so the result of the first instance applies, unless that instance failed to
-            // start.
+            // A twin is a second instance of the same program, so the result of the first instance applies, unless that
+            // instance failed to start.
             let original = contender.twin_of.as_ref();
             let original = self.config.contenders.iter().position(|other| Some(&other.name) == original);
             if let Some(original) = original

@@ -1,8 +1,8 @@
-//! Contenders that use CPU while idle: a polling kernel thread, a periodic timer, a busy loop.
+//! Contenders that use CPU while idle, for example because of a polling kernel thread, a timer or a busy loop.
 //!
 //! A contender that does not sleep while idle takes CPU time and cache from the contender being measured. Each
 //! contender is therefore sampled while idle, after its warm-up in a cell. If the contender is busy, the sample is
-//! repeated once, because work from the warm-up may not have been finished. A contender that is busy in both samples is
+//! repeated once, because work from the warm-up may still be in progress. A contender that is busy in both samples is
 //! suspended (SIGSTOP) outside its own slices from then on, and the report says so.
 
 use std::time::Duration;

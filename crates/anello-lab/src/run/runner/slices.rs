@@ -1,4 +1,4 @@
-//! Measurement of a slice: the load generator, the server and the machine.
+//! Measures one slice: the requests, and the resource usage of the load generator, the server and the machine.
 
 use crate::plan::cell::Workload;
 use crate::result::{Quality, Slice};

@@ -34,7 +34,7 @@ fn cost_ns(cpu_ns: f64, connections: usize) -> f64 {
 #[test]
 fn option_is_compared_with_base_not_reference() {
     let costing = SimulatedServer::costing;
-    // Both costs differ widely from the reference's 6,000 ns. The option costs 10 % less than its base.
+    // Both costs differ widely from the reference's 6,000 ns. "option" costs 10 % less than its base.
     let field = [("dear", costing(12_000.0)), ("option", costing(10_800.0)), ("nothing", costing(12_000.0))];
     let bases = [("dear", Some(REFERENCE)), ("option", Some("dear")), ("nothing", Some("dear"))];
     let config = config_of(&bases, echo_cells(&[128], &[1, 50]), 1);

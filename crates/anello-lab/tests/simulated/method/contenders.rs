@@ -59,7 +59,7 @@ fn contender_busy_when_idle_is_suspended_during_other_slices() {
         findings.iter().find(|text| text.starts_with("Suspended during other contenders' slices"));
     assert!(suspended.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core)")), "{findings:?}");
     assert!(result.failures.is_empty(), "{:?}", result.failures);
-    // All costs are equal: "restless" does not disturb the other contenders, and it runs in its own slices.
+    // All costs are equal: "restless" does not disturb other contenders, and is not suspended in its own slices.
     let costs: Vec<f64> =
         result.cells[0].rows.iter().map(|row| row.figures.as_ref().unwrap().cpu_ns.median).collect();
     assert!(costs.iter().all(|cost| (cost - costs[0]).abs() < 1.0), "{costs:?}");

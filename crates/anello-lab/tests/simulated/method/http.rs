@@ -196,8 +196,8 @@ fn headline_includes_http_server_with_other_driver() {
     assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 2 of 2 comparisons, loses 0 (saturated).");
 }
 
-/// Returns a result with two servers of equal total cost and an expensive one. The second server does a larger part of
-/// the kernel's work, and the load generator does less.
+/// Returns a result with two servers of equal total cost and an expensive one. Part of the load generator's CPU time is
+/// moved to the second server, as if that server did more of the kernel's work.
 fn with_shifted_work(seed: u64) -> LabResult {
     let field =
         [("anello epoll", "epoll", 6_000.0), ("shifted", "epoll", 6_000.0), ("dear", "epoll", 60_000.0)];
@@ -271,7 +271,7 @@ fn add_missing_adds_total_cpu_to_old_run() {
     }
     backfill(&mut read);
     assert_eq!(read, result);
-    // The comparison uses the slices, so runs from old and new versions can be compared.
+    // The comparison is computed from the slices, so runs recorded by old and new versions can be compared.
     let again = compare(&read, &result, 0.05);
     assert!(again.changes.iter().any(|change| change.measure == Some(Measure::TotalCpu)));
 }

@@ -92,7 +92,7 @@ fn won_and_lost_cells_are_counted_per_peer() {
     assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
 }
 
-/// Returns the sample with drivers and kinds of peers, as real servers report them.
+/// Returns the sample with drivers, as real servers report them, and with these kinds of peers.
 fn sample_with_drivers(kinds: &[(usize, Kind)]) -> LabResult {
     let mut result = sample();
     for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {

@@ -1,4 +1,4 @@
-//! Tests with unusual results: from older versions, empty, or constructed by a program.
+//! Tests with unusual results: results from older versions, empty results, and results constructed by a program.
 
 use anello_lab::compare::render_comparison;
 use anello_lab::{Cell, LabResult, Workload, render_html, render_page, render_plots, render_table};

@@ -115,7 +115,7 @@ fn page_supports_light_and_dark_colours() {
     );
     // Every CSS variable in use is defined.
     for used in page.split("var(--").skip(1) {
-        // The script completes some names.
+        // The script appends the end of some names.
         let name = used.split([')', ',', '$']).next().unwrap();
         assert!(page.contains(&format!("--{name}")), "--{name} has no value");
     }
@@ -180,7 +180,7 @@ fn page_contains_raw_data_of_every_run() {
     other.plan.scenario.name = "other".to_owned();
     let page = render_page(&[one.clone(), other.clone()]);
     check_markup(&page).unwrap();
-    // A truncated page is rejected at any position, because a run may be missing.
+    // A page that is truncated at any position is rejected, because a run may be missing.
     let last = page.rfind("<script type=\"application/gzip\"").unwrap();
     for cut in [page.find("id=\"raw1\"").unwrap() + 100, last, last - 100, page.rfind("</html>").unwrap()] {
         let why = runs_of(&page[..cut]).unwrap_err();

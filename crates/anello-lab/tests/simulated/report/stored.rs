@@ -1,4 +1,4 @@
-//! Tests for stored results: compressed, uncompressed, and within pages.
+//! Tests for stored results in compressed files, in uncompressed files and within pages.
 
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn results_are_compressed_by_extension() {
 #[test]
 fn invalid_files_are_rejected_with_cause() {
     let page = |data: &str| format!("<!doctype html><script type=\"application/gzip\" id=\"raw0\">{data}");
-    // The JSON text {}, compressed and in base64.
+    // The JSON text {}, compressed and encoded in base64.
     let empty_object = page("H4sIAAAAAAACA6uuBQBDv6ajAgAAAA==</script></html>");
     for (text, cause) in [
         ("", "not the JSON of a run"),

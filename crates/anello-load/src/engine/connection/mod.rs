@@ -143,7 +143,7 @@ impl Connection {
                 _ if self.slot.abort_reason.get() == Some(AbortReason::TimedOut) => {
                     self.fail(
                         ErrorKind::Timeout,
-                        "server announced close but kept the connection open",
+                        "server announced that it would close the connection but kept it open",
                         shared,
                     );
                 }

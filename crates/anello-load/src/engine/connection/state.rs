@@ -1,5 +1,5 @@
-//! State of one connection: opening it, recording replies, closing it (after its last response, on EOF or after an
-//! error), and handling its unanswered requests.
+//! State of one connection, with functions that open it, record replies, close it (after its last response, on EOF or
+//! after an error), and handle its unanswered requests.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -141,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Returns the current time. The clock is read at most once per poll, and once more for every received chunk.
+    /// Returns the current time. The clock is read at most once per poll, plus once for every received chunk.
     #[inline]
     pub fn now(&mut self, shared: &Shared) -> u64 {
         if self.now_ns == 0 {
@@ -214,7 +214,7 @@ impl Connection {
                 return;
             }
             // The server closed the idle connection while the next request was in flight, so the request is sent again.
-            // This happens at most once per request, because the next connection must answer a request first.
+            // This happens at most once per request, because the next connection must receive a reply first.
             let sent_ns = self.in_flight.front().map_or(0, |request| request.sent_ns);
             let idle_ns = self.now_ns.saturating_sub(sent_ns.max(self.last_reply_ns));
             let is_in_retry_window = idle_ns < RETRY_WINDOW.as_nanos() as u64;
@@ -241,7 +241,7 @@ impl Connection {
         {
             stream.abort();
         }
-        // The next connection starts with a new decoder. Dropping this decoder also stops recording a body.
+        // The next connection starts with a new decoder. Dropping the old decoder also stops any recording of a body.
         self.decoder = ReplyDecoder::default();
         // Only connections with a shutdown handle have been counted as open.
         if self.slot.is_open() {

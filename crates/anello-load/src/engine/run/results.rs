@@ -111,7 +111,7 @@ impl Results {
         self.steps.last().cloned()
     }
 
-    /// Checks whether the server kept up with the last step. Returns `true` if the sweep must end.
+    /// Checks whether the server kept up with the rate of the last step. Returns `true` if the sweep must end.
     pub fn ends_sweep(&mut self, knee: &Knee) -> bool {
         if self.interrupted {
             return true;

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-/// [`Trust`](super::Trust) other than the system trust store, with the certificates loaded.
+/// A [`Trust`](super::Trust) policy other than the system trust store, with its certificates loaded.
 #[derive(Debug)]
 pub(super) enum TrustPolicy {
     AcceptAny,
@@ -30,9 +30,9 @@ pub(super) struct Verifier {
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate,
-/// as are most self-signed certificates, including all those created by `openssl req -x509`. The validity period has
-/// already been checked when this error is reported.
+/// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate.
+/// Most self-signed certificates are CA certificates, including all those created by `openssl req -x509`. The validity
+/// period has already been checked when this error is reported.
 ///
 /// The webpki error can be identified only by its name. If the name changes, the certificate is still rejected.
 pub(super) fn is_ca_used_as_end_entity(error: &CertificateError) -> bool {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::model::interval::{Interval, IntervalRecord};
 
 /// For each column after the first, the path of its value in a serialized [`IntervalRecord`]. `errors` is the sum of
-/// `errors_by_kind`, which is a single cell because adding a column for a new kind would break readers.
+/// `errors_by_kind`, which is a single cell because adding a column for a new kind of error would break readers.
 const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     latency/min_ns latency/mean_ns latency/p50_ns latency/p90_ns latency/p99_ns latency/p999_ns latency/max_ns \
     uncorrected/min_ns uncorrected/mean_ns uncorrected/p50_ns uncorrected/p90_ns uncorrected/p99_ns \
@@ -65,7 +65,7 @@ pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<I
     output.flush()
 }
 
-/// Formats a number. Rates and per-request values have three decimals, because they are no more precise than that.
+/// Formats a number. Rates and per-request values have three decimals, because more would not be significant.
 fn format_cell(value: Option<&Value>) -> String {
     match value {
         Some(Value::Number(number)) if number.is_f64() => {

@@ -213,7 +213,7 @@ impl ReportedErrors {
     }
 }
 
-/// Line of a log: the histogram of one interval and tag.
+/// Line of a log, with the histogram for one interval and one tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
     /// 1-based line number in the log.

@@ -1,5 +1,5 @@
-//! Incremental decoder for HTTP/1.1 responses: heads, and bodies that have a length, are chunked, or end at EOF (RFC
-//! 9112, section 6).
+//! Incremental decoder for the heads and bodies of HTTP/1.1 responses. A body has a given length, is chunked, or ends
+//! at EOF (RFC 9112, section 6).
 //!
 //! ```text
 //!  Head ──► Length(n) ──────────────────┐
@@ -57,7 +57,7 @@ pub(crate) struct Head {
     pub status: u16,
     /// The server closes the connection after this response.
     pub closes_connection: bool,
-    /// `Length`, `ChunkSize` or `UntilClose`.
+    /// State after this head: `Length`, `ChunkSize` or `UntilClose`.
     next: State,
 }
 
@@ -78,7 +78,7 @@ impl Head {
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     bytes: Vec<u8>,
-    /// Range of the date value, which may differ.
+    /// Range of the value of the `Date` field, which is not compared.
     date: Range<usize>,
     head: Option<Head>,
 }

@@ -87,7 +87,7 @@ impl Reference {
 }
 
 impl Comparison {
-    /// Adds the next chunk of the body, after `offset` bytes.
+    /// Adds the next chunk of the body, which starts at `offset`.
     #[inline]
     pub fn update(&mut self, references: &References, page: usize, offset: u64, data: &[u8]) {
         if let Self::NotStarted = self {

@@ -88,7 +88,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_accept(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        // A late completion may carry a socket. Create its owner first, so that it is closed on every path.
+        // A late completion may carry a socket. Take ownership of the socket first, so that it is closed on every path.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
         let Some(listener) = self.listeners.get_mut(key) else {
             self.metrics.late_completions += 1;

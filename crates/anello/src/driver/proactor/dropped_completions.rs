@@ -23,7 +23,7 @@ use crate::driver::{
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have
-    /// lost bytes, even one whose last completion is read next. Any bytes that follow must not be received.
+    /// lost bytes, even if its last completion is the next to be read. Any bytes that follow must not be received.
     #[inline]
     pub(super) fn abort_lost_receives(&mut self, wakes: &mut WakeQueue) -> bool {
         let has_dropped = self.kernel.has_dropped();
@@ -84,7 +84,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Cancelling(kind) | Receiving::InDoubt(kind) => Some(kind),
         };
         let sending = match stream.sending {
-            // Confirmed in this turn or a later one, once the kernel has consumed the entry. The result is ignored.
+            // An inline send is confirmed in this or a later turn, once its entry is consumed. The result is ignored.
             Sending::Idle | Sending::Inline(_) => None,
             Sending::Async => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(send_key) => Some(Token::new(Kind::SendZeroCopy, send_key)),
@@ -92,7 +92,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
-        // A lost poll does not lose data; it is armed again.
+        // The loss of a poll loses no data; the poll is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
             || !matches!(stream.sending, Sending::Idle | Sending::Polling | Sending::PollInDoubt);

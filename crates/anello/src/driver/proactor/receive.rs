@@ -233,8 +233,8 @@ impl<K: CompletionKernel> Proactor<K> {
             libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             libc::ENOBUFS => {
                 self.metrics.buffer_exhaustions += 1;
-                // A turn can process many of these completions. The first one grows the ring, and the others only
-                // retry.
+                // A turn can process many of these completions. For the first one, the ring grows; for the others, the
+                // receive is only retried.
                 let ring_grown = self.ring_grown || self.pools.ring.as_ref().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {

@@ -35,7 +35,7 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
                 Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
-                // Confirmed in the next turn, which drops the remaining bytes if the send was short.
+                // The next turn confirms the send and, if it was short, drops the remaining bytes.
                 Sending::Inline(_) => {}
                 Sending::Async => self.cancel(Kind::Send, key),
                 Sending::ZeroCopy(send_key)

@@ -348,7 +348,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.sends.error.is_some() {
             stream.sends.queue.clear();
         } else if retry_async && !stream.sends.queue.is_empty() {
-            // The bytes that an inline send left unsent are sent again, this time waiting for room.
+            // The bytes that an inline send left unsent are passed to a send that waits for room.
             stream.sends.queue.shrink_front();
             self.submit_send(key, SendMode::Async);
         } else if !stream.sends.queue.is_empty()

@@ -20,7 +20,7 @@ pub(super) struct Stream<S> {
     /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Set if the stream receives with `recv(2)` on readiness instead of through the ring.
+    /// Set if the stream receives with `recv(2)` when it is readable, instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
     /// Set if the socket has been prepared for sending files.
@@ -166,8 +166,8 @@ pub(super) struct Listener<S> {
     /// Set if other workers accept connections from the same socket.
     pub shared: bool,
     pub armed: bool,
-    /// Set if the armed accept, or else the next one, may accept connections before the application polls for them.
-    /// See `Proactor::set_accept_ahead`.
+    /// Set if the armed accept operation (the next one if none is armed) may accept connections before the application
+    /// polls for them. See `Proactor::set_accept_ahead`.
     pub accepts_ahead: bool,
     pub cancelling: bool,
     /// Set if the armed accept is in doubt. See [`Receiving::InDoubt`].

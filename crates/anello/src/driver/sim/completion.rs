@@ -1,8 +1,8 @@
 //! The completion-based kernel: submissions, operations in flight and completions, like io_uring.
 //!
-//! An [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is ready (in a
-//! different order if the reordering fault occurs). If the caller asked to wait and there are no completions, it
-//! advances the clock to the next event.
+//! A call to [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is
+//! ready (in a different order if the reordering fault occurs). If the caller asked to wait and there are no
+//! completions, it advances the clock to the next event.
 //!
 //! The kernel behaves like io_uring wherever a driver could notice a difference:
 //!

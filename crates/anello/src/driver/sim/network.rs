@@ -34,12 +34,12 @@ use super::options::{SimFaults, SimOptions};
 /// Duration of a system call in nanoseconds, so that virtual time passes even if no task is waiting.
 pub(super) const TURN_NS: u64 = 1_000;
 
-/// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
+/// Delay before a connection attempt is first retried, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
 const MAX_CONNECT_RETRIES: u32 = 6;
 
-/// First automatically assigned port. Applications choose lower ones.
+/// First automatically assigned port. Lower ports are left to applications.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 /// Maximum rate of a fault. At a rate of 1000, retries would never succeed.
@@ -59,7 +59,7 @@ pub(super) struct Network {
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
     /// The endpoint and serial number of each pending timer, ordered by time and then by the order in which the timers
-    /// were armed. A timer retries a connect or reports readiness again.
+    /// were armed. A timer retries a connection attempt or reports readiness again.
     timers: BTreeMap<(u64, u64), (Id, u64)>,
     serial: u64,
     next_port: u16,
@@ -314,7 +314,7 @@ impl Network {
 
     // ---- Connecting ----------------------------------------------------------------------------------------------
 
-    /// Starts a connect. It is attempted immediately, or after a delay if that fault occurs.
+    /// Starts a connection attempt, either immediately or, if the delay fault occurs, later.
     pub fn connect(&mut self, id: Id, peer: SocketAddr) -> Result<(), i32> {
         let (refused, at_ns) = (self.fault(self.faults.refused_connects), self.maybe_later_ns());
         let port = self.free_port();
@@ -528,7 +528,7 @@ impl Network {
         }
     }
 
-    /// Returns the result of a connect, or `None` while it is in progress.
+    /// Returns the result of a connection attempt, or `None` while it is in progress.
     pub fn connected(&mut self, id: Id) -> Option<Result<(), i32>> {
         let endpoint = self.endpoint_mut(id);
         (!endpoint.is_connecting()).then(|| endpoint.error.take().map_or(Ok(()), Err))
@@ -573,6 +573,6 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 pub(super) fn deadlock_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Deadlock,
-        "deadlock: waiting without a deadline and no operation in flight (a wake-up was lost or never armed)",
+        "deadlock: waiting without a deadline while no operation is in flight (a wake-up was lost or never armed)",
     )
 }

@@ -112,7 +112,7 @@ pub struct SimFaults {
     pub late_completions: u16,
     /// A connection is reset (`ECONNRESET`, then `EPIPE`).
     pub resets: u16,
-    /// A connect fails with `ECONNREFUSED` even though a listener exists.
+    /// A connection attempt fails with `ECONNREFUSED` even though a listener exists.
     pub refused_connects: u16,
 }
 
@@ -122,7 +122,7 @@ impl SimFaults {
         Self::lossless(0)
     }
 
-    /// Returns rates with every fault that connections must survive set to the given rate. All bytes must still arrive.
+    /// Returns rates with all faults that connections must survive at the given rate. All bytes must still arrive.
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,

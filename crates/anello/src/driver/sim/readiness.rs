@@ -16,8 +16,8 @@ pub(in super::super) struct SimReadiness {
     network: SimNetwork,
     watches: BTreeMap<Id, Watch>,
     edges: VecDeque<Edge>,
-    /// Spurious events, by time. The second value, if any, is the socket that must still be open when the event is
-    /// reported.
+    /// Spurious events, ordered by time. The second value, if any, is the socket that must still be open when the event
+    /// is reported.
     strays: BTreeMap<(u64, u64), (Token, Option<Id>)>,
     stray_order: u64,
 }

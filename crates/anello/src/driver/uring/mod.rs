@@ -5,7 +5,7 @@
 //!
 //! - Entries reach the kernel in the order of [`push`](CompletionKernel::push), through the backlog if the queue is
 //!   full. The submission index of an entry therefore shows whether it was consumed.
-//! - Memory that an entry refers to (the outgoing bytes of a stream, the address of a connect, the buffer ring) is
+//! - Memory that an entry refers to (the outgoing bytes of a stream, the address to connect to, the buffer ring) is
 //!   owned by the driver and outlives the operation.
 
 mod ring;
@@ -60,7 +60,7 @@ struct SentWake {
 }
 
 impl Uring {
-    /// Opens a ring. An error states the cause (not permitted, too old, out of memory) and the remedy.
+    /// Opens a ring. An error states the cause (missing permission, old kernel or lack of memory) and the remedy.
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
@@ -186,7 +186,7 @@ impl Uring {
         entry.with_user_data(token.0)
     }
 
-    /// Fetches the completions for which the queue had no room. The next enter that requests completions posts them.
+    /// Fetches completions that did not fit into the queue. The next system call that requests completions posts them.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
         self.overflows += 1;
@@ -246,7 +246,7 @@ impl CompletionKernel for Uring {
 
     #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        // With a backlog, submit each time the queue is full. Only the last enter waits.
+        // With a backlog, submit each time the queue is full. Only the last call waits.
         while !self.backlog.is_empty() && self.drain_backlog() {
             let unsubmitted = self.ring.unsubmitted();
             self.ring.enter(Wait::None)?;

@@ -27,8 +27,8 @@ pub enum PendingConnections {
 /// of a burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
-/// The same limit for a member that does not accept ahead: enough for the connections that another worker accepts
-/// before this member runs again.
+/// The same limit for a member that does not accept connections in advance: enough for the connections that another
+/// worker accepts before this member runs again.
 const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,8 @@ impl Group {
     #[inline(never)]
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
         let mut state = self.lock();
-        // A pausing member applies the state under this lock, with an empty queue, which must then stay empty.
+        // A member that pauses applies the state while it holds this lock and its queue is empty. The queue must stay
+        // empty from then on.
         let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);

@@ -189,8 +189,9 @@ impl Resolver<'_> {
         let (fitting, excess): (Vec<_>, Vec<_>) =
             requested.into_iter().partition(|&count| count <= available);
         let (excess, cores) = (comma_separated(&excess), self.resources.cores.len());
-        let note =
-            format!("Omitted: {excess} server cores (of {cores} usable cores, 1 runs the load generator).");
+        let note = format!(
+            "Omitted: cells with {excess} server cores (of {cores} usable cores, 1 runs the load generator)."
+        );
         if !excess.is_empty() && !self.notes.contains(&note) {
             self.notes.push(note);
         }

@@ -136,8 +136,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Removes contenders that serve none of the requested targets, and those without TLS from an https scenario. Adds
-    /// notes about the removed contenders.
+    /// Removes contenders that serve none of the requested targets and, in an HTTPS scenario, contenders without TLS.
+    /// Adds notes about the removed contenders.
     pub(super) fn drop_unsuitable(&mut self, contenders: &mut Vec<Contender>) {
         let cell_targets = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
         let targets: Vec<Target> =
@@ -172,8 +172,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// If any contender uses [`FURTHER_CORE`], replaces the placeholder with the core and returns the core. If there is
-    /// no such core, removes these contenders: on a core that is already in use, they would not measure the option
-    /// under test.
+    /// no such core, removes these contenders: on a core that is already in use, their results would not show the
+    /// effect of the option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,

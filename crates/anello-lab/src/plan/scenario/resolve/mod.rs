@@ -1,4 +1,4 @@
-//! Resolution of a scenario file on a machine, with a note about everything that was reduced or omitted.
+//! Creates a machine's configuration from a scenario file, with notes about everything that was reduced or omitted.
 
 mod cells;
 mod contenders;
@@ -109,8 +109,8 @@ impl Resolver<'_> {
         let further = self.assign_further_core(contenders, cores.get(max_cores + 1).copied());
         if max_cores > 1 {
             self.notes.push(format!(
-                "The load generator has one thread, on core {load}. Servers on several cores may be faster. In \
-                 saturated cells, compare the CPU time per request."
+                "The load generator has one thread, on core {load}. Servers on several cores may be faster than this \
+                 thread. In saturated cells, compare the CPU time per request."
             ));
         }
         let used = max_cores + 1 + usize::from(further.is_some());

@@ -1,4 +1,4 @@
-//! State while a scenario is resolved, and access to the lists in its file.
+//! State of the conversion of a scenario file, and access to the lists in the file.
 
 use std::ops::Range;
 

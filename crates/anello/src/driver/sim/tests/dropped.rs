@@ -201,7 +201,7 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
             for _ in 0..turns {
                 turn_for(Wait::For(100_000));
             }
-            // In flight while completions are dropped.
+            // These sends are in flight while completions are dropped.
             far.send(vec![2; 10]).await.ok();
             near.send(vec![3; 10]).await.ok();
             set_dropped(500);
