@@ -336,7 +336,7 @@ fn epoll_in_file_rejects_uring_flags() {
 #[test]
 fn flag_conflict_names_file() {
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &[]);
-    assert!(messages[0].contains("site.toml, with the command line: "), "{messages:?}");
+    assert!(messages[0].contains("site.toml, combined with the command line: "), "{messages:?}");
     assert!(messages[0].ends_with("not provided: --tls-key <FILE>"), "{messages:?}");
     // The key on the command line completes the certificate in the file.
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]);

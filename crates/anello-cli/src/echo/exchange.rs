@@ -21,7 +21,8 @@ pub struct Sizes {
 /// Maximum size of a response chunk. A response is built and sent in chunks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves one connection until EOF, or until an operation exceeds the `idle` timeout. Accepted bytes are still sent.
+/// Serves one connection until EOF, or until an operation exceeds the `idle` timeout. Bytes already in the send queue
+/// are still sent.
 pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
     match sizes {
         None => echo(stream, idle).await,

@@ -125,8 +125,8 @@ async fn accept<L: GroupListener>(
     }
 }
 
-/// A connection without fixed message sizes or an idle timeout, which is the common case. Implemented by hand, because
-/// an `async` block would store the stream and the permit twice.
+/// A connection with neither fixed message sizes nor an idle timeout, which is the common case. Implemented by hand,
+/// because an `async` block would store the stream and the permit twice.
 #[repr(C)]
 struct Connection<S> {
     echo: Echo<S>,

@@ -39,10 +39,12 @@ pub fn start(
         let Some(runtime) = runtime else { return };
         let served = runtime.block_on(async move {
             let server = Server::builder().configure(|options| {
-                // Connections, including those being rejected, stay within the descriptors reserved for this port.
+                // Open connections, including those being rejected, must not exceed the descriptors reserved for this
+                // port.
                 options.refusals = options.refusals.min(max_connections / 4).max(1);
                 options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
-                // Stalled clients are evicted in any state, so that they cannot prevent others from reading `/health`.
+                // Stalled connections are closed even during a request, so that they cannot prevent others from reading
+                // `/health`.
                 options.eviction = Eviction::Stalled { threshold: options.max_connections };
             });
             server.build().serve(joined.join(0), async move |request| respond(&state, &request)).await

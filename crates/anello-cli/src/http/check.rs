@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         None
     });
     let checked = match &identity {
-        // In a temporary thread, because the switch to the user of the server is permanent.
+        // Runs in a temporary thread, because the switch to the configured user cannot be undone.
         Some(identity) => identity.run_as(|| check.paths(arguments)),
         None => check.paths(arguments),
     };
@@ -116,7 +116,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the driver and, using it, the document root and the files named by options.
+    /// Checks the driver, and uses it to check the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut options = arguments.files.options(1);
         let invalid = options.validation_errors();
@@ -164,7 +164,7 @@ fn check_appendable(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that this user may access files in a directory, which opening the directory itself does not require.
+/// Checks that this user may access files in a directory. Opening the directory does not require this permission.
 pub fn check_searchable(directory: &Path) -> Result<(), String> {
     check_access(directory, Access::EXEC_OK).map_err(|error| {
         format!("{}: {error} (grant this user search permission, e.g. chmod o+x)", directory.display())
@@ -186,8 +186,8 @@ pub fn check_can_create(file: &Path) -> Result<(), String> {
     result.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-/// Checks that the path is free or is a socket. Such a socket is stale, or belongs to a running server that will be
-/// stopped or replaced.
+/// Checks that the path does not exist or is a socket. An existing socket is either stale or belongs to a running
+/// server that will be stopped or replaced.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

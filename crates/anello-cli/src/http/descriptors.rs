@@ -57,8 +57,8 @@ impl Descriptors {
         Self { limit, workers, own, files, refusals, metrics, connections }
     }
 
-    /// Adapts the workers' options to the budget. Idle connections are closed if the budget is exceeded. Unless the
-    /// command line sets a connection limit, further clients are rejected.
+    /// Adapts the workers' options to the budget. Idle connections are closed if the budget is exceeded. The connection
+    /// limit is reduced to the budget, unless the command line sets it.
     pub fn fit(&self, options: &mut ServerOptions, max_connections: Option<usize>) {
         let capacity = self.connections.max(1);
         options.max_connections = max_connections.unwrap_or(options.max_connections.min(capacity));

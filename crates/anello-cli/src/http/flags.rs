@@ -55,8 +55,8 @@ pub struct Arguments {
     /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     pub addr: Option<Address>,
-    /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
-    /// same
+    /// Replace the running server that uses the same PATH, without losing requests, and let a later server replace this
+    /// one
     ///
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]

@@ -21,8 +21,8 @@ use crate::common::error::{Context, invalid_input};
 pub struct IdentityFlags {
     /// Switch to this user, a name or UID, after binding the sockets
     ///
-    /// The process gets the group given with --group, or else the user's primary group, and the user's supplementary
-    /// groups. The server must be started as root.
+    /// The process gets the user's supplementary groups and the group given with --group or, without that flag, the
+    /// user's primary group. The server must be started as root.
     #[arg(long, value_name = "NAME|UID")]
     user: Option<String>,
     /// Switch to this group, a name or GID, after binding the sockets [default: the primary group of --user]
@@ -154,7 +154,7 @@ impl Identity {
         result.unwrap_or_else(|_| Err(io::Error::other("thread panicked")).context(&self.flags))
     }
 
-    /// Adds the flags to a kernel error, and the file if the error concerns one.
+    /// Adds the flags to a kernel error, and the path if the error concerns a file.
     fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
         match (result, file) {
             (Err(rustix::io::Errno::PERM), _) => {

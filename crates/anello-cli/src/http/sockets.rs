@@ -144,8 +144,9 @@ fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
 }
 
 impl Startup {
-    /// Waits until all workers are ready, seals the sandbox, has the predecessor stop accepting, and starts accepting.
-    /// Returns `false` if a signal has stopped the server. The guard must be kept until the process exits.
+    /// Waits until all workers are ready, seals the sandbox, makes the predecessor stop accepting connections, and
+    /// starts accepting them. Returns `false` if a signal has stopped the server. The guard must be kept until the
+    /// process exits.
     pub fn start_accepting(
         self,
         service: &Service,

@@ -64,7 +64,7 @@ pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
 
 /// Serves until a signal arrives or the sockets have been transferred to another process, then drains the connections.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    // Joined first: if this worker fails, it leaves the group, which fails the startup.
+    // Joins the group first, so that if this worker fails, it leaves the group and the startup fails.
     let listeners = service.listening.join(worker.index);
     let result = serve_listeners(listeners, &service, &worker).await;
     result.inspect_err(|error| tracing::error!(worker = worker.index, %error, "worker failed"))

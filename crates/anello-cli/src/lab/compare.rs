@@ -24,7 +24,8 @@ pub struct CompareArguments {
     /// Largest change for the worse that does not count as a regression, in percent, such as 5%.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     threshold: f64,
-    /// Contenders whose regressions count: anello (all contenders if a run has none), all, or a name; can be repeated.
+    /// Contenders whose regressions count: anello (or all, if a run has no anello contender), all, or a name; can be
+    /// repeated.
     #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
     fail_on: Vec<Counted>,
     /// Print the comparison as JSON.

@@ -38,7 +38,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// Selects the requested path, else the one in the worker commands of the resumed run, else the default path.
+    /// Selects the requested path, else the path from the resumed run, else the default path.
     pub fn new(requested: Option<&Path>, previous: Option<&LabResult>) -> Self {
         let previous_run = || previous?.plan.disk_file.as_deref().map(Path::new);
         let path = requested.or_else(previous_run).map_or_else(default_disk_file, Path::to_owned);

@@ -17,9 +17,9 @@ pub struct LaunchArguments {
     command: Vec<OsString>,
 }
 
-/// Asks for SIGKILL when the lab thread that started this process exits (`PR_SET_PDEATHSIG`), and executes the server.
-/// `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. The request does not apply
-/// to processes that the server starts. Returns only if the server cannot be started.
+/// Asks the kernel to kill this process when the lab thread that started it exits (`PR_SET_PDEATHSIG`), and executes
+/// the server. `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. The request
+/// does not apply to processes that the server starts. Returns only if the server cannot be started.
 pub fn run(arguments: &LaunchArguments) -> io::Error {
     if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return errno.into();

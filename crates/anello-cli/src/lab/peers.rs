@@ -19,7 +19,7 @@ pub enum Command {
 /// Build the peers for which this machine has a toolchain, and report which ones cannot be built and why.
 ///
 /// A peer is not rebuilt if its sources and compiler have not changed. Libraries are downloaded from the package
-/// registries of the languages, at the versions in the lock files.
+/// registry of each language, in the versions given in the lock files.
 ///
 /// Exits with 0, or with 1 if a peer named on the command line cannot be built.
 #[derive(clap::Args)]

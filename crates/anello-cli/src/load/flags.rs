@@ -72,7 +72,8 @@ impl TcpArguments {
 /// sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
-/// connection, so with --no-keep-alive it is part of the latency. All handshakes are full ones without --tls-resume.
+/// connection, so with --no-keep-alive it is part of the latency. Without --tls-resume, every handshake is a full
+/// handshake.
 ///
 /// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
@@ -155,8 +156,8 @@ struct TlsFlags {
     /// https: accept any certificate; the report contains a warning.
     #[arg(long)]
     tls_insecure: bool,
-    /// https: offer only this cipher suite, such as TLS13_AES_128_GCM_SHA256, to compare servers with the same one. The
-    /// suite also determines the TLS version.
+    /// https: offer only this cipher suite, such as TLS13_AES_128_GCM_SHA256, so that all servers use the same suite.
+    /// The suite also determines the TLS version.
     #[arg(long, value_name = "NAME")]
     tls_cipher: Option<String>,
     /// https: resume sessions, which shortens later handshakes; by default each connection makes a full handshake.
@@ -210,7 +211,8 @@ pub struct CommonFlags {
     /// Duration of the warm-up before the measurement; its results are discarded.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     warm_up: Duration,
-    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests once it is open.
+    /// Open the connections at an even rate over this time, from the start of the warm-up; each sends requests once it
+    /// is open.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     ramp: Duration,
     /// Open loop: requests per second across all connections, such as 500 or 50k. A range with a step, such as
@@ -264,8 +266,8 @@ pub struct CommonFlags {
     /// chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
-    /// Process ID of the server on this machine, to report its CPU time and memory, with all threads but without child
-    /// processes: for a server with worker processes, such as nginx, pass the process ID of a worker.
+    /// Process ID of the server on this machine, to report its CPU time and memory. All threads are included, but no
+    /// child processes; for a server with worker processes, such as nginx, pass the process ID of a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).

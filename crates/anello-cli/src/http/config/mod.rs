@@ -156,7 +156,7 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match self {
             Self::CommandLine(error) => {
-                // If standard error is closed, there is no way to report it.
+                // If standard error is closed, the error cannot be reported.
                 error.print().ok();
                 ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
             }

@@ -104,7 +104,7 @@ impl HandoverChannel {
         if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::Error::other("descriptor does not fit into the ancillary buffer"));
         }
-        // One byte per descriptor: the kernel does not merge messages that carry descriptors.
+        // One byte per descriptor is sufficient, because the kernel does not merge messages that carry descriptors.
         let bytes = [message as u8];
         let sent = retry_on_intr(|| {
             sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)

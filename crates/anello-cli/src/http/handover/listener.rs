@@ -16,7 +16,7 @@ use super::channel::{HandoverChannel, HandoverMessage};
 use crate::common::error::Context;
 use crate::common::listening::{Listening, SocketFile};
 
-/// Maximum number of queued successors while one is being served.
+/// Maximum number of successors that wait in the queue while another is being served.
 const BACKLOG: i32 = 16;
 
 /// Time limit for the workers to pause or resume accepting connections.
@@ -97,7 +97,8 @@ impl HandoverListener {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "handover failed; this server continues");
-                    // If a signal stopped the server in the meantime, it has left the files to the successor.
+                    // If a signal has stopped the server in the meantime, the leased files were not removed at that
+                    // time.
                     if server.listening.sockets().is_ok_and(|sockets| sockets.is_empty()) {
                         self.files(server).for_each(SocketFile::remove);
                     }
@@ -114,7 +115,8 @@ impl HandoverListener {
         successor: UnixStream,
         server: &ServerSockets,
     ) -> io::Result<Option<UnixStream>> {
-        // Leased before the sockets are read: a server that is stopped afterwards leaves the files to the successor.
+        // The files are leased before the sockets are read, so that a server that is stopped afterwards does not remove
+        // them.
         let lease = FileLease::new(self.files(server));
         let sockets = server.listening.sockets()?;
         if sockets.is_empty() {
@@ -171,8 +173,8 @@ impl HandoverListener {
         expect_message(channel, HandoverMessage::Accepting)
     }
 
-    /// Returns the socket files to transfer: that of the handover socket and, if the listening socket has one, that of
-    /// the listening socket.
+    /// Returns the socket files to transfer: the file of the handover socket and, if there is one, the file of the
+    /// listening socket.
     fn files<'a>(&'a self, server: &'a ServerSockets) -> impl Iterator<Item = &'a SocketFile> {
         server.listening.file.iter().chain([&*self.file])
     }

@@ -14,8 +14,8 @@ use super::channel::{HandoverChannel, HandoverMessage, is_disconnected};
 use crate::common::error::Context;
 use crate::common::listening::ListeningSocket;
 
-/// Maximum number of attempts if the server exits during the request: by then, its successor may be listening on the
-/// same path.
+/// Maximum number of attempts. If the server exits during a request, its successor may already be listening on the same
+/// path.
 const MAX_ATTEMPTS: usize = 5;
 
 pub struct Successor {
@@ -111,7 +111,7 @@ impl Successor {
             return Ok(());
         }
         match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
-            // The predecessor would read ACCEPTING before resuming, so this process must serve.
+            // The predecessor reads ACCEPTING before it can resume, so this process must serve.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::warn!(
                     "no confirmation from the old server, which no longer accepts connections; continuing"

@@ -63,7 +63,7 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Returns the capabilities that a thread without effective capabilities lacks to use these paths.
+/// Returns the capabilities required to use these paths. The calling thread must have no effective capabilities.
 fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
     let mut required_capabilities = CapabilitySet::empty();
     if is_denied(&allowed_paths.served, Access::EXEC_OK)

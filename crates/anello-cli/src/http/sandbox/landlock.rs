@@ -43,7 +43,8 @@ pub struct Landlock {
 }
 
 impl Landlock {
-    /// Denies access to all ports and other files, for the calling thread and threads that it starts later.
+    /// Denies access to all ports and to all files except these paths, for the calling thread and threads that it
+    /// starts later.
     pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
         let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;
         match (status.landlock, status.ruleset) {
@@ -101,7 +102,7 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
 fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = vec![(allowed_paths.served.clone(), read)];
-    // Process information: for metrics, and for the page size if libc reads it from there.
+    // Process information for the metrics, and the page size if libc reads it from there.
     rules.push(("/proc/self".into(), read));
     // Symbol names in the backtrace of a panic.
     rules.extend(std::env::current_exe().ok().map(|executable| (executable, AccessFs::ReadFile.into())));
@@ -122,8 +123,8 @@ fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     rules
 }
 
-/// Returns the parent directories of a file and of its target, if it is a symbolic link; for a directory that is too
-/// broad, the file itself.
+/// Returns the parent directory of a file and, if the file is a symbolic link, that of its target. If a directory is
+/// too broad, returns the file itself instead.
 fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
     let rule_path = |path: PathBuf| match path.parent() {

@@ -54,9 +54,9 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Prevents programs from gaining privileges by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities],
-    /// and denies access to all other files, TCP connect and bind, and signals to other processes
-    /// (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads that it starts
-    /// later, so it must be called while the process is single-threaded.
+    /// and denies access to all files except the allowed paths, connect(2) and bind(2) on TCP sockets, and signals to
+    /// other processes (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads
+    /// that it starts later, so it must be called while the process is single-threaded.
     ///
     /// If a part is unavailable, returns `Unsupported` in mode [`On`](SandboxMode::On), and reports it in mode `Auto`.
     pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {

@@ -1,4 +1,5 @@
-//! HTTP part of the lab's load generator: requests whose responses must be the bodies from the lab's site.
+//! HTTP part of the lab's load generator: sends requests and verifies that the responses contain the bodies of the
+//! lab's site.
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,11 +40,11 @@ pub fn load(
     load
 }
 
-/// Returns a TLS configuration that trusts only this certificate, with one cipher suite or with all.
+/// Returns a TLS configuration that trusts only this certificate and offers one cipher suite or all of them.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
-        // Handshakes cost the client more CPU time than the server. Comparing certificates costs less than verifying
-        // them.
+        // Handshakes use more CPU time on the client than on the server. Comparing certificates costs less than
+        // verifying them.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
         // One server must not benefit from another server's sessions.

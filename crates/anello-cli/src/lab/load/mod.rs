@@ -1,6 +1,6 @@
 //! The lab's load generator: sessions in a runtime on the calling thread, and control connections to disk workers.
 //!
-//! It must be the same for all contenders, so the driver is selected once and ignores `ANELLO_DRIVER`.
+//! The load must be the same for all contenders, so the driver is selected once, regardless of `ANELLO_DRIVER`.
 
 mod checks;
 mod disk;

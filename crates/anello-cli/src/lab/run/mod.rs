@@ -153,7 +153,8 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
     Ok((name.to_owned(), text.to_owned()))
 }
 
-/// Returns the command that starts servers so that the kernel kills them when this process exits, even after SIGKILL.
+/// Returns the command that starts servers such that the kernel kills them when this process exits, even if SIGKILL
+/// ends this process.
 fn launcher() -> io::Result<Vec<String>> {
     let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
     let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;

@@ -28,7 +28,8 @@ pub enum Condition {
 use Call::{Any, Only};
 use Condition::{Has, Is, IsNull, IsThisProcess, Lacks};
 
-/// Returns the lists of all allowed calls of a server that uses io_uring or Unix socket files.
+/// Returns the lists of system calls that a server may make, depending on whether it uses io_uring or Unix socket
+/// files.
 pub fn lists(has_rings: bool, has_socket_files: bool) -> Vec<&'static [Call]> {
     let mut lists = vec![MEMORY, THREADS, SIGNALS_AND_EXIT, TIME, POLLING, SOCKETS, FILES, LEGACY_CALLS];
     if has_rings {
@@ -60,20 +61,20 @@ const MEMORY_NAME: u64 = 0x5356_4d41;
 const THREADS: &[Call] = &[
     // Threads only, no processes.
     Only(libc::SYS_clone, &[&[Has(0, libc::CLONE_THREAD as u64)]]),
-    // The other filter makes this call fail with ENOSYS, which takes effect only if this filter does not kill the
-    // process.
+    // Must be allowed here, because killing the process would take precedence over the ENOSYS result of the other
+    // filter.
     Any(&[libc::SYS_clone3]),
     Any(&[libc::SYS_exit, libc::SYS_futex, libc::SYS_gettid]),
     Only(libc::SYS_prctl, &[&[Is(0, THREAD_NAME)], &[Is(0, AUXILIARY_VECTOR)], &[Is(0, MEMORY_NAME)]]),
     // Setup of thread-local storage and of the signal stack.
     Any(&[libc::SYS_rseq, libc::SYS_set_robust_list, libc::SYS_sigaltstack]),
-    // pthread_getattr_np(3) for the stack bounds; number of malloc arenas.
+    // Used by pthread_getattr_np(3) for the stack bounds, and by malloc for the number of arenas.
     Any(&[libc::SYS_sched_getaffinity]),
-    // Spinning of channels and locks before they block.
+    // Channels and locks yield while they spin, before they block.
     Any(&[libc::SYS_sched_yield]),
 ];
 
-/// Signal handling, and process exit: normal, after a panic, by abort.
+/// Signal handling, and process exit (normally, after a panic or by abort).
 const SIGNALS_AND_EXIT: &[Call] = &[
     Any(&[libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn]),
     // Continues system calls after SIGSTOP and SIGCONT.
@@ -89,8 +90,8 @@ const SIGNALS_AND_EXIT: &[Call] = &[
 /// Clocks, if the vDSO lacks them, and random numbers.
 const TIME: &[Call] = &[Any(&[libc::SYS_clock_gettime, libc::SYS_clock_nanosleep, libc::SYS_getrandom])];
 
-/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO. The eventfd is the
-/// reserve descriptor, which is released to reject clients when descriptors are exhausted.
+/// Waiting for readiness, by epoll workers, by the metrics thread, and by the access log if its FIFO is full. The
+/// eventfd is the reserve descriptor, which is released to reject clients when descriptors are exhausted.
 const POLLING: &[Call] = &[
     Any(&[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2]),
     Any(&[libc::SYS_eventfd2, libc::SYS_ppoll]),
@@ -163,7 +164,7 @@ const UNREGISTER_RING: u64 = rustix::io_uring::IoringRegisterOp::UnregisterRingF
 /// Using existing rings. Creating a ring is denied.
 const RINGS: &[Call] = &[
     Any(&[libc::SYS_io_uring_enter]),
-    // Updates for each connection with --registered-files; unregistering when a ring is closed.
+    // Updates of the file table for each connection with --registered-files; unregistration when a ring is closed.
     Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
