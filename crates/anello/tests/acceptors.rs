@@ -1,4 +1,4 @@
-//! Concurrent accepts: several tasks on one listener, and group members that join and leave.
+//! Accepting concurrently: several tasks use one listener, and members of a group join and leave.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn waiting_tasks_accept_while_other_tasks_cancel() {
                         let mut rounds = 0;
                         loop {
                             rounds += 1;
-                            // Half of the tasks cancel their accept from time to time.
+                            // Half of the tasks cancel their call to `accept` from time to time.
                             let limit = if number % 2 == 0 {
                                 Duration::from_millis(1 + (rounds * 7 + number) % 5)
                             } else {

@@ -27,7 +27,7 @@ fn on_simulators<F: Future<Output = ()>>(test: impl Fn() -> F + Send + Sync + 's
     on_each(simulated_drivers(), move |setup: &Setup| setup.run(test()));
 }
 
-/// Returns a listener with a full backlog, which makes further connects wait, and the clients that fill it.
+/// Returns a listener, and the clients that fill its backlog so that further attempts to connect wait.
 async fn full_listener(at: &str) -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::builder().backlog(0).bind(at).expect("a listener");
     let client = TcpStream::connect(at).await.expect("backlog has room");

@@ -143,7 +143,7 @@ fn kernel_distribution_keeps_connections_at_accepting_worker() {
     });
 }
 
-/// The workers alternate even without transfers: after each accept, a worker is queued behind the other one.
+/// The workers alternate even without transfers: a worker that has accepted a connection is queued behind the other.
 #[test]
 fn workers_of_shared_socket_alternate_on_uring() {
     on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {

@@ -190,7 +190,7 @@ fn fault_07_registration_forbidden() {
                 assert!(is_uring_unavailable(&error));
                 return eprintln!("skipped: {error}");
             }
-            // No buffer ring, no probe and no registered ring: the remaining features are enough to serve clients.
+            // Even without a buffer ring, a probe and a registered ring, the driver can serve clients.
             each_setup_serves();
         });
     }

@@ -126,7 +126,7 @@ async fn drop_futures(seed: u64, count: u64) {
 #[test]
 fn fault_11_accept_and_connect_timeouts() {
     Child::default().run("fault_11_accept_and_connect_timeouts", || {
-        // No task is accepting and the backlog is full, so a connect never completes.
+        // No task is accepting and the backlog is full, so attempts to connect never complete.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         full.listen(0).unwrap();
@@ -383,8 +383,8 @@ fn fault_22_resets_while_receive_is_armed() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // Each reset arrives at a different moment: during the accept, while the receive is being armed, or
-                    // while the receive is pending.
+                    // Each reset arrives at a different moment: while the connection is being accepted, or while the
+                    // receive operation is being submitted or is pending.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }
@@ -509,7 +509,7 @@ fn busy_connection_does_not_starve_other_connections() {
     });
 }
 
-/// A server that only sends, to a peer that reads as fast as it can, in a runtime that has other tasks.
+/// A task that only sends, to a peer that reads as fast as it can, must not starve the other tasks of its runtime.
 #[test]
 fn sender_does_not_starve_other_tasks() {
     on_every_driver(|setup| {

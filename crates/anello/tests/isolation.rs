@@ -1,4 +1,4 @@
-//! Isolation: late tasks, panicking results and blocked waits do not affect other tasks.
+//! Isolation: late timers, panicking wakers and destructors, and blocked threads do not affect other tasks.
 
 mod common;
 
@@ -330,7 +330,7 @@ const MAX_YIELDS: usize = 16;
 fn yielding_task_lets_driver_run_each_time() {
     on_every_driver(|setup| {
         if setup.options.submission_polling.is_some() {
-            // A kernel thread accepts at its own pace.
+            // A kernel thread accepts connections independently of the runtime's turns.
             return;
         }
         setup.run(async {
@@ -343,7 +343,7 @@ fn yielding_task_lets_driver_run_each_time() {
                 accepting.set(true);
             })
             .detach();
-            // Gives the driver time to arm the accept.
+            // Gives the driver time to start the accept operation.
             for _ in 0..MAX_YIELDS {
                 yield_now().await;
             }

@@ -30,14 +30,14 @@ enum WorkerExit {
     Panics,
 }
 
-/// Returns two cores, or the same core twice.
+/// Returns two cores, or the same core twice if only one is allowed.
 fn two_cores() -> Vec<usize> {
     let allowed = allowed_cores().expect("cores");
     vec![allowed[0], allowed[allowed.len() - 1]]
 }
 
-/// Runs two workers with one socket each. The first worker may accept from its socket, then blocks, and exits while
-/// clients are waiting.
+/// Runs two workers with one socket each. The first worker, which accepts from its socket only if `accepts_before` is
+/// set, blocks and exits while clients are waiting.
 fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     let ((first, at_first), (second, at_second)) = (listener(), listener());
     let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
@@ -54,7 +54,7 @@ fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
             let member = joined.join(worker.index);
             let Some(resumed) = resumed else { return serve(member).await };
             if accepts_before {
-                // Gives the driver time to arm the accept.
+                // Gives the driver time to start the accept operation.
                 let stream = member.accept().await.expect("accept succeeds").expect("a client");
                 echo(stream).await.expect("the client disconnects after its response");
                 let more = timeout(Duration::from_millis(1), member.accept()).await;
@@ -427,7 +427,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
         setup.run(async {
             let member = group.join(0);
             let accepted = || anello::current_metrics().expect("a runtime").accepted;
-            // Arms an accept that may accept ahead, then cancels it.
+            // Starts an accept operation that may accept connections in advance, then cancels it.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);
             timeout(Duration::from_millis(20), member.accept()).await.expect_err("no client");
@@ -460,7 +460,7 @@ fn sockets_of_member_dropped_by_driver_move_to_another() {
         let joined = group.clone();
         setup.run(async move {
             let (member, other) = (joined.join(0), joined.join(1));
-            // Gives the driver time to arm the accept.
+            // Gives the driver time to start the accept operation.
             assert!(timeout(Duration::from_millis(1), member.accept()).await.is_err());
             MEMBER.set(Some(member));
             let mut stream = TcpStream::connect(at_second).await.expect("a connection");

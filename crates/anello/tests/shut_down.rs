@@ -31,7 +31,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
     setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
-/// Drops a runtime. The drop must not unwind, even if destructors panic.
+/// Drops a runtime, which must not unwind, even if destructors panic.
 #[track_caller]
 fn assert_drops(setup: &Setup, runtime: Runtime) {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop panicked", setup.name);
@@ -136,7 +136,7 @@ fn unix_connect_after_its_runtime_fails() {
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "{}: the backlog had room", setup.name);
-            // The connect's retry delay has elapsed by then.
+            // By then, the delay before the next attempt to connect has elapsed.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
@@ -218,8 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times that
-/// waker was dropped.
+/// Returns a pair of streams, and the number of times a destructive waker was dropped. The first stream holds the last
+/// clone of that waker.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,
@@ -324,7 +324,7 @@ fn panicking_owner_of_bytes_does_not_affect_other_streams() {
     });
 }
 
-/// Subscriber, which is application code, that panics when an error is logged.
+/// Subscriber (application code) that panics when an error is logged.
 struct PanickingSubscriber;
 
 impl tracing::Subscriber for PanickingSubscriber {
@@ -395,7 +395,7 @@ fn futures_are_dropped_on_their_thread_despite_panicking_subscriber() {
     });
 }
 
-/// Environment variable that contains the name of the exiting process's setup.
+/// Environment variable that contains the name of the setup for the process that exits.
 const EXITS: &str = "ANELLO_TEST_EXITS";
 const EXIT_CODE: i32 = 42;
 

@@ -1,4 +1,4 @@
-//! TCP behaviour of the simulated network that applications depend on in tests.
+//! TCP behaviour that applications' tests require from the simulated network.
 
 mod common;
 

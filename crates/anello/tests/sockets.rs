@@ -523,11 +523,11 @@ fn reset_immediately_after_bytes_is_detected() {
                         }
                     }
                 });
-                // Runs until the receive is armed.
+                // Runs until the receive operation is pending.
                 for _ in 0..TURNS {
                     yield_now().await;
                 }
-                // The bytes and the reset arrive in one turn: the kernel may wake the receive only once for both.
+                // The bytes and the reset arrive in one turn: the kernel may signal both with one wake-up.
                 peer.write_all(b"last").unwrap();
                 SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
                 drop(peer);

@@ -1,8 +1,8 @@
 //! Tests of the whole runtime on the simulated kernels under seeded faults: bytes arrive complete and in order, no
 //! wake-up is lost, and all sockets are closed. A run can be repeated exactly with its seed.
 //!
-//! `ANELLO_SEEDS` sets the number of seeds. A failure prints its seed, and `ANELLO_SEED` runs only that seed. A lost
-//! wake-up does not hang the test: the simulated kernel returns an error if no event can end a wait. If the driver
+//! `ANELLO_SEEDS` sets the number of seeds. A failed test prints its seed, and `ANELLO_SEED` selects a single seed. A
+//! lost wake-up does not hang the test: the simulated kernel returns an error if no event can end a wait. If the driver
 //! leaves a socket open, an assertion in the simulated network fails.
 
 #![forbid(unsafe_code)]
@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 type Events = Vec<(usize, &'static str, usize)>;
 type Trace = Rc<RefCell<Events>>;
 
-/// Runs one seed, which determines the kernel, the faults and the workload.
+/// Runs the workload of a seed, which also determines the kernel and the faults.
 fn run(seed: u64) -> Events {
     let mut random = Rng::with_seed(seed);
     let (setup, is_lossy) = random_simulator(seed);
@@ -203,7 +203,7 @@ fn sim_options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
     SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(bytes)
 }
 
-/// Returns the rates for tests that expect every connection to survive. A listener without descriptors rejects clients.
+/// Returns fault rates under which every connection survives. Descriptors never run out, so no clients are rejected.
 fn lossless(per_mille: u16) -> SimFaults {
     let mut faults = SimFaults::lossless(per_mille);
     faults.descriptor_exhaustion = 0;

@@ -506,7 +506,7 @@ fn signals_end_wait() {
                     assert_eq!(signals.recv().await.unwrap(), HANGUP);
                     thread.join().unwrap();
                 }
-                // Two different signals, which the kernel does not merge, before any task polls for them.
+                // Sends two different signals, which the kernel does not merge, before any task waits for them.
                 let mut both = Signals::new(&[HANGUP, INTERRUPT]).unwrap();
                 for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
                     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();

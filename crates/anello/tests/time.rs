@@ -26,8 +26,7 @@ fn sleeps_never_complete_early() {
     });
 }
 
-/// Deadlines closer together than this may be treated as equal. Covers the current tick of the timer wheel and the
-/// next.
+/// Deadlines closer together than this may be treated as equal: the current and the next tick of the timer wheel.
 const SAME_TICK: Duration = Duration::from_micros(2 * 132);
 
 #[test]
@@ -101,7 +100,7 @@ fn intervals_skip_missed_ticks() {
             std::thread::sleep(Duration::from_millis(21));
             ticks.tick().await;
             let before = Instant::now();
-            // Missed ticks are not made up for: after two more, at least one whole period has passed.
+            // Missed ticks are skipped: two further ticks take at least one whole period.
             ticks.tick().await;
             ticks.tick().await;
             assert!(before.elapsed() >= Duration::from_millis(2));
@@ -207,7 +206,7 @@ fn virtual_clock_waits_for_blocking_work() {
                 let is_done = Arc::new(AtomicBool::new(false));
                 let done = Arc::clone(&is_done);
                 let work = spawn_blocking(move || {
-                    // Real time, which the virtual clock does not count.
+                    // Takes real time, during which the virtual clock does not advance.
                     thread::sleep(Duration::from_millis(50));
                     done.store(true, Ordering::SeqCst);
                 });

@@ -1,6 +1,6 @@
 //! Stress tests for unsafe code: memory that outlives its owner, futures and tasks dropped at any moment, and late
-//! wake-ups. The tests make few assertions. Undefined behaviour is detected by Miri (on the simulated kernels),
-//! AddressSanitizer and valgrind, under which the tests run: `.ci/run miri`, `.ci/nightly address`.
+//! wake-ups. The tests make few assertions. Undefined behaviour is detected by Miri (`.ci/run miri`, only on the
+//! simulated kernels) and AddressSanitizer (`.ci/nightly address`).
 //!
 //! | unsafe code | assumption | how it is tested here |
 //! |---|---|---|
@@ -120,7 +120,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, and half-close.
+/// Accepts, connects, waits for timers, sends in every way, receives with and without a copy, and half-closes.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("task does not panic")?;
@@ -175,7 +175,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
         let kept = Kept::default();
         runtime.block_on(async {
             kept.keep().await;
-            // Wakers of tasks that have completed, wait indefinitely, were aborted, or were never polled again.
+            // Wakers of tasks that have completed, wait indefinitely, have been aborted, or are never polled again.
             let done = kept.clone();
             spawn(async move { done.keep().await }).await.unwrap();
             let waiting = [kept.clone(), kept.clone()].map(|kept| {

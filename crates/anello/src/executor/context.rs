@@ -406,8 +406,8 @@ impl Inbox {
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
-    /// Returns `true` if the notification is only queued: on a thread with an io_uring runtime, the next turn of that
-    /// runtime submits it. Otherwise, the eventfd wakes the worker immediately.
+    /// Returns `true` if the notification is only queued. This thread's io_uring runtime then submits it in its next
+    /// turn. Otherwise, an eventfd wakes the worker immediately.
     #[cold]
     pub(super) fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {

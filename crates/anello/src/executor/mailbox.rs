@@ -94,7 +94,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Returns whether there may be items. Called by the owner. Costs one relaxed load.
+    /// Returns whether there may be items. Called by the owner. Performs only one relaxed load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= NOTIFIED
@@ -124,7 +124,7 @@ impl<T> Mailbox<T> {
         self.state.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
-    /// Closes the mailbox and returns the remaining items. Later pushes fail.
+    /// Closes the mailbox and returns the remaining items. Later calls to `push` return their item.
     pub fn close(&self) -> Vec<T> {
         self.lock().take().unwrap_or_default()
     }
@@ -232,10 +232,10 @@ mod models {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// The owner loops as the executor does until `is_done` returns `true` for the received items, while each of two
-    /// threads pushes one item. `pushed` contains the item of each thread and whether the thread queues its
-    /// notification, which is then never submitted. A sleep ends only if the mailbox instructs one of the threads to
-    /// wake the owner, so a lost wake-up causes a deadlock.
+    /// Runs the executor's loop as the owner until `is_done` returns `true` for the received items, while each of two
+    /// threads pushes one item. `pushed` contains the item of each thread, and `true` if the thread queues its
+    /// notification. A queued notification is never submitted. A sleep ends only if the mailbox instructs one of the
+    /// threads to wake the owner, so a lost wake-up causes a deadlock.
     fn receive(pushed: [(u32, bool); 2], is_done: fn(&[u32]) -> bool) {
         loom::model(move || {
             let mailbox = Arc::new(Mailbox::new());

@@ -215,7 +215,7 @@ impl Drop for Runtime {
         // An outer runtime on this thread cannot submit its queued notifications until this one has drained.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
-        // Releases the sockets of the tasks into the driver.
+        // Drops the tasks, which release their sockets to the driver.
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
@@ -317,7 +317,7 @@ impl Default for RuntimeBuilder {
 impl RuntimeBuilder {
     /// Sets the driver. The default is [`DriverKind::Auto`].
     ///
-    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides this setting, except for the
+    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides this setting unless it is the
     /// simulated driver.
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.kind = kind;

@@ -1,4 +1,4 @@
-//! Support for timers whose deadline is an [`Instant`], and which can move to another runtime.
+//! Support for timers that have an [`Instant`] as their deadline and can move to another runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct RuntimeClock {
     /// Unique in this process.
     pub id: u64,
-    /// The reference point: the same moment on both clocks.
+    /// The reference point, as a time on each of the two clocks.
     started: Instant,
     started_ns: u64,
 }

@@ -30,7 +30,7 @@ use super::mailbox::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The operations on a worker that the wakers of its tasks need.
+/// Operations that the wakers of a task perform on the task's worker.
 pub(super) trait Owner: Sized + Send + Sync + 'static {
     /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification to the worker
     /// is only queued.
@@ -41,7 +41,7 @@ pub(super) trait Owner: Sized + Send + Sync + 'static {
     fn notify_if_asleep(&self);
     /// Wakes the worker immediately.
     fn notify(&self);
-    /// Returns the result of [`waker_vtable`], always at the same address.
+    /// Returns the vtable created by [`waker_vtable`], at the same address in every call.
     fn waker_vtable() -> &'static RawWakerVTable;
 }
 

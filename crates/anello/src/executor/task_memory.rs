@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-/// Limit for each thread. Zero under tools that check every allocation.
+/// Maximum size of each thread's cache. Zero under tools that check every allocation.
 const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
 
 const MAX_SIZES: usize = 8;

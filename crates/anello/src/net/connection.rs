@@ -182,8 +182,8 @@ impl Connection {
         poll_fn(move |context| {
             let sent = self.poll_send(&mut outgoing, context);
             if matches!(sent, Poll::Ready(Err(_))) {
-                // The destructor of the bytes may panic. They are dropped here, where unwinding also drops the error: if
-                // a future panics when it is dropped after it has returned, the compiler leaks its result.
+                // The destructor of the bytes may panic. They are dropped here, where unwinding also drops the error.
+                // If the future instead panicked when it was dropped after it had returned, its result would be leaked.
                 drop(outgoing.take());
             }
             sent
@@ -192,7 +192,7 @@ impl Connection {
 
     #[inline(always)]
     pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> PollIo<()> {
-        // Sends consume budget like receives: a peer that reads as fast as this side sends must not starve other tasks.
+        // Sending also consumes budget: a peer that reads as fast as this side sends must not starve other tasks.
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }

@@ -14,8 +14,8 @@ use crate::time::sleep;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Tries to connect to the addresses, returns the first connection and cancels the other attempts. An attempt starts
-/// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`. If all fail, the error contains the errors
-/// of all attempts, which must include the addresses.
+/// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`. If all attempts fail, the returned error
+/// contains all their errors, so each error of `connect` must include the address.
 pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,

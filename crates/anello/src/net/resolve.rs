@@ -157,6 +157,6 @@ type Resolver = std::sync::Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> 
 
 #[cfg(test)]
 thread_local! {
-    /// Resolves the names that futures on this thread look up.
+    /// Function that resolves host names for the futures on this thread.
     pub(super) static RESOLVER: std::cell::RefCell<Resolver> = std::cell::RefCell::new(std::sync::Arc::new(getaddrinfo));
 }

@@ -16,7 +16,7 @@ use crate::driver::{Driver, PeerCredentials};
 use crate::executor::current;
 use crate::time::sleep;
 
-/// Bounds for the delay before retrying a connect to a listener with a full backlog.
+/// Bounds for the delay before another attempt to connect to a listener with a full backlog.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -45,7 +45,7 @@ impl StreamSocket<Unix> {
     /// Connects to the socket at a path. See [`connect_addr`](Self::connect_addr) for details and panics.
     ///
     /// # Errors
-    /// Also returns `InvalidInput` if the path is longer than the kernel supports (107 bytes).
+    /// Returns the errors of `connect_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_addr(&path_address(path.as_ref())?).await
     }
@@ -128,7 +128,7 @@ impl StreamListener<Unix> {
     /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr) for details and panics.
     ///
     /// # Errors
-    /// Also returns `InvalidInput` if the path is longer than the kernel supports (107 bytes).
+    /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&path_address(path.as_ref())?)
     }

@@ -71,7 +71,7 @@ pub struct Sleep {
     deadline_ns: u64,
     /// Key of the timer in the wheel, once the future has been polled.
     timer: Option<TimerKey>,
-    /// True if the deadline had passed, but the sleep has yielded because the task's budget was exhausted.
+    /// True if the sleep has yielded after its deadline because the task's budget was exhausted.
     has_yielded: bool,
 }
 

@@ -365,7 +365,7 @@ async fn one_message<W: Ecosystem>() {
         let mut received_bytes = [0; 163];
         client.read_exact(&mut received_bytes).await.unwrap();
         assert_same_bytes(&received_bytes, &[head, body].concat());
-        // A send that hyper's flush does not wait for is counted once the kernel has confirmed it.
+        // Hyper's flush does not wait for the send, which is counted only when the kernel has confirmed it.
         while current_metrics().unwrap().sends == before {
             yield_now().await;
         }

@@ -250,7 +250,7 @@ pub fn random_simulator(seed: u64) -> (Setup, bool) {
     let is_lossy = random.usize(..3) == 0;
     let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
     if !is_lossy {
-        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
+        // Without free descriptors, a listener closes client connections without an error, but the data is lost.
         faults.descriptor_exhaustion = 0;
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
@@ -299,7 +299,7 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
 pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (report, reports) = mpsc::channel();
     let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // The receiver is gone once the test has failed.
+        // The receiver has been dropped if the test has already failed.
         report.send(run()).ok();
     });
     let thread = thread.unwrap();

@@ -16,7 +16,7 @@ use crate::common::{
 };
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
-/// Sizes around thresholds: a byte, a receive buffer, the memory size classes, the send queue.
+/// Message sizes: a few bytes, and sizes around those of receive buffers, memory size classes and the send queue.
 const SIZES: [usize; 16] =
     [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20];
 
@@ -69,7 +69,7 @@ fn echo_of_varying_sizes_on_one_connection() {
                 };
                 exchange(&mut client, &pattern(round, size)).await;
             }
-            // Many small messages: the driver returns to the buffer ring, if there is one.
+            // After many small messages, the driver uses the buffer ring again, if there is one.
             for round in 0..200u8 {
                 client.write_all(&[round]).await.unwrap();
                 assert_eq!(client.recv().await.unwrap().as_deref(), Some(&[round][..]));

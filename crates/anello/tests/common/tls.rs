@@ -1,5 +1,5 @@
-//! TLS with tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
-//! that use `compat`.
+//! Hyper over TLS (tokio-rustls) on anello streams. Services that use `compat` can use this combination instead of
+//! `anello-http`'s own TLS.
 //!
 //! Shared by all stream families. Each test program defines its family as `crate::family`.
 

@@ -44,7 +44,7 @@ impl Side {
     }
 }
 
-/// Read half whose drop, for any reason, is recorded in the model.
+/// Read half that records in the model if it is dropped before EOF, for whatever reason.
 struct Reader<H> {
     half: ReadHalf<H>,
     side: Side,
@@ -95,7 +95,7 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Rng
     }
 }
 
-/// Reads the number of the connection, then acts as its server side.
+/// Reads the number of the connection, then sends and receives on the server side.
 async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
     let mut header = [0; HEADER_BYTES];
     if stream.read_exact(&mut header).await.is_err() {
@@ -125,7 +125,7 @@ pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut ra
     converse(stream, side, world, random).await;
 }
 
-/// Sends and receives concurrently: in one task over borrowed halves, or in two tasks over owned halves.
+/// Sends and receives concurrently: in one task with borrowed halves, or in two tasks with owned halves.
 async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut random: Rng) {
     if random.usize(..30) == 0 {
         side.connection.may_break.set(true);
@@ -207,7 +207,7 @@ impl Attempt<io::Result<()>> {
     }
 }
 
-/// Awaits a future in one of the ways that applications do, or drops it while it is pending.
+/// Awaits a future in one of several ways that applications use, or drops it while it is pending.
 async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
     match random.usize(..6) {
         0 => match poll_at_most(random.usize(..4), future).await {

@@ -7,8 +7,8 @@
 //! - No wake-up is lost: a program that waits for its connections completes.
 //! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
 //!
-//! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (1000 by default). Each setup on Linux runs a
-//! fiftieth of that number. A failure prints its seed, and `ANELLO_SEED` runs only that seed.
+//! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (1000 by default). For each setup on Linux, the
+//! number is divided by 50. A failed test prints its seed, and `ANELLO_SEED` selects a single seed.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -181,7 +181,7 @@ struct Outcome {
     panics: bool,
 }
 
-/// Opens connections, lets them run, and ends when they have completed, or earlier.
+/// Opens connections and lets them run. Returns when they have completed, or earlier if `ends_early` is set.
 async fn program(world: Rc<World>, mut random: Rng, is_lossy: bool) {
     let listener = TcpListener::bind(common::ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();

@@ -93,8 +93,8 @@ pub struct World {
     /// Whether something was leaked deliberately, so that descriptors and memory do not return to the baseline.
     pub has_leaked: Cell<bool>,
     pub hostility: Hostility,
-    /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, whose
-    /// runs must replay exactly.
+    /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, where runs
+    /// must be reproducible.
     pub elsewhere: RefCell<Option<Sender<Waker>>>,
     /// Events in order. Equal seeds produce equal events on the simulated kernels.
     pub trace: RefCell<Vec<(&'static str, u64)>>,
@@ -126,7 +126,7 @@ impl World {
         self.elsewhere.borrow().is_some()
     }
 
-    /// Has another thread call a waker.
+    /// Calls a waker, on another thread if the program has one.
     pub fn call_elsewhere(&self, waker: Waker) {
         match &*self.elsewhere.borrow() {
             Some(elsewhere) => elsewhere.send(waker).expect("a waker thread"),

@@ -88,7 +88,7 @@ impl Tokens {
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
-    // A thread without a runtime, which passes tokens to workers that may have a wake-up queued by another worker.
+    // A thread without a runtime, which passes tokens to workers. Another worker may have queued a wake-up for them.
     let (requests, requested) = mpsc::channel::<usize>();
     thread::scope(|scope| {
         let (tokens, mut random) = (&tokens, Rng::with_seed(seed));

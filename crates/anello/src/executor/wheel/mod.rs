@@ -38,8 +38,8 @@
 //! 1. Every timer is in the slot that `slot_of` computes from its tick and the current `elapsed_tick`. When
 //!    `elapsed_tick` enters an occupied slot of an upper level, the timers of that slot must move to lower levels.
 //! 2. Therefore no occupied slot is before `elapsed_tick`, all timers of a level are due before the timers of the
-//!    levels above, and the lowest bit of the lowest occupied level is the earliest slot.
-//! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades only to
+//!    levels above, and the lowest bit set on the lowest occupied level identifies the earliest slot.
+//! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and its timers move only to
 //!    empty levels, before a timer can be inserted there directly.
 //! 4. A slot's `earliest_tick` is not later than the tick of any of its timers, and not before the start of the slot.
 //!    After a cancellation, it can be too early, but never too late.
@@ -125,8 +125,8 @@ impl<T> Wheel<T> {
 
     /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
     ///
-    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), as if it were due at the current
-    /// tick.
+    /// A timer with a deadline in the past fires in the next call to [`expire`](Self::expire), as if it were due at the
+    /// current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
         let index = self.acquire(tick, value);
@@ -173,7 +173,7 @@ impl<T> Wheel<T> {
                 break;
             }
             // No timer is due before the slot's earliest tick, so the wheel advances directly to it. A single timer
-            // then cascades only once, from whichever level it was on.
+            // then moves only once, whichever level it was on.
             self.elapsed_tick = self.slots[slot].earliest_tick.min(now_tick);
             self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
             self.slots[slot].tail = NONE;

@@ -298,7 +298,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
-    /// this member; see [`StreamListener::set_accept_ahead`]. Otherwise, at most 16 connections accepted by other
+    /// this member; see [`StreamListener::set_accept_ahead`]. With `false`, at most 16 connections accepted by other
     /// members are queued for this member ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {

@@ -281,8 +281,8 @@ impl State {
     }
 }
 
-/// Returns the sockets assigned to a member: one, several if there are more sockets than members, or a shared one if
-/// there are fewer.
+/// Returns the sockets assigned to a member. With more sockets than members, a member can have several. With fewer, it
+/// shares one.
 fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
         0 => Vec::new(),
@@ -294,7 +294,7 @@ fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize>
 /// The waker of a task waiting for the group to close.
 pub(super) struct CloseWaiter<'a> {
     pub group: &'a Group,
-    /// Key of the waker in `close_wakers`, once the task has waited.
+    /// Key of the waker in `close_wakers`, once `poll` has stored the waker there.
     pub id: Option<u64>,
 }
 

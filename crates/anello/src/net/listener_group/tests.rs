@@ -35,7 +35,7 @@ fn cancelled_closed_future_removes_waker() {
     let waker_count = || group.group.lock().close_wakers.len();
     let mut closed = pin!(group.closed());
     for _ in 0..100 {
-        // A future that is polled twice registers one waker.
+        // A future has only one registered waker, however often it is polled.
         assert!(closed.as_mut().poll(&mut context).is_pending());
         assert!(pin!(group.closed()).poll(&mut context).is_pending());
     }
