@@ -146,7 +146,7 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Stores the output of a task's future, a panic or a cancellation as the result of the task.
+/// Stores the result of a task: the output of its future, a panic or a cancellation.
 ///
 /// The future is the first field, so that it starts in the same cache line as the task's header.
 #[repr(C)]

@@ -79,12 +79,13 @@ impl<T> Mailbox<T> {
     pub fn notify(&self) -> NotifyResult {
         match self.state.swap(NOTIFIED, Ordering::SeqCst) {
             AWAKE | NOTIFIED => NotifyResult::Awake,
-            // A notification that another worker has queued may be submitted much later.
+            // If another worker has queued a notification, it may not submit it for a long time.
             _ => NotifyResult::Sleeping,
         }
     }
 
-    /// Like [`notify`](Self::notify), for a worker that can queue a notification. `worker` is its number.
+    /// Like [`notify`](Self::notify), for a worker that can queue a notification. `worker` is the number of that
+    /// worker.
     pub fn queue_notify(&self, worker: u32) -> NotifyResult {
         let queued = QUEUED | worker;
         match self.state.compare_exchange(SLEEPING, queued, Ordering::SeqCst, Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Checks whether parts of files are in the page cache, so that reading or sending them does not wait for the disk.
+//! Checks whether parts of files are in the page cache and can be read or sent without waiting for the disk.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -34,9 +34,10 @@ struct Statistics {
 /// lie within the file.
 ///
 /// `cachestat(2)` (Linux 6.5) reports whether every page is in the cache. During readahead, a page is in the cache
-/// before its data has been read, and sending it waits for the disk. Therefore, a few bytes are also read with
-/// `RWF_NOWAIT` (Linux 4.14), which only returns data that has been read. If one of the two calls is unavailable, or is
-/// not permitted for a file owned by another user, the other one determines the result; without both, it is `false`.
+/// before its data has been read, and sending the page requires waiting for the disk. Therefore, a few bytes are also
+/// read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been read. If one of the two calls is
+/// unavailable, or is not permitted for a file owned by another user, the other one determines the result. If neither
+/// can be used, the result is `false`.
 pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let file = file.as_fd();
     if length == 0 {

@@ -63,7 +63,7 @@ impl Runtime {
         Self::builder().build()
     }
 
-    /// Returns the name of the driver, its kernel features, and the reason for a fallback to epoll.
+    /// Returns the name of the driver, the kernel features that it uses and, after a fallback to epoll, the reason.
     pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description.clone()
     }
@@ -132,8 +132,8 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until none are left, `POLLS_PER_TURN` polls are reached or a
-/// task has exhausted its budget.
+/// Polls the ready tasks, and the tasks that they wake, until no task is ready, `POLLS_PER_TURN` polls have been made
+/// or a task has exhausted its budget.
 #[inline]
 fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     let mut polls = 0;
@@ -212,7 +212,7 @@ impl Drop for Runtime {
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
-        // An outer runtime on this thread cannot submit its queued notifications until this one has drained.
+        // An outer runtime on this thread cannot submit its queued notifications until this one has been dropped.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
         // Drops the tasks, which release their sockets to the driver.
@@ -330,7 +330,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time that dropping the runtime spends sending accepted bytes. The default is 1 second.
+    /// Sets the maximum time for which accepted bytes are sent while the runtime is being dropped. The default is 1
+    /// second.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self

@@ -316,7 +316,7 @@ unsafe fn wake_by_value<O: Owner>(data: *const ()) {
 unsafe fn wake_by_reference<O: Owner>(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header<O>>() };
-    // Derived from `data` and not from the header reference, because its provenance must include the future.
+    // Derived from `data` and not from the header reference, because the pointer's provenance must include the future.
     // SAFETY: a waker's pointer is not null.
     let pointer = TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) });
     if header.status.scheduled.set() {

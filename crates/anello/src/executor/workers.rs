@@ -98,7 +98,7 @@ impl WorkersBuilder {
             };
             threads.push(thread::Builder::new().name(format!("anello-{index}")).spawn(run)?);
         }
-        // Only workers that have not reported yet hold senders now, so that `recv` fails if one of them panics.
+        // From now on, only workers that have not reported yet hold senders, so `recv` fails if one of them panics.
         drop(report);
         // The new workers may depend on other workers, for which this thread's runtime has queued notifications.
         flush_wakes_before_blocking();

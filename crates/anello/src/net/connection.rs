@@ -272,7 +272,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ready when the kernel has taken all accepted bytes, or when the driver will pass the rest to it in later turns.
+    /// Returns `Ready` when the kernel has taken all accepted bytes or the driver will pass the rest to it in later
+    /// turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }

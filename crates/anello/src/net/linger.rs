@@ -1,4 +1,4 @@
-//! Dropped streams that are still sending accepted bytes, and are aborted after a timeout.
+//! Aborts dropped streams that are still sending accepted bytes after a timeout.
 //!
 //! One task with one timer serves all streams of a runtime. Nearly every stream finishes by the next turn, so entries
 //! are small (two words), and finished ones are removed before the queue grows.

@@ -8,9 +8,9 @@ use crate::spawn_blocking;
 /// Target address of [`TcpStream::connect`](super::TcpStream::connect) and similar functions: socket addresses, or a
 /// host name with a port.
 ///
-/// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and strings such as `"127.0.0.1:80"`,
-/// `"[::1]:80"` or `("::1", 80)` need no resolution. A string or pair with a host name, such as `"localhost:80"` or
-/// `("localhost", 80)`, is resolved with `getaddrinfo(3)` on a thread in the blocking pool, so the worker is not
+/// A `SocketAddr`, a slice of addresses, a pair of an IP address and a port, such as `("::1", 80)`, and a string such
+/// as `"127.0.0.1:80"` or `"[::1]:80"` need no resolution. A string or pair with a host name, such as `"localhost:80"`
+/// or `("localhost", 80)`, is resolved with `getaddrinfo(3)` on a thread in the blocking pool, so the worker is not
 /// blocked.
 ///
 /// This trait is sealed.

@@ -39,8 +39,8 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     }
 
     /// Splits the stream into two independent halves, for two tasks. Unless [`forget`](OwnedWriteHalf::forget) was
-    /// called, dropping the write half shuts down the write direction after the accepted bytes, and the peer then reads
-    /// EOF. The connection is closed when both halves are dropped.
+    /// called, dropping the write half shuts down the write direction once the accepted bytes are sent, and the peer
+    /// then reads EOF. The connection is closed when both halves are dropped.
     fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
         (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))

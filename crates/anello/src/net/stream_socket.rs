@@ -85,7 +85,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
     /// are later bytes while copied ones are still queued. Short writes (at most 4096 bytes and fewer than
     /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes)) are copied and sent in the
-    /// runtime's next turn: always on io_uring, and on epoll only if many sockets were ready. Cancel-safe.
+    /// runtime's next turn. On epoll, this applies only if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -155,9 +155,9 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.send_file(file, offset, length, |_| {}).await
     }
 
-    /// Shuts down the write direction after the accepted bytes: calls `shutdown(2)` with `SHUT_WR` once the kernel has
-    /// taken them. The peer then reads EOF. Does not wait for the peer to read. [`flush`](Self::flush), called before
-    /// or after, waits until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
+    /// Shuts down the write direction: calls `shutdown(2)` with `SHUT_WR` once the kernel has taken all accepted bytes.
+    /// The peer then reads EOF. Does not wait for the peer to read. [`flush`](Self::flush), called before or after,
+    /// waits until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send). Also returns an error if the peer has already closed or reset the connection.
@@ -192,7 +192,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     }
 
     /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value). On a Unix
-    /// stream, it limits the bytes in flight to the peer, because Unix sockets have no separate receive buffer.
+    /// stream, this size limits the bytes in flight to the peer, because Unix sockets have no separate receive buffer.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.

@@ -51,7 +51,7 @@
 /// log2 of the tick's length in nanoseconds.
 const TICK_SHIFT: u32 = 17;
 const TICK_NS: u64 = 1 << TICK_SHIFT;
-/// Number of bits in a tick number per level.
+/// Number of bits of the tick number that select the slot on each level.
 const LEVEL_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
 /// Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).

@@ -1,5 +1,4 @@
-//! State shared by the members of a group: the sockets, the sockets assigned to each member, and the queued
-//! connections.
+//! State shared by the members of a group: the sockets, their assignment to members, and the queued connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,8 +15,8 @@ use crate::executor::flush_wakes_before_blocking;
 /// Handling of connections that are in the kernel's accept queues when a group is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingConnections {
-    /// Accept and serve them, at most 4096 per socket, and then close the socket. Connections that complete between
-    /// the last accept and the close are reset by the kernel.
+    /// Accept and serve them, at most 4096 per socket, and then close the socket. The kernel resets connections that
+    /// are established after the last one has been accepted and before the socket is closed.
     Serve,
     /// Leave them to another process that shares the sockets.
     Leave,
@@ -105,8 +104,8 @@ impl Group {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // Except for the clone function of wakers, no application code runs under the lock. Wakers are called and
-        // dropped after it is released, because both can drop a task that owns a member.
+        // Except for the clone function of wakers, no application code runs while the lock is held. Wakers are called
+        // and dropped after the lock is released, because either can drop a task that owns a member.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -250,7 +249,7 @@ impl State {
 
     /// Marks a member as departed. Returns the next present member, which takes over the sockets that no other member
     /// accepts from. Connections transferred to the departed member can be accepted by any member. The sockets are
-    /// closed if the group is closed or no member is left; in the latter case, so are the unclaimed connections.
+    /// closed if the group is closed or no member is left. If no member is left, unclaimed connections are also closed.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.member_state = MemberState::Departed;
