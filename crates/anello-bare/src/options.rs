@@ -75,7 +75,7 @@ pub struct UringOptions {
     /// Execute every receive and send on the kernel's worker threads (IOSQE_ASYNC). Each send then posts a completion.
     #[arg(long)]
     pub forced_async: bool,
-    /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT). Clients that send nothing for this time are
+    /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT). Clients that send nothing for this long are
     /// disconnected. Receives are then one-shot.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub linked_timeout: Option<Duration>,

@@ -19,7 +19,7 @@ use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 use common::Client;
 use common::site::{for_each_driver_with_site, pattern};
 
-/// A thread that applies changes in a cycle until it is stopped.
+/// A thread that applies changes in a loop until it is stopped.
 struct Changer {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<()>,

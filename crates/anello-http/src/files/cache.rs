@@ -46,8 +46,8 @@ const PROCESS_DESCRIPTORS: u64 = 24;
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time without revalidation after which an entry with open files is evicted. If twice the revalidation interval is
-/// longer, it applies instead.
+/// Time without revalidation after which an entry with open files is evicted. The effective time is at least twice the
+/// revalidation interval.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;

@@ -90,7 +90,7 @@ pub struct LoadConfig {
     /// reply. Its latency is measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
-    /// is opened again, the timeout applies to that connection.
+    /// is reopened, the timeout applies to each connection separately.
     pub connect_timeout: Duration,
     /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. It is
     /// checked four times per timeout, so a connection is aborted after at most 1.25 times the timeout.

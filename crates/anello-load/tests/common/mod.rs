@@ -43,7 +43,7 @@ pub fn reports(load: &LoadConfig) -> impl Iterator<Item = Report> + '_ {
     drivers().into_iter().map(run)
 }
 
-/// Makes closing the stream send an RST.
+/// Configures the stream to send an RST when it is closed.
 pub fn reset(stream: &TcpStream) {
     SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

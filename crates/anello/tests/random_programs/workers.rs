@@ -88,7 +88,8 @@ impl Tokens {
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
-    // A thread without a runtime, which passes tokens to workers. Another worker may have queued a wake-up for them.
+    // A thread without a runtime, which passes tokens to workers. Another worker may have queued a wake-up for the same
+    // workers.
     let (requests, requested) = mpsc::channel::<usize>();
     thread::scope(|scope| {
         let (tokens, mut random) = (&tokens, Rng::with_seed(seed));

@@ -237,8 +237,8 @@ impl Facts<'_> {
             self.add(Caution, "Memory per idle connection", text);
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {
-            let text = "complete data, stalled readers and many connections were not tested: contenders may be fast \
-                but incorrect";
+            let text = "it was not tested whether servers return all data, tolerate stalled readers and serve many \
+                connections: contenders may be fast but incorrect";
             self.add(Caution, "Contenders not checked before the run", text);
         }
     }

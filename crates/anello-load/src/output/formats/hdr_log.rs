@@ -1,4 +1,4 @@
-//! HdrHistogram interval log: the lossless latencies of every interval, in the text format read by HdrHistogram tools
+//! HdrHistogram interval log: the latency histogram of every interval, in the text format read by HdrHistogram tools
 //! (`HistogramLogProcessor` and plotters).
 //!
 //! ```text
