@@ -25,7 +25,7 @@ use self::common::{build_identity, output};
 
 /// Thread-per-core network runtime for Linux: io_uring or epoll, selected at startup.
 ///
-/// Run servers (echo, http), measure (load, lab), and check what this machine supports (doctor).
+/// Run servers (echo, http), measure performance (load, lab), and check what this machine supports (doctor).
 #[derive(Parser)]
 #[command(name = "anello", version, long_version = build_identity::LONG_VERSION)]
 #[command(propagate_version = true, max_term_width = 100)]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::common::values::with_remedy;
 
-    /// Parts of the error messages of the standard library.
+    /// Parts of standard-library error messages that must not occur in the command's own messages.
     const RAW: [&str; 6] = [
         "invalid digit",
         "target type",

@@ -123,7 +123,7 @@ fn errors_name_the_cause() {
     }
 }
 
-/// Option sets that the lab compares, each with the set that it is compared with. The two differ in only one option.
+/// Pairs of option sets that the lab compares. The two sets of a pair differ in only one option.
 const VARIANTS: [(&str, &str); 17] = [
     ("--task-work deferred-once", "--configurable"),
     ("--task-work cooperative", "--configurable"),

@@ -205,7 +205,7 @@ impl Drop for Server {
     }
 }
 
-/// A directory with the files used in the examples, and the servers on which the examples generate load.
+/// A directory with the files used in the examples, and the servers to which the examples send requests.
 struct Fixture {
     directory: TempDir,
     servers: Vec<Server>,
@@ -464,7 +464,7 @@ fn toml_examples_are_accepted() {
                     (fixture.output(&["http", "--config", "example.toml", "--check"]), "")
                 }
                 "docs/reference/lab-scenarios.md" => {
-                    // A fragment extends the first example.
+                    // An example without a name is a fragment that is added to the first example.
                     let keys: toml::Table = toml::from_str(&example).expect("TOML");
                     let mut scenario = first.get_or_insert_with(|| keys.clone()).clone();
                     if keys.contains_key("name") {

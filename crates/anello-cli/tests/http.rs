@@ -1,5 +1,5 @@
 //! End-to-end tests of `anello http` with default flags, that is, inside its sandbox if the kernel supports it (fault
-//! 40; `http_sandbox.rs`).
+//! 40, see `http_sandbox.rs`).
 
 mod served;
 

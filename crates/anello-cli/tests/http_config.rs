@@ -338,7 +338,7 @@ fn flag_conflict_names_file() {
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &[]);
     assert!(messages[0].contains("site.toml, combined with the command line: "), "{messages:?}");
     assert!(messages[0].ends_with("not provided: --tls-key <FILE>"), "{messages:?}");
-    // The key on the command line completes the certificate in the file.
+    // The private key on the command line is combined with the certificate in the file.
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]);
     assert!(messages[0].starts_with("cert.pem: "), "{messages:?}");
     let messages = problems("listing = true", &[]);
@@ -522,7 +522,7 @@ fn invalid_file_prevents_startup() {
         command(working_directory.path(), &["http", "--config", "none.toml"]).output().expect("run anello");
     assert!(text(&output.stderr).starts_with("anello: none.toml: "), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));
-    // Problems in the command line alone are reported by clap.
+    // Problems that concern only the command line are reported by clap.
     let output = command(working_directory.path(), &["http", "--config", "site.toml", "--nothing"])
         .output()
         .expect("run anello");

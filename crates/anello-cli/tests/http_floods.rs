@@ -133,7 +133,7 @@ fn fault_18_slow_request_heads_time_out() {
 
 const DOWNLOADS: usize = 500;
 
-/// Maximum memory per client that does not read anything: send queue, read-ahead, and the same amount again.
+/// Maximum memory per client that does not read the body: twice the total size of the send queue and the read-ahead.
 const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
 /// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and the
@@ -232,7 +232,7 @@ fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
                 })
                 .collect()
         };
-        // Memory that is allocated only once.
+        // The first clients cause one-time allocations, which are not measured.
         let mut clients = idle(0..100);
         let before = server.resident_bytes();
         clients.extend(idle(100..count - 100));
@@ -268,7 +268,7 @@ fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
 /// Connections per worker that are kept open after a rejection, so that the client can read the response.
 const REFUSALS_PER_WORKER: usize = 64;
 
-/// Maximum number of queued connections transferred to a worker that does not accept ahead.
+/// Maximum number of queued connections transferred to a worker whose driver does not accept ahead of the server.
 const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]
@@ -287,8 +287,8 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
             holder.write_all(request(true).as_bytes()).expect("send request");
             read_until(holder, BODY.as_bytes());
         }
-        // Per worker: rejected connections, one connection being accepted, one being closed, and the connections that
-        // other workers have accepted for it.
+        // For each worker, the bound includes rejected connections, one connection being accepted, one being closed,
+        // and the connections that other workers have accepted for it.
         let bound = base + limit + workers * (REFUSALS_PER_WORKER + 2 + TRANSFERS_PER_WORKER);
         let mut peak = 0;
         let silent: Vec<_> = (0..count)

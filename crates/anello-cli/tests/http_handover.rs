@@ -262,7 +262,7 @@ fn fault_38_concurrent_first_starts_are_serialized() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    // All servers wait for the start lock, which the test holds, as they would wait for one another.
+    // The test holds the start lock, so all servers wait for it, as they would wait for one another.
     let lock = File::create(test_directory.path().join("handover.lock")).expect("create file");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("lock file");
     let start_threads: Vec<JoinHandle<Served>> = (0..3)
@@ -300,7 +300,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
         let mut successor = connect_successor();
         assert!(read_offer(&mut successor).starts_with(b"anello handover 1\nsd"));
         server.stop();
-        // The successor has received the sockets and would start serving now.
+        // The successor has received the sockets and could now start serving.
         assert!(handover.exists() && socket.exists());
         for file in [&handover, &socket] {
             fs::remove_file(file).expect("remove file");
@@ -479,8 +479,8 @@ fn ready_line_contains_sockets_and_distribution() {
     assert_eq!(server.ready_value("sockets"), server.ready_value("workers"));
 }
 
-/// This also works inside the sandbox. There are two workers with one socket each; the second worker serves half of the
-/// first worker's connections.
+/// Transferred connections are also served inside the sandbox. There are two workers with one socket each; the second
+/// worker serves half of the connections to the first worker's socket.
 #[test]
 fn transferred_connections_are_served() {
     let files = document_root();

@@ -1,5 +1,5 @@
-//! Tests that `/health` responds while `/metrics` clients are stalled, and that its body is unambiguous for a draining
-//! server.
+//! Tests that `/health` responds while `/metrics` clients are stalled, and that its body reports when the server is
+//! draining.
 
 mod served;
 

@@ -218,7 +218,7 @@ fn server_with_user_serves_unix_socket_reopens_log_and_hands_over() {
         fs::rename(&log, &rotated).expect("rename");
         first.signal(Signal::HUP);
         wait_until(|| log.exists());
-        // Two handovers: the second one transfers sockets from a server that is no longer root.
+        // Two handovers: the second one transfers sockets from a server that no longer runs as root.
         let second = start(&test_directory, &arguments);
         first.wait_exit();
         let third = start(&test_directory, &arguments);

@@ -312,7 +312,7 @@ fn resumed_disk_run_uses_same_file() {
     let partial = read(&json);
     assert!(partial.interrupted && partial.completed.len() < 80);
     let file = partial.plan.disk_file.clone().expect("the plan contains the file");
-    // In commands, the report omits the directory of the file.
+    // In the commands in the report, the file has no directory.
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
     let argument = format!(" --file {name} ");
     assert!(partial.contenders.iter().all(|contender| contender.command.contains(&argument)), "{file}");
@@ -360,7 +360,8 @@ fn scenario_errors_have_line_and_column() {
     assert!(String::from_utf8_lossy(&stderr).contains("frevib"));
 }
 
-/// Starts a run and interrupts it after the first cell, when the first checkpoint exists. Returns the path of the JSON.
+/// Starts a run and interrupts it after the first cell, when the first checkpoint exists. Returns the path of its JSON
+/// file.
 fn interrupt_after_first_cell(mut command: Command, out: &Path) -> PathBuf {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let json = loop {
@@ -380,7 +381,7 @@ fn interrupt_after_first_cell(mut command: Command, out: &Path) -> PathBuf {
     json
 }
 
-/// Returns the files in a directory, sorted: HTML, JSON and text report.
+/// Returns the sorted paths of the files in a directory. For one run, these are the HTML, JSON and text reports.
 fn reports_in(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .unwrap()

@@ -85,7 +85,8 @@ fn contender(behaviour: &str, serves: &str) -> String {
     format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
 }
 
-/// Runs these contenders in a scenario with additional lines. Returns the result, the HTML report and the output.
+/// Runs a scenario with these contenders and these additional lines. Returns the result, the HTML report and the
+/// output.
 fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
     run_over("http", contenders, lines)
 }

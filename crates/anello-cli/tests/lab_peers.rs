@@ -61,7 +61,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         for name in &self.names {
-            // Ignored, because a peer that was not built has no directory.
+            // Errors are ignored, because a peer that was not built has no directory.
             fs::remove_dir_all(self.out(name)).ok();
         }
     }

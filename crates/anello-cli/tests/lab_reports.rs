@@ -16,8 +16,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes the JSON of a run with the servers "bare epoll", its twin and "one", which uses `cost` times as much CPU time
-/// per request as "anello epoll" in a recorded run. Returns the path.
+/// Writes the JSON of a run with three servers: "bare epoll", "bare epoll again", and "one", which uses `cost` times as
+/// much CPU time per request as "anello epoll" in a recorded run. Returns the path.
 fn write_run(path: &Path, cost: f64) -> String {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/lab/quick.json.gz");
     let mut result = read_runs(&recorded).unwrap().remove(0);
@@ -75,7 +75,7 @@ fn compare_counts_peers_only_with_fail_on() {
     let path = |name: &str| directory.path().join(name);
     let good = write_run(&path("good.json"), 1.0);
     let bad = write_run(&path("bad.json"), 1.5);
-    // The other server is an anello contender, so the server that became worse is a peer.
+    // Only the first server is an anello contender; the server that became worse remains a peer.
     for run in [&good, &bad] {
         let mut result = LabResult::from_json(&fs::read_to_string(run).unwrap()).unwrap();
         result.contenders[0].role = Role::Anello;

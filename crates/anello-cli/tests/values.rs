@@ -87,7 +87,7 @@ fn io_uring_flags_with_epoll_driver_are_rejected() {
         let both = [command, &["--sqpoll", "10", "--completion-per-send", "--driver", "epoll"]].concat();
         let errors = error_lines(&directory, &both);
         assert!(errors[0].contains("--sqpoll, --completion-per-send"), "{command:?}: {errors:?}");
-        // Flags that both drivers support are accepted: the command fails later.
+        // Flags that both drivers support are accepted; the command fails later because of `--cores`.
         let supported = ["--spin", "50us", "--direct-send-threshold-bytes", "1", "--driver", "epoll"];
         let errors = error_lines(&directory, &[command, &supported, &["--cores", "5000"]].concat());
         assert!(errors[0].starts_with("anello: --cores: "), "{command:?}: {errors:?}");

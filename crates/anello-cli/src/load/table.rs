@@ -300,7 +300,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the report of a sweep, without saturation marks, against a server that does not reply.
+    /// Returns the report of a sweep against a server that does not reply. No step is marked as saturated.
     fn sweep() -> Report {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let sweep = Sweep {

@@ -87,7 +87,7 @@ fn parse_number(text: &str) -> Result<u64, String> {
 
 #[derive(clap::Args)]
 pub struct AllowedErrors {
-    /// Exit with 0 despite errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
+    /// Exit with 0 despite errors of these kinds (=KIND,KIND), or of all kinds if none is named. The kinds are refused,
     /// connect_timeout, unreachable, reset, timeout, closed_early, truncated_reply, wrong_bytes, excess_data,
     /// wrong_status, wrong_length, malformed, tls, other.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', num_args = 0.., require_equals = true)]

@@ -46,8 +46,8 @@ const PROCESS_DESCRIPTORS: u64 = 24;
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time without revalidation after which an entry with open files is evicted. The effective time is at least twice the
-/// revalidation interval.
+/// An entry with open files is evicted if it has not been revalidated for this time, or for twice the revalidation
+/// interval if that is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Approximate size of an entry, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
@@ -69,7 +69,8 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub stamp: FileStamp,
     pub coding: Option<Coding>,
-    /// Whether the timestamps were old enough that every later change would alter them; see [`FileStamp::is_settled`].
+    /// Whether the timestamps were so old when they were read that every later change alters them; see
+    /// [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
@@ -200,8 +201,8 @@ impl Cache {
         self.metrics.get_or_init(|| metrics);
     }
 
-    /// Looks up a path by request target. If the entry is recent enough to be fresh, `is_unchanged` decides whether it
-    /// is returned as fresh.
+    /// Looks up an entry by request target. The entry is fresh if its last check is more recent than the revalidation
+    /// interval and `is_unchanged` returns `true`.
     #[inline]
     pub fn get_by_target(&self, target: &[u8], is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         let entries = self.entries.borrow();
@@ -264,7 +265,8 @@ impl Cache {
         self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
-    /// Evicts all entries with open files and closes those that no response is using. Returns `true` if there were any.
+    /// Evicts all entries with open files and closes the files that no response is using. Returns `true` if any entry
+    /// had open files.
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
@@ -384,7 +386,7 @@ pub(super) fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The clock of file timestamps.
+/// Returns the time of the clock that is used for file timestamps.
 pub(super) fn wall_clock() -> Timestamp {
     let time = clock_gettime(ClockId::Realtime);
     Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }

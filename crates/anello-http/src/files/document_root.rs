@@ -134,7 +134,7 @@ impl DocumentRoot {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
                 Err(error @ Errno::PERM) if self.is_openat2_filtered() => disable_openat2(error),
-                // The `EPERM` comes from the file itself: opening by component reports it as well.
+                // The `EPERM` comes from the file itself, so opening the path by component fails with it as well.
                 Err(Errno::PERM) => break,
                 other => return Ok(other?),
             }
@@ -345,9 +345,9 @@ mod tests {
         }
     }
 
-    /// Reads a ten-byte file, at most four bytes at a time. After each of these numbers of reads, the file is
-    /// overwritten with the next letter and gets a new length. Returns the contents, and whether the stamp describes
-    /// the last state.
+    /// Reads a ten-byte file, at most four bytes at a time. After each number of reads in `writes`, the file is
+    /// overwritten with the next letter and gets the given length. Returns the contents, and whether the stamp
+    /// describes the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
         let (state, length, reads) = (Cell::new(0_u8), Cell::new(10_usize), Cell::new(0));
         let stat = || -> io::Result<FileStamp> {

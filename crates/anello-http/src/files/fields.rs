@@ -43,7 +43,8 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no such names.
+    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no names of these
+    /// lengths.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects

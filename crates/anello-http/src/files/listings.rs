@@ -63,7 +63,7 @@ struct CachedListing {
     job: Shared<LocalBoxFuture<'static, Result<Page, Rc<io::Error>>>>,
 }
 
-/// Text of a listing, counted in [`Listings::bytes`] until it is dropped.
+/// Text of a listing. Its size is included in [`Listings::bytes`] until the text is dropped.
 struct AccountedText {
     text: String,
     bytes: Arc<AtomicUsize>,

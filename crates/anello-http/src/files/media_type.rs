@@ -38,7 +38,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     ("zst", "application/zstd"),
     // One JSON object per line. The type is not registered, but is in common use.
     ("ndjson", "application/x-ndjson"),
-    // 3D model in STL format (in `mime_guess`, Microsoft's certificate trust list).
+    // 3D model in STL format. `mime_guess` maps the extension to Microsoft's certificate trust list.
     ("stl", "model/stl"),
 ];
 

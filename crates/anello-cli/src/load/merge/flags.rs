@@ -8,9 +8,10 @@ use crate::load::values::AllowedErrors;
 ///
 /// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
 /// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the resulting percentiles apply to all
-/// requests. Tags are merged separately: lines without a tag contain latencies from the scheduled time (in a closed
-/// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
-/// added as well; they are unknown for logs from other programs and from runs that were killed.
+/// requests. Tags are merged separately: lines without a tag contain latencies measured from the scheduled time (in a
+/// closed loop, from the time of sending); lines with the tag `uncorrected` contain latencies measured from the time of
+/// sending. Error counts are added as well; they are unknown for logs from other programs and from runs that were
+/// killed.
 ///
 /// Exits with 0 if there were responses and no known errors; with 2 if the command line is invalid; with 1 otherwise,
 /// including if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the

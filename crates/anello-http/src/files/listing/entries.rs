@@ -62,7 +62,8 @@ fn serialize_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::O
 
 impl Listing {
     /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
-    /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). It keeps at most `max_entries` entries.
+    /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). The listing keeps at most `max_entries`
+    /// entries.
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }
@@ -78,9 +79,9 @@ impl Listing {
         Some(name)
     }
 
-    /// Adds an entry, unless its name is not [listed](Self::includes). Returns `false` if the listing is full; the
-    /// caller should then stop reading the directory. The listing is marked as incomplete, and which entries it
-    /// contains depends on the order of the calls.
+    /// Adds an entry if its name is [listed](Self::includes). Returns `false` if the listing is full; the caller should
+    /// then stop reading the directory. A full listing is marked as incomplete, and which entries it contains depends
+    /// on the order of the calls.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
         let Some(name) = self.listable_name(name) else { return true };

@@ -110,7 +110,7 @@ fn time_element(modified: Timestamp) -> String {
     format!("<time datetime=\"{text}\">{day}<span class=\"clock\"> {clock}</span></time>")
 }
 
-/// Formats a size with a binary unit. Values below 10 have one decimal.
+/// Formats a size with a binary unit. Values below 10 have one decimal place.
 fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
