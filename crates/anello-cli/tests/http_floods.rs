@@ -268,7 +268,7 @@ fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
 /// Connections per worker that are kept open after a rejection, so that the client can read the response.
 const REFUSALS_PER_WORKER: usize = 64;
 
-/// Maximum number of queued connections transferred to a worker whose driver does not accept ahead of the server.
+/// Maximum number of queued connections transferred to a worker that does not accept connections in advance.
 const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]

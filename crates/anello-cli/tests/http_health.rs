@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use served::{Served, connect, document_root, drivers, get, wait_until};
 
-/// Three times the connection limit of the metrics endpoint.
+/// More than three times the connection limit of the metrics endpoint.
 const STALLED: usize = 200;
 
 fn start(document_root: &std::path::Path, driver: &str) -> Served {

@@ -205,9 +205,9 @@ fn fault_40_clients_are_rejected_inside_sandbox_when_descriptors_are_exhausted()
         let server = Served::spawn(command);
         let address = server.ready_value("addr").to_owned();
         let mut many: Vec<_> = (0..100).map(|_| connect(&address)).collect();
-        // The last client is rejected even though the first clients have not sent a request. Either the driver has no
-        // descriptor left and closes the connection, or the server responds with 503 because of the connection limit,
-        // which is derived from the open-file limit.
+        // The last client is rejected although the first clients have not sent a request. Either the driver rejects it
+        // for lack of a descriptor, or it receives 503 because of the connection limit derived from the open-file
+        // limit.
         let mut response = Vec::new();
         match many.pop().expect("local address").read_to_end(&mut response) {
             Ok(0) => {}

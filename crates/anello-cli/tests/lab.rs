@@ -312,7 +312,7 @@ fn resumed_disk_run_uses_same_file() {
     let partial = read(&json);
     assert!(partial.interrupted && partial.completed.len() < 80);
     let file = partial.plan.disk_file.clone().expect("the plan contains the file");
-    // In the commands in the report, the file has no directory.
+    // The commands in the report contain the file name without its directory.
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
     let argument = format!(" --file {name} ");
     assert!(partial.contenders.iter().all(|contender| contender.command.contains(&argument)), "{file}");

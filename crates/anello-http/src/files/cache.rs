@@ -69,8 +69,7 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub stamp: FileStamp,
     pub coding: Option<Coding>,
-    /// Whether the timestamps were so old when they were read that every later change alters them; see
-    /// [`FileStamp::is_settled`].
+    /// Whether the timestamps were old enough to be altered by every later change; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
@@ -265,8 +264,7 @@ impl Cache {
         self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
-    /// Evicts all entries with open files and closes the files that no response is using. Returns `true` if any entry
-    /// had open files.
+    /// Evicts entries with open files and closes the files that no response uses. Returns `true` if any were evicted.
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();

@@ -80,8 +80,8 @@ impl Listing {
     }
 
     /// Adds an entry if its name is [listed](Self::includes). Returns `false` if the listing is full; the caller should
-    /// then stop reading the directory. A full listing is marked as incomplete, and which entries it contains depends
-    /// on the order of the calls.
+    /// then stop reading the directory. In this case, the listing is marked as incomplete, and which entries it
+    /// contains depends on the order of the calls.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
         let Some(name) = self.listable_name(name) else { return true };
