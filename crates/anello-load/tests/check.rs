@@ -110,7 +110,7 @@ mod echo {
         run(async {
             complete_bytes(target, TIMEOUT).await.unwrap();
             let error = stalled_reader(target, Duration::from_secs(2)).await.unwrap_err();
-            let expected = "message of another client during the stall: no complete reply within 2s";
+            let expected = "message from another client during the stall: no complete reply within 2s";
             assert_eq!(error, expected);
         });
     }

@@ -11,10 +11,10 @@ use anello_lab::raw::read_runs;
 use crate::common::error::Context;
 use crate::common::output::show;
 
-/// Recreate the HTML report from runs: JSON, optionally compressed with gzip, or HTML reports with embedded JSON.
+/// Recreate the HTML report from saved runs, given as JSON (optionally compressed with gzip) or as HTML reports.
 ///
 /// The report is a single file without external resources that contains all runs. The plots are also written as SVG
-/// files to the directory plots next to the report.
+/// files to a directory named `plots` next to the report.
 #[derive(clap::Args)]
 pub struct ReportArguments {
     /// Runs to include: JSON files, optionally compressed with gzip, or HTML files.

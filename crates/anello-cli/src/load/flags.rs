@@ -261,9 +261,9 @@ pub struct CommonFlags {
     /// Local addresses for the connections, used in turn, separated by commas.
     ///
     /// Each local address has about 28,000 ports per server (net.ipv4.ip_local_port_range), and connections that use
-    /// the second half of them are slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1,
-    /// 127.0.0.2 and so on, with at most 4,000 connections each; other connections use the address that the kernel
-    /// chooses.
+    /// the second half of them are slow to open. By default, if there are more than 4,000 connections to 127.0.0.0/8,
+    /// they use 127.0.0.1, 127.0.0.2 and so on, with at most 4,000 connections each; otherwise, the kernel chooses the
+    /// address.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
     /// Process ID of the server on this machine, to report its CPU time and memory. All threads are included, but no

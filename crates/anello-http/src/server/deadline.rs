@@ -102,7 +102,7 @@ pub(super) struct Deadlines {
     pub phase: Cell<Phase>,
     /// Start of the phase.
     since: Cell<u64>,
-    /// Start of the idle phase, kept while a possible head is received.
+    /// Start of the idle phase, kept while bytes are received that may turn out to be a request head.
     idle_since: Cell<u64>,
     /// Number of received bytes of the current body.
     body_bytes: Cell<u64>,

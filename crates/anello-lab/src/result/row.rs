@@ -183,7 +183,7 @@ pub struct Ratio {
 }
 
 /// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. In the
-/// field names, the first is the contender and the second is the peer.
+/// field names, `contender` refers to the first of the two, and `peer` to the second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairComparison {
     /// Name of the anello contender, or of the contender that names a base.

@@ -52,7 +52,7 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 /// Other connections, some opened before this point and some after it, must then be served. The client starts to read
 /// only after that, and all bytes that it receives must be correct. `timeout` applies to each of these steps.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
-    const CONCURRENT_REQUEST: &str = "message of another client during the stall";
+    const CONCURRENT_REQUEST: &str = "message from another client during the stall";
     let connect = async || connect_within(timeout, TcpStream::connect(target)).await;
     let next_seed = Cell::new(0);
     let request = async |what: &str, stream: &mut TcpStream| {

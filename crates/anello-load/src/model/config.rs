@@ -276,7 +276,7 @@ impl LoadConfig {
 
     /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if not empty.
     /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
-    /// so many that each address has at most 4,000 connections. Empty if the kernel chooses the address.
+    /// with at most 4,000 connections per address. Empty if the kernel chooses the address.
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
         let Some(target) = self.tcp_target() else { return Vec::new() };
         let has_other_addresses = target.is_ipv4() && target.ip().is_loopback();

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Buffer sizes of the pool in bytes. A stream switches to the next larger size when its reads fill the buffer, and to
 /// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read, so
-/// the largest size is twice the most common size of large sends, 64 KiB.
+/// the largest size is twice 64 KiB, the most common size of large sends.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// Maximum number of free buffers kept for reuse, by class. Any others are returned to the allocator.

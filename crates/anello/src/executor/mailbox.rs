@@ -79,7 +79,7 @@ impl<T> Mailbox<T> {
     pub fn notify(&self) -> NotifyResult {
         match self.state.swap(NOTIFIED, Ordering::SeqCst) {
             AWAKE | NOTIFIED => NotifyResult::Awake,
-            // If another worker has queued a notification, it may not submit it for a long time.
+            // A worker that has queued a notification might take a long time to submit it.
             _ => NotifyResult::Sleeping,
         }
     }
@@ -121,7 +121,7 @@ impl<T> Mailbox<T> {
 
     #[inline]
     pub fn finish_sleep(&self) {
-        // The exchange fails if the owner was notified during its sleep. That state must not be overwritten.
+        // The exchange fails if the owner was notified while it was asleep. That state must not be overwritten.
         self.state.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 

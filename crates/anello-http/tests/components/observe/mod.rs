@@ -1,4 +1,4 @@
-//! Tests for access log, metrics and health.
+//! Tests for the access log, metrics and health checks.
 
 mod access_log;
 mod health;

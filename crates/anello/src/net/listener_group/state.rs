@@ -152,8 +152,8 @@ impl Group {
         self.lock().slots[member].max_transferred = max_transferred;
     }
 
-    /// Transfers a connection, which was counted for the member that accepted it, to the member with the lowest count.
-    /// Returns the connection if it stays with the member.
+    /// Transfers a connection from the member that accepted it, for which it was counted, to the member with the lowest
+    /// count. Returns the connection if it stays with the member that accepted it.
     #[cold]
     #[inline(never)]
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
