@@ -6,8 +6,8 @@
 //!   "+changes" if the working tree differs from it. For a published crate, the commit it was published from. If the
 //!   commit cannot be determined, "unknown: " and the reason. The commit is part of the binary, so commits that change
 //!   only documents or tests must not change it: identical sources must give identical binaries.
-//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. Reports publish this text, so absolute
-//!   paths in the flags are reduced to their last component.
+//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. This text is published in reports, so
+//!   absolute paths in the flags are reduced to their last component.
 //!
 //! Cargo reruns the script when another commit is checked out or a source file of the binary changes. Errors in this
 //! script never fail the build.

@@ -9,15 +9,16 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Pause before the next accept once descriptors or memory have run out. Pending connections wait in the backlog.
+/// Pause before the next connection is accepted once descriptors or memory have run out. Pending connections wait in
+/// the backlog.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Reason why an accept returned no connection.
+/// Reason why no connection was accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcceptError {
     /// No connection is pending.
     WouldBlock,
-    /// This connection failed; the next accept can succeed.
+    /// This connection failed; the next one can be accepted.
     Transient,
     /// Descriptors or memory ran out: retry after [`ACCEPT_PAUSE`].
     OutOfResources,

@@ -1,7 +1,7 @@
 //! `epoll`: edge-triggered, with speculative system calls.
 //!
-//! A receive that does not fill the shared buffer has drained the socket, which saves a call that would return EAGAIN.
-//! A request thus costs one receive, one send and a share of one wait.
+//! A receive that does not fill the shared buffer has drained the socket, so the call that would return EAGAIN is
+//! omitted. A request thus requires one receive and one send, and shares one wait with the other requests of the turn.
 //!
 //! Invariants:
 //! - A descriptor is registered once and closed only while its own event is handled, so an event is never attributed to
@@ -42,7 +42,8 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Set while descriptors are exhausted: the accept is retried in every turn, at the latest after the pause.
+    /// Set while descriptors are exhausted: accepting is retried in every turn, and each wait ends after the pause at
+    /// the latest.
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,

@@ -2,7 +2,7 @@
 //!
 //! The crate has one TCP echo server for each Linux I/O model. Each is the smallest correct program, runs on one thread
 //! (`threads`: one per connection) and uses no runtime. The difference between a runtime and `epoll` or `uring` is the
-//! cost of the runtime. `uring` with options is a larger server with one thread per ring, which measures the effect of
+//! cost of the runtime. With options, `uring` is a larger server with one thread per ring, for measuring the effect of
 //! each io_uring option.
 //!
 //! All models give the same guarantees:

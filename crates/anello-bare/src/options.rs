@@ -50,8 +50,8 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "io_uring options")]
 pub struct UringOptions {
-    /// When the kernel runs task work, which completes requests. Default: deferred; with --sqpoll, on the polling
-    /// thread.
+    /// When the kernel runs task work, which completes requests. Default: deferred, or on the polling thread with
+    /// --sqpoll.
     #[arg(long, value_name = "WHEN")]
     pub task_work: Option<TaskWork>,
     /// Poll for submissions on a kernel thread (IORING_SETUP_SQPOLL, Linux 5.11 for sockets), which sleeps after

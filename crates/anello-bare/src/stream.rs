@@ -33,7 +33,7 @@ pub(crate) enum StepResult {
 }
 
 impl Stream {
-    /// `socket` is non-blocking.
+    /// `socket` must be non-blocking.
     pub(crate) fn new(socket: OwnedFd) -> Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }

@@ -1,5 +1,5 @@
-//! `threads`: one thread per connection, which blocks in its system calls. The kernel's scheduler is the event loop,
-//! and a peer that does not read blocks only its own thread.
+//! `threads`: one thread per connection, which blocks in its system calls. The kernel's scheduler replaces an event
+//! loop, and a peer that does not read blocks only its own thread.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

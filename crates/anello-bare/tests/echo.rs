@@ -41,7 +41,7 @@ impl Subject {
         Subject::new(Model::Uring, name, arguments)
     }
 
-    /// Number of connections required for each ring of the server to have at least one.
+    /// Number of connections with which each ring of the server has at least one.
     fn idle_connections(&self) -> usize {
         if self.has_argument("--rings") { 16 } else { 1 }
     }
@@ -446,7 +446,7 @@ fn serves_a_thousand_connections() {
     });
 }
 
-/// Two buffers of 64 bytes for 30 busy connections: exhausted buffers only cause a delay.
+/// With far fewer buffers than 30 busy connections need, echoes are only delayed.
 #[test]
 fn uring_serves_with_few_buffers() {
     if let Err(error) = allowed(Model::Uring) {
@@ -538,8 +538,8 @@ fn descriptor_exhaustion_delays_accepts() {
         first.extend((1..80).map(|_| server.connect()));
         exchange(&mut first[0], b"still served").expect("echoes");
         server.assert_no_spin();
-        // More connections remain than there are descriptors. With several rings, a connection could wait for a
-        // descriptor used by another ring, so fewer remain.
+        // With one ring, more connections remain than there are descriptors. With several rings, fewer remain, because
+        // a connection could wait for a descriptor used by another ring.
         let last = first.split_off(if subject.idle_connections() > 1 { 60 } else { 20 });
         drop(first);
         for mut stream in last {
@@ -564,7 +564,8 @@ fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     written
 }
 
-/// Returns the bytes transferred by a non-blocking call. A failed connection fails the test.
+/// Returns the number of bytes transferred by a non-blocking call, or 0 if it would block. Panics if the connection
+/// failed.
 fn bytes_or_zero(result: io::Result<usize>) -> usize {
     match result {
         Ok(bytes) => bytes,

@@ -10,7 +10,7 @@ use super::{blocking, linux_aio, posix_aio, uring};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Engine {
-    /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
+    /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time, whatever depth is requested.
     Pread,
     /// The same calls, on as many threads as the depth.
     Threads,
@@ -20,7 +20,8 @@ pub enum Engine {
     PosixAio,
     /// `io_submit(2)` and `io_getevents(2)`, Linux 2.6. Buffered requests complete within `io_submit`.
     LinuxAio,
-    /// io_uring: fixed reads and writes with registered buffers and a registered file, one enter per turn. Linux 5.19.
+    /// io_uring: fixed reads and writes with registered buffers and a registered file, one `io_uring_enter(2)` per
+    /// turn. Linux 5.19.
     Uring,
 }
 
@@ -44,8 +45,8 @@ impl Engine {
         }
     }
 
-    /// Checks that this process can use the engine. Returns an error with a remedy if the engine is forbidden, not
-    /// supported by this kernel, or has reached a limit.
+    /// Checks that this process can use the engine. Returns an error with a remedy if the engine is forbidden or not
+    /// supported by this kernel, or if a resource limit is reached.
     pub fn check(self) -> io::Result<()> {
         match self {
             Engine::Pread | Engine::Threads | Engine::PosixAio => Ok(()),

@@ -82,7 +82,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Performs one direct read to check the alignment, because the rules differ between disks.
+/// Performs one direct read to check the block size, because the required alignment differs between disks.
 fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
         Err(Errno::INVAL) => {

@@ -1,6 +1,6 @@
 //! `uring`: fixed reads and writes. The blocks are registered once, so the kernel does not need to pin their pages for
-//! each direct request; the file is registered, so the kernel does not need to look it up. One enter per turn submits
-//! and waits.
+//! each direct request; the file is registered, so the kernel does not need to look it up. One `io_uring_enter(2)` per
+//! turn submits requests and waits.
 //!
 //! Invariants: the block of a request stays in `in_flight` until its completion. If requests can still be in flight
 //! when the engine is dropped, their blocks are leaked.

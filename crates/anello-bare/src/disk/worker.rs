@@ -32,8 +32,8 @@ impl Worker {
     /// With `create_bytes`, a multiple of 4096, the file is created first: it is filled with the pattern, synced to the
     /// disk and then renamed to `path`. An existing file of the same length that contains the pattern is kept.
     ///
-    /// Returns an error with a remedy if the engine is unavailable ([`Engine::check`]), or if the file is missing,
-    /// empty, not a regular file, or was not created by a worker.
+    /// Returns an error with a remedy if the engine is unavailable ([`Engine::check`]), or if the file is missing, is
+    /// empty, is not a regular file, or was not created by a worker.
     pub fn open(engine: Engine, path: &Path, create_bytes: Option<u64>) -> io::Result<Worker> {
         engine.check()?;
         let with_path = |error: io::Error| with_message(&error, format!("{}: {error}", path.display()));

@@ -77,7 +77,7 @@ impl Socket {
     }
 }
 
-/// Data that the peer did not accept.
+/// Data that remains to be sent after a short or rejected send.
 #[derive(Default)]
 pub(super) struct StalledSend {
     /// The kernel can read this memory while `in_flight` is set.

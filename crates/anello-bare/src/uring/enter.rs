@@ -21,12 +21,13 @@ pub(super) fn enter(
     unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
 }
 
-/// Maximum number of consecutive enters that run task work. A limit is needed because work can arrive as fast as it is
-/// run.
+/// Maximum number of consecutive calls to [`enter`] that run task work. A limit is needed because work can arrive as
+/// fast as it is run.
 const MAX_ENTERS: u32 = 64;
 
-/// Tracks whether the turn can receive more data before it echoes. Since Linux 6.13, one enter runs about 20 items of
-/// task work. With hundreds of busy connections, receiving all available data first saves a quarter of the CPU time.
+/// Tracks whether the turn can receive more data before it echoes. Since Linux 6.13, one call to [`enter`] runs about
+/// 20 items of task work. With hundreds of busy connections, receiving all available data first saves a quarter of the
+/// CPU time.
 #[derive(Default)]
 pub(super) struct Turn {
     enters: u32,
@@ -45,7 +46,7 @@ impl Turn {
     ) -> bool {
         self.enters += 1;
         let has_work = submissions.taskrun() && !self.is_full && self.enters < MAX_ENTERS;
-        // If this enter fails, the next one fails as well and reports the error.
+        // If this call fails, the next one fails as well and reports the error.
         let has_run = has_work && enter(submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
         if !has_run {
             *self = Self::default();

@@ -1,12 +1,12 @@
-//! `uring`: one `io_uring_enter(2)` per turn submits all entries and waits for the next completions. If more task
-//! work is pending than one enter runs, further enters run it before anything is echoed.
+//! `uring`: one `io_uring_enter(2)` per turn submits all entries and waits for the next completions. If more task work
+//! is pending than one call runs, further calls run it before anything is echoed.
 //!
 //! One multishot accept creates connections. One multishot receive per connection fills buffers from a shared buffer
 //! ring. Received data is sent directly from those buffers with inline completion: MSG_DONTWAIT makes the kernel accept
 //! only what fits into the send buffer, and IOSQE_CQE_SKIP_SUCCESS suppresses the completion if all bytes were
-//! accepted. When the enter returns, a send without a completion is therefore complete and its buffers are free. A
-//! short or rejected send posts a completion: the remaining bytes are copied out of the buffers, the connection stops
-//! receiving, and a blocking send, which waits for space in the send buffer, sends the rest.
+//! accepted. When `io_uring_enter(2)` returns, a send without a completion is therefore complete and its buffers are
+//! free. A short or rejected send posts a completion: the remaining bytes are copied out of the buffers, the connection
+//! stops receiving, and a blocking send, which waits for space in the send buffer, sends the rest.
 //!
 //! ```text
 //!            receive                 enter                   no completion
@@ -51,8 +51,8 @@ use self::pool::Pool;
 use self::server::{AcceptState, MESSAGES, Message, Server};
 use crate::options::{Options, UringOptions};
 
-/// Checks that a ring with these options can be created. Returns the options, or without options the names of the ring
-/// flags in use.
+/// Checks that a ring with these options can be created. Returns the options or, if there are none, the names of the
+/// ring flags in use.
 pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     let Some(options) = options else {
         return setup::build_ring("epoll").map(|(_, flags)| flags.to_owned());
@@ -208,7 +208,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                 return true;
             }
             if self.submissions.taskrun() {
-                // If this enter fails, the next one fails as well and its error is handled.
+                // If this call fails, the next one fails as well and its error is handled.
                 return enter(&self.submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
             }
             if start.elapsed() >= self.options().spin {

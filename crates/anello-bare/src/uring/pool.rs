@@ -24,7 +24,7 @@ use io_uring::types::BufRingEntry;
 
 pub(super) const BUFFER_GROUP: u16 = 0;
 const INITIAL_BUFFERS: u16 = 32;
-/// Per connection: one is receiving while the other is being sent.
+/// Number of own buffers per connection: one receives while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 

@@ -11,14 +11,14 @@ use super::pool::Pool;
 use super::token::Token;
 use crate::options::UringOptions;
 
-/// Maximum number of gathered sends per turn. When no message is left, a connection sends one chunk at a time.
+/// Maximum number of gathered sends per turn. Any further send in the turn contains a single chunk.
 pub(super) const MESSAGES: usize = 64;
 
 /// Maximum number of chunks in one send.
 pub(super) const MAX_IOVECS: usize = 16;
 
-/// Header of a gathered send. The kernel can read it until the submission of an inline send returns, or until the
-/// completion of another send.
+/// Header of a gathered send. The kernel can read it until `io_uring_enter(2)` has submitted an inline send, or until
+/// any other send has completed.
 pub(super) struct Message {
     header: libc::msghdr,
     pub(super) iovecs: [libc::iovec; MAX_IOVECS],
@@ -39,7 +39,7 @@ impl Message {
     }
 }
 
-/// When to submit an accept and when to pause.
+/// State of the accept request, or of the pause once descriptors have run out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcceptState {
     /// The accept is in flight.
@@ -75,9 +75,9 @@ pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
     pub(super) to_close: Vec<u32>,
     /// Connections from `to_send` whose inline sends were submitted since the submission queue was last empty.
     pub(super) sends_in_flight: Vec<u32>,
-    /// Set if the next enter must not wait: some entries did not fit into the submission queue, or a send in this turn
-    /// is followed by another action (more chunks, a close, a receive), and only the return of the enter confirms the
-    /// send.
+    /// Set if the next `io_uring_enter(2)` must not wait: some entries did not fit into the submission queue, or a send
+    /// in this turn is followed by another action (more chunks, a close, a receive), and only the return of the call
+    /// confirms the send.
     pub(super) skip_wait: bool,
     pub(super) turn: Turn,
     /// Number of free slots in the table of registered files.

@@ -66,7 +66,8 @@ pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str
     Err(describe_error(error, alternative))
 }
 
-/// Creates a ring with the selected options. The new ring shares the worker threads of `attach`, another ring.
+/// Creates a ring with the selected options. With `attach`, the descriptor of another ring, the new ring shares the
+/// worker threads of that ring.
 pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
     let build = |no_sqarray| {
         let task_work = match options.sqpoll {

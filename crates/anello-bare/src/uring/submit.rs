@@ -13,7 +13,8 @@ use super::server::{AcceptState, MAX_IOVECS, Server};
 use super::token::{Kind, Token};
 use crate::accept::ACCEPT_PAUSE;
 
-/// Flags for a send with inline completion, which sends what fits into the send buffer and reports a shorter count.
+/// Flags for a send with inline completion, which sends only the bytes that fit into the send buffer and reports a
+/// short count if some do not.
 const INLINE_SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 /// Flags for a blocking send, which waits until all bytes are accepted.
 const BLOCKING_SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
@@ -24,7 +25,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// Queues all due entries that fit into the submission queue.
     #[inline]
     pub(super) fn queue_submissions(&mut self) {
-        // Do not wait while sends are unconfirmed because the kernel did not consume all submissions.
+        // If the kernel did not consume all submissions, sends are still unconfirmed: do not wait.
         self.skip_wait = !self.sends_in_flight.is_empty();
         if !self.to_arm.is_empty()
             || !self.to_cancel.is_empty()
@@ -91,7 +92,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         } else if self.free_file_slots == 0 {
             return true;
         } else {
-            // One accept per free slot: the kernel accepts first, and then drops the connection if no slot is free.
+            // One accept request per free slot, because the kernel accepts a connection first and drops it if no slot
+            // is free.
             let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
             accept.file_index(Some(DestinationSlot::auto_target())).build()
         };
@@ -160,7 +162,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Builds a gathered send, or a send of one chunk if no message is free. Returns the send and its number of chunks.
+    /// Builds a gathered send, or a send of one chunk if every `Message` is in use. Returns the send and its number of
+    /// chunks.
     fn gather_send(&mut self, index: u32, fd: Fd, zero_copy: bool) -> (squeue::Entry, u16) {
         let connection = &self.connections[index as usize];
         let mut buffer_id = connection.first_chunk;
@@ -205,7 +208,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     /// Queues a receive into the ring's buffers or into a connection buffer. Returns `false` if the submission queue is
     /// full.
     fn arm_receive(&mut self, index: u32) -> bool {
-        // A receive and its timeout.
+        // The queue must have room for a receive and its timeout.
         if self.submissions.capacity() - self.submissions.len() < 2 {
             return false;
         }
@@ -214,7 +217,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         let Some(fd) = connection.socket.fd().filter(|_| connection.needs_receive()) else { return true };
         let entry = if options.per_connection_buffers || connection.extra.is_ring_exhausted {
             let first = *connection.extra.own_buffers.get_or_insert_with(|| self.pool.add_own_buffers());
-            // Without an unused buffer, the receive is queued when one is recycled.
+            // If both buffers are in use, the receive is queued when one is recycled.
             let Some((buffer_id, start, bytes)) = self.pool.take_own_buffer(first) else { return true };
             connection.extra.own_receive = Some(buffer_id);
             opcode::Recv::new(fd, start, bytes).build()

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     /// A blocking send, which waits until all bytes are accepted.
     SendAll,
     Cancel,
-    /// The close of a registered file.
+    /// A request to close a registered file.
     Close,
     /// A linked timeout.
     Timeout,

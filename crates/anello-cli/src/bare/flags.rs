@@ -65,7 +65,7 @@ pub struct UringArguments {
     pub options: UringOptions,
 }
 
-/// Read and write a file on command from a control connection: the worker of the lab's disk preset.
+/// Run the worker of the lab's disk preset, which executes read and write commands from a control connection.
 ///
 /// Each line on the connection is a command, such as {"operation":"random_read","direct":true,"block_bytes":4096,
 /// "depth":16,"duration_ns":64000000,"seed":1}; the worker replies with one line that contains the result. Operations

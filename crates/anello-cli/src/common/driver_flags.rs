@@ -102,7 +102,7 @@ const FEATURES: [Feature; 11] = [
     ("send-zc", |disabled| &mut disabled.zero_copy),
 ];
 
-/// Rejects io_uring flags on the command line together with `--driver epoll`, which would ignore them.
+/// Rejects io_uring flags given together with `--driver epoll` on the command line, because epoll would ignore them.
 pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     if let Some((_, matches)) = matches.subcommand() {
         return check(matches);
@@ -151,7 +151,7 @@ impl DriverFlags {
     }
 
     /// Reports io_uring flags that have no effect because the epoll driver is in use: `auto` fell back to it, or
-    /// `ANELLO_DRIVER` overrides the flag.
+    /// `ANELLO_DRIVER` overrides `--driver`.
     pub fn report_ignored(&self, driver: &str) {
         let flags = long_flags(|(_, is_given)| is_given(self));
         if driver == "epoll" && !flags.is_empty() {

@@ -1,4 +1,4 @@
-//! The workers' listening sockets: binding, sockets passed by a service manager, and socket files.
+//! The workers' listening sockets, bound by this process or passed by a service manager, and their socket files.
 
 use std::fs;
 use std::future::pending;
@@ -168,9 +168,9 @@ fn is_stale_socket(path: &Path) -> io::Result<bool> {
     Ok(connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
 }
 
-/// The listening sockets of all workers. Stays open until the last worker has exited.
+/// The listening sockets of all workers, which stay open until the last worker has exited.
 pub struct Listening {
-    /// The addresses as in the ready line.
+    /// The addresses in the format of the ready line.
     pub addresses: String,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,

@@ -79,7 +79,8 @@ impl Cores {
         self.local_problem().map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
     }
 
-    /// Returns an error message if a core is outside the CPU affinity mask of this process and the mask can be read.
+    /// Returns an error message if the CPU affinity mask of this process can be read and does not contain all of these
+    /// cores.
     pub fn local_problem(&self) -> Option<String> {
         self.problem(&anello::allowed_cores().ok()?)
     }

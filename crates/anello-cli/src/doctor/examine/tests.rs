@@ -71,7 +71,8 @@ fn healthy_host_gets_no_advice() {
 
 #[test]
 fn fault_07_refused_io_uring_gets_advice_for_its_cause() {
-    // Cause, seccomp mode, kernel.io_uring_disabled, kernel, and part of the advice.
+    // Each case lists the cause, seccomp mode, kernel.io_uring_disabled, kernel release, and part of the expected
+    // advice.
     for (cause, seccomp_mode, disabled, kernel, expected) in [
         (Cause::Forbidden, 2, 0, "6.12.30", "--security-opt seccomp="),
         // An additional seccomp filter does not change the advice, because the sysctl alone forbids io_uring.
