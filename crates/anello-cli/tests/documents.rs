@@ -329,7 +329,7 @@ impl Fixture {
                 let words: Vec<_> = shorten(&words).collect();
                 expect_success(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>()))
             }
-            // The error proves that all flags and the scenario are valid.
+            // The missing file is reported only if all flags and the scenario are valid.
             ["lab", "run", ..] if !words.contains(&"--resume") => {
                 let output = with(&["--instructions", "missing.json"]).output().expect("anello");
                 let errors = errors_of(&output);

@@ -315,7 +315,7 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
         for client in silent.iter().step_by(100) {
             assert!(read_until(client, b"later\n").starts_with(b"HTTP/1.1 503 "), "{driver}");
         }
-        // The silent clients stay connected but use no slot.
+        // The silent clients stay connected but do not count towards the connection limit.
         drop(holders);
         wait_until(|| send_request() == "HTTP/1.1 200");
         for _ in 0..100 {

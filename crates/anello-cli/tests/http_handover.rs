@@ -189,7 +189,7 @@ fn fault_38_failed_successor_leaves_server_running() {
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
         load.assert_still_serving(20);
-        // Successors that disconnect after connecting, after the offer, and after READY; and one that sends an unknown
+        // One successor each disconnects after connecting, after the offer, and after READY; another sends an unknown
         // message.
         let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
         drop(connect_successor());
@@ -208,7 +208,7 @@ fn fault_38_failed_successor_leaves_server_running() {
         successor.write_all(b"G").expect("send message");
         assert_eq!(read_byte(&mut successor), b'x', "server continues");
         load.assert_still_serving(20);
-        // Successors that fail at startup: missing document root, different address.
+        // Successors that fail at startup because of a missing document root or a different address.
         for (argument, expected) in [
             ("/no/such/directory", "/no/such/directory"),
             (files.path().to_str().expect("UTF-8"), "127.0.0.1:1"),
@@ -367,7 +367,7 @@ fn fault_38_missing_socket_file_error_names_remedy() {
         command
     };
     let server = Served::spawn(command(directories[0].path()));
-    // A relative path that refers to another file.
+    // In the second directory, the relative path refers to another file.
     let output = command(directories[1].path()).output().expect("run anello");
     let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{error_text}");

@@ -325,7 +325,7 @@ fn user_and_group_errors_name_cause_and_remedy() {
             Err(error) => eprintln!("partly skipped: user nobody cannot execute the test build: {error}"),
         }
     }
-    // The same flags as keys in a configuration file, checked as that user.
+    // The flags can also be keys in a configuration file. The check then runs as the configured user.
     let file = test_directory.path().join("site.toml");
     fs::write(&file, "user = \"nobody\"\ngroup = \"daemon\"\n").expect("write file");
     let mut command = command(&test_directory, &["--check", "--config", &text(&file)]);

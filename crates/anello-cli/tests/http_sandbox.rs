@@ -101,8 +101,8 @@ fn assert_site_is_served<S: Read + Write>(site: &Path, connect: impl Fn() -> S) 
     }
 }
 
-/// Returns the sandbox field that the ready line must contain, determined without the sandbox. Prints the parts that
-/// this kernel does not support.
+/// Returns the sandbox field that the ready line must contain, determined without the sandbox. Prints the supported
+/// parts if this kernel does not support all of them.
 fn expected() -> String {
     let supports = |abi| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

@@ -49,7 +49,7 @@ pub fn parse_statuses(text: &str) -> Result<Statuses, String> {
     statuses.ok_or_else(|| format!("invalid status list {text:?} (expected a list such as 200,404, or any)"))
 }
 
-/// Parses the name of an error kind; `all` gives `None`.
+/// Parses the name of an error kind. Returns `None` for `all`.
 fn parse_kinds(text: &str) -> Result<Option<ErrorKind>, String> {
     let kind = ErrorKind::ALL.iter().copied().find(|kind| kind.name() == text);
     if kind.is_some() || text == "all" {

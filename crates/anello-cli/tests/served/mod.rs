@@ -130,7 +130,7 @@ impl Served {
         Self::spawn(command)
     }
 
-    /// Starts a server with passed sockets that have these names. The server must fail; returns its error messages.
+    /// Starts a server that receives sockets with these names and must fail. Returns its error messages.
     pub fn startup_error(
         document_root: &Path,
         arguments: &[&str],

@@ -69,7 +69,7 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub stamp: FileStamp,
     pub coding: Option<Coding>,
-    /// Whether the timestamps were old enough to be altered by every later change; see [`FileStamp::is_settled`].
+    /// Whether the last change was old enough that any later one alters the timestamps; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,

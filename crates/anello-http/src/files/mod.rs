@@ -11,10 +11,10 @@
 //!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412 or proceed)
 //! ```
 //!
-//! Properties shared by all responses for a file are computed once, when the file enters the cache: [`media_type`] and
-//! [`cache_control`]. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and
-//! [`options`] holds the configuration. A request for a plain path without preconditions or ranges allocates nothing in
-//! these modules.
+//! When a file enters the cache, [`media_type`] and [`cache_control`] determine the properties that all responses for
+//! it share. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and [`options`]
+//! holds the configuration. A request for a plain path without preconditions or ranges allocates nothing in these
+//! modules.
 
 mod cache;
 pub mod cache_control;

@@ -38,9 +38,9 @@ pub struct FileOptions {
     /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; a line of
     /// text is sent.
     pub not_found_file: Option<String>,
-    /// Path of a single-page application's page, relative to the document root. It is sent with status 200 for paths
-    /// that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
-    /// receive `not_found_file`. Default: none.
+    /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
+    /// paths that do not exist, if the last path segment has no extension and no segment is hidden. For other missing
+    /// paths, `not_found_file` is sent. Default: none.
     pub spa_fallback_file: Option<String>,
     /// Whether to serve files and directories whose names start with a dot. Default: they are hidden.
     pub dotfiles: Dotfiles,
@@ -59,8 +59,8 @@ pub struct FileOptions {
     pub workers: usize,
     /// Time for which a checked file is considered unchanged, and for which a directory listing is shared between
     /// requests. Default: 1 second. Changes to a file become visible after at most this time. For files that are not
-    /// cached in memory, writes and replacements are detected immediately (`fstat(2)` per response). Zero checks files
-    /// on every request (`openat2(2)`, `fstat(2)`).
+    /// cached in memory, writes and replacements are detected immediately (by `fstat(2)` for each response). If zero,
+    /// files are checked on every request (by `openat2(2)` and `fstat(2)`).
     pub revalidate_interval: Duration,
 }
 

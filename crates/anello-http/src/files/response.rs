@@ -47,12 +47,12 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
     }
 }
 
-/// Returns the page with this status in the negotiated content coding. If no coding is acceptable, the client gets the
-/// uncompressed page rather than no error text.
+/// Returns the page with this status in the negotiated content coding. If no coding is acceptable, returns the
+/// uncompressed page, so that the client receives an error text.
 ///
 /// The page does not represent the requested file (RFC 9110, section 8.8). The response therefore has no validators, no
-/// `Accept-Ranges`, and no `Cache-Control` from the cache rules. Validators would make clients revalidate the page as
-/// that file.
+/// `Accept-Ranges`, and no `Cache-Control` from the cache rules. With validators, clients would revalidate the page as
+/// if it were that file.
 pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response {
     let variant = match choice {
         Choice::Encoded(coding) => page.variant(coding),

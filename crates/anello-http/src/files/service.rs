@@ -182,7 +182,7 @@ impl Files {
         if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {
             return response;
         }
-        // A preflight request, which browsers send before requests that are not simple, for example with `Range`.
+        // A preflight request, which browsers send before requests that are not simple, such as those with `Range`.
         let response = response.with_valid_field(ALLOW_METHODS, METHODS).with_valid_field(MAX_AGE, b"86400");
         match head.field("access-control-request-headers") {
             Some(names) => response.field(ALLOW_HEADERS, names).unwrap_or_else(|_| Response::new(400)),
@@ -210,7 +210,7 @@ impl Files {
             Lookup::Miss => None,
         };
         match (self.find(path, head, cached.clone()).await, cached) {
-            // Contents in memory need no descriptor, and open files are checked for changes.
+            // The stale entry can be sent without a new descriptor, and its open files are checked for changes.
             (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
                 log_file_error(&error);
                 Ok(FileLookup::Entry(stale))
@@ -334,7 +334,7 @@ impl Files {
             let variant_path = format!("{path}{}", coding.suffix());
             match self.find_file(&variant_path).await {
                 Ok(Opened::File { file, stamp }) => encoded.push((coding, file, stamp)),
-                // An entry without the variant would replace a complete entry in the cache.
+                // Otherwise, an entry without this variant would replace a complete entry in the cache.
                 Err(error) if is_out_of_descriptors(&error) => return Err(error),
                 _ => {}
             }

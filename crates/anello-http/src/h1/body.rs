@@ -6,7 +6,7 @@ use super::fields::FieldBlock;
 /// How a response body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// No body is sent: responses to `HEAD`, and the statuses 204, 205 and 304.
+    /// No body is sent, because the method is `HEAD` or the status is 204, 205 or 304.
     None,
     /// By its length in bytes.
     Length(u64),
@@ -14,7 +14,7 @@ pub enum ResponseFraming {
     Chunked,
     /// By closing the connection.
     UntilClose,
-    /// The bytes after the head belong to another protocol: after 101, and after a successful `CONNECT`.
+    /// The bytes after the head belong to another protocol, because the status is 101 or a `CONNECT` succeeded.
     Tunnel,
 }
 
@@ -60,7 +60,7 @@ impl BodyEncoder {
     /// Appends a chunk of the body with its framing. Appends nothing if the body is not sent.
     ///
     /// # Errors
-    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
+    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length stated in the head.
     #[inline]
     pub fn write(&mut self, out: &mut Vec<u8>, data: &[u8]) -> Result<(), BodyError> {
         if self.begin_chunk(out, data.len())? {
@@ -74,7 +74,7 @@ impl BodyEncoder {
     /// chunk and then call [`end_chunk`](Self::end_chunk).
     ///
     /// # Errors
-    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
+    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length stated in the head.
     #[inline]
     pub fn begin_chunk(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> Result<bool, BodyError> {
         if chunk_bytes == 0 {
@@ -103,7 +103,7 @@ impl BodyEncoder {
     /// Appends the end of the body.
     ///
     /// # Errors
-    /// Returns [`BodyError::TooShort`] if the body is shorter than its head says. The connection must be closed.
+    /// Returns [`BodyError::TooShort`] if the body is shorter than the head states. The connection must be closed.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
         self.finish_with_trailers(out, &FieldBlock::default())
@@ -122,13 +122,13 @@ impl BodyEncoder {
     }
 }
 
-/// A mismatch between a body and the length in its head.
+/// A mismatch between a body and the length stated in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The body is longer than its head says.
+    /// The body is longer than the head states.
     #[error("body longer than its Content-Length (close the connection)")]
     TooLong,
-    /// The body is shorter than its head says.
+    /// The body is shorter than the head states.
     #[error("body {bytes_left} bytes shorter than its Content-Length (close the connection)")]
     TooShort {
         /// Number of missing bytes.

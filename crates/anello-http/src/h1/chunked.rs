@@ -12,7 +12,7 @@ use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
 use super::types::Limits;
 
-/// Maximum number of digits in a chunk size, including leading zeros: 64 bits.
+/// Maximum number of digits in a chunk size, including leading zeros, so that the size fits into 64 bits.
 const MAX_SIZE_DIGITS: u32 = 16;
 
 /// Decodes one chunked body. [`Decoder`](super::Decoder) uses it; it is public for tests and fuzzing.
@@ -33,7 +33,7 @@ pub struct ChunkedDecoder {
     limits: Limits,
     state: State,
     digits: u32,
-    /// The part of the chunk size read so far, then the number of bytes missing from the chunk.
+    /// The chunk size as read so far; after the size line, the number of bytes missing from the chunk.
     left: u64,
     body_bytes: u64,
     extension_bytes: usize,

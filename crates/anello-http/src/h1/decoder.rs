@@ -90,8 +90,8 @@ impl Decoder {
     /// Decodes the next part and removes its bytes from the front of `input`.
     ///
     /// Returns `None` if more bytes are needed. The whole input has then been consumed, except after the last request,
-    /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`: the end of
-    /// a request needs no bytes of its own.
+    /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`, because the
+    /// end of a request is returned without further input.
     ///
     /// # Errors
     /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
@@ -128,7 +128,7 @@ impl Decoder {
         }
     }
 
-    /// Returns `true` if no request has been partially received, so closing the connection aborts none.
+    /// Returns `true` if no request has been partially received, so that closing the connection aborts no request.
     pub fn is_idle(&self) -> bool {
         match &self.state {
             State::Head => self.partial.is_empty() && self.scanner.is_before_request(),
@@ -157,8 +157,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of bytes buffered while more are awaited. The limits for heads and trailers apply to this
-    /// number.
+    /// Returns the number of bytes that are buffered until more bytes arrive. The limits for heads and trailers apply
+    /// to this number.
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
@@ -181,7 +181,7 @@ impl Decoder {
         end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
     }
 
-    /// Reports EOF from the peer.
+    /// Informs the decoder of EOF from the peer.
     ///
     /// # Errors
     /// Rejects a partially received request. The client may no longer be able to receive the response.
@@ -246,7 +246,7 @@ impl Decoder {
                 self.partial.shrink_to(MAX_RETAINED_BYTES);
                 Ok(Some(self.begin(head)))
             }
-            // The scanner is as strict as the parser.
+            // Not expected: the scanner has accepted the head, and it is as strict as the parser.
             Ok(None) => Err(self.reject_head(Rejection::bad("malformed head"), &[])),
             Err(rejection) => Err(self.reject_head(rejection, &[])),
         }

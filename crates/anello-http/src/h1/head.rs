@@ -37,7 +37,7 @@ impl Parts {
     /// Returns `true` if `text` starts with the fields of this head and they have the same meaning in the new head.
     #[inline]
     pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
-        // The head may come from a decoder with other limits, so the limits are checked again, except for bodies.
+        // The head may come from a decoder with other limits, so check the field limit again and allow no body.
         let is_same = self.version == version && self.decision.framing == RequestFraming::None;
         let section = self.fields.slice(0..self.section_bytes);
         is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
@@ -78,8 +78,8 @@ impl Head {
         self.0.form
     }
 
-    /// Returns the path of the target, neither decoded nor normalized. It starts with `/`. The path of a URL without
-    /// one is `/`. The path of the authority and asterisk forms is empty.
+    /// Returns the path of the target, neither decoded nor normalized. It starts with `/`. The path is `/` for a URL
+    /// without a path, and empty for the authority and asterisk forms.
     pub fn path(&self) -> &str {
         let (path, _) = self.path_and_query();
         match self.0.form {

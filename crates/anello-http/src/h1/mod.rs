@@ -13,8 +13,9 @@
 //! # Invariants
 //!
 //! - How the network splits the bytes affects neither the decoded requests nor the rejections.
-//! - Input that two implementations could interpret differently is rejected, never repaired: a line ends in CR LF, a
-//!   field has a name and a colon, a body has one length. This prevents request smuggling through a proxy.
+//! - Input that two implementations could interpret differently is rejected, never repaired: a line must end in CR LF,
+//!   a field must have a name and a colon, and a body must have one length. This prevents request smuggling through a
+//!   proxy.
 //! - Everything that is buffered or scanned repeatedly has a limit in [`Limits`].
 //! - A connection allocates nothing in its steady state: a [`Head`] that is no longer needed is returned to its
 //!   [`Decoder`].

@@ -30,7 +30,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Creates a rejection. The server creates some itself, such as 408 after a timeout or 503 at the connection limit.
+    /// Creates a rejection. The server also creates some, such as 408 after a timeout or 503 at the connection limit.
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }

@@ -200,10 +200,10 @@ impl<'a> ResponseHead<'a> {
 }
 
 impl Rejection {
-    /// Appends the complete response: `Connection: close`, and the reason as plain text. For [`Method::Head`]
+    /// Appends the complete response, with `Connection: close` and the reason as plain text. For [`Method::Head`]
     /// ([`Decoder::rejected_method`](super::Decoder::rejected_method)) the text is omitted. `date` is the current time.
     ///
-    /// Nothing may be sent after this response. A status that is not valid for a response (200 to 999) becomes 500.
+    /// Nothing may be sent after this response. A status outside the range 200 to 999 becomes 500.
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
@@ -229,7 +229,8 @@ impl Drop for ResponseHead<'_> {
 }
 
 /// The part of a `200 OK` response after the status line and the `Date` field, encoded once for many responses: the
-/// fields, the length of the body, and the body. On a connection that is kept alive, sending it takes three copies.
+/// fields, the length of the body, and the body. On a connection that is kept alive, writing it takes three copy
+/// operations.
 ///
 /// ```
 /// use anello_http::h1::{FieldBlock, FieldName, EncodedResponse};

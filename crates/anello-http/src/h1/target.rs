@@ -79,7 +79,7 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     port.iter().try_fold(0, digit).map(|_| (host, Some(port)))
 }
 
-/// Returns `true` if this is a nonempty name, an address, or an IPv6 address in brackets.
+/// Returns `true` if this is a nonempty name, an IPv4 address, or an IPv6 or `IPvFuture` address in brackets.
 fn is_host_name(host: &[u8]) -> bool {
     if let Some(address) = host.strip_prefix(b"[") {
         let Some(address) = address.strip_suffix(b"]") else { return false };

@@ -1,8 +1,8 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
 //! Each function sets the highest bit of every byte that matches. When a subtraction borrows from the next byte, the
-//! result for that byte may be wrong, but only after a byte that matches. The result is therefore always correct for
-//! the [`first`] match, and for whether there is a match at all.
+//! result for that byte may be wrong, but only after a byte that matches. The [`first`] match is therefore always
+//! correct, and the result is nonzero if and only if there is a match.
 
 pub(crate) const HIGH: u64 = each(0x80);
 

@@ -34,7 +34,7 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// How a stream ends: its known length, or its trailers.
+/// The end of a stream: unknown, after a known length, or followed by trailers.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),

@@ -187,7 +187,7 @@ impl Drop for PauseOnDrop<'_> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestBodyError {
-    /// The body is malformed, too large or too slow. The server would send the contained rejection.
+    /// The body is malformed, too large or too slow. Contains the rejection with which the server itself would respond.
     #[error("{0}")]
     Rejected(Rejection),
     /// The connection failed or was closed before the end of the body.

@@ -179,7 +179,7 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a field whose value comes from the server or has been validated. Sends 500 if the value is invalid after all.
+    /// Adds a field whose value comes from the server or has been validated. Returns a 500 if the value is invalid.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
             tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
@@ -270,14 +270,14 @@ impl Upgraded {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
 
-    /// Copies all of `bytes` into the send buffer, waiting for space as needed. Not cancel-safe: it is unknown how many
-    /// bytes were accepted.
+    /// Copies all of `bytes` into the send buffer, waiting for space as needed. Not cancel-safe: if the future is
+    /// dropped, it is unknown how many bytes were accepted.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let count = self.write(bytes).await?;
             bytes = &bytes[count..];
         }
-        // The caller may then wait for another event indefinitely.
+        // Pass held-back data to the socket, because the caller may then wait indefinitely for another event.
         poll_fn(|context| self.sender.poll_drive(context)).await
     }
 

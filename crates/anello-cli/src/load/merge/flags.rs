@@ -27,7 +27,7 @@ pub struct MergeArguments {
     /// Print the sums as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
-    /// Print the values per second and the sums as comma-separated values (RFC 4180), and errors to standard error.
+    /// Print the values per second and the sums as comma-separated values (RFC 4180); print errors to standard error.
     #[arg(long)]
     pub csv: bool,
     #[command(flatten)]

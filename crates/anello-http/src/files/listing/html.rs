@@ -1,5 +1,5 @@
-//! Directory listing as an HTML page: responsive, with light and dark color schemes, usable with a keyboard and a
-//! screen reader, and without scripts, images or web fonts.
+//! Directory listing as an HTML page. The page is responsive, has light and dark color schemes, can be used with a
+//! keyboard and a screen reader, and loads no scripts, images or web fonts.
 
 use super::super::path::encoded_name;
 use super::super::stamp::Timestamp;

@@ -82,7 +82,7 @@ fn is_plain(value: &[u8]) -> bool {
     // byte is in the range that the term checks.
     !any(value, |word| {
         let delete = word.wrapping_add(each(0x01));
-        // XOR swaps 0x20 and 0x22 (the quote). All bytes to detect are then below 0x21.
+        // XOR swaps 0x20 and 0x22 (the quote). Control bytes and the quote are then below 0x21.
         let control_or_quote = (word ^ each(0x02)).wrapping_sub(each(0x21));
         let backslash = (word ^ each(b'\\')).wrapping_sub(each(0x01));
         (word | delete | control_or_quote | backslash) & HIGH
