@@ -30,7 +30,7 @@ const MANIFEST: &str = "crates/anello-cli/Cargo.toml";
 // Reasons for an unknown commit.
 const NO_GIT: &str = "git cannot be run";
 const GIT_REFUSED: &str =
-    "git rejects the repository, perhaps because another user owns it; `git status` shows the reason";
+    "git rejects the repository, perhaps because another user owns it; `git status` in it shows the reason";
 const NOT_OWN_REPOSITORY: &str = "the sources are not in a git repository of their own";
 const NOT_COMMITTED: &str = "the sources are not committed to the repository";
 

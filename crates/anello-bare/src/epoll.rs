@@ -85,8 +85,8 @@ impl Server {
         }
     }
 
-    /// Polls for events without sleeping until the spin time has elapsed or a connection is pending. Returns `true`
-    /// if there are events.
+    /// Polls for events without sleeping until the spin time has elapsed. Does not poll if a connection is pending.
+    /// Returns `true` if there are events.
     #[cold]
     fn spin(&self, events: &mut Vec<Event>) -> io::Result<bool> {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `poll` and `select`: level-triggered. In every turn, the complete list of sockets is passed to the kernel and back.
+//! `poll` and `select`: level-triggered. In every turn, the kernel receives and returns the complete list of sockets.
 //!
 //! `select` uses sets of 1024 bits. A connection with a descriptor of 1024 or above is closed immediately.
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Bounded so that the other connections are served.
+/// Limited, so that many new connections do not delay the existing ones.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run_poll(listener: &TcpListener) -> io::Result<()> {

@@ -60,7 +60,8 @@ pub struct UringOptions {
     /// affinity mask of this process.
     #[arg(long, value_name = "IDLE_MS", value_parser = parse_milliseconds)]
     pub sqpoll: Option<Duration>,
-    /// Pin the polling thread to this core (IORING_SETUP_SQ_AFF); last is the last core that this process may use.
+    /// Pin the polling thread to this core (IORING_SETUP_SQ_AFF); the value `last` selects the last core that this
+    /// process may use.
     #[arg(long, value_name = "CORE", value_parser = parse_core)]
     pub sqpoll_core: Option<u32>,
     /// Submit each receive separately instead of using multishot receives.
@@ -185,7 +186,7 @@ impl UringOptions {
         self.sqpoll.is_none() && self.task_work.is_none_or(|task_work| task_work == TaskWork::Deferred)
     }
 
-    /// Returns `true` if a send posts a completion only if it is short or fails.
+    /// Returns `true` if only short or failed sends post a completion.
     #[inline]
     pub(crate) fn completes_sends_inline(&self) -> bool {
         !(self.completion_per_send || self.zero_copy_sends || self.forced_async) && self.sqpoll.is_none()

@@ -417,7 +417,7 @@ fn reset_closes_one_connection() {
     });
 }
 
-/// As many connections as a model can serve, all with bytes in flight at once.
+/// Up to 1100 connections have bytes in flight at once. `select` can serve only about 1000 of them.
 #[test]
 fn serves_a_thousand_connections() {
     raise_open_files();

@@ -2,7 +2,8 @@
 //!
 //! - [`Server`]: serves requests with a handler, an async function from [`Request`] to [`Response`].
 //! - [`h1`]: the protocol, without I/O or a clock. Decodes requests and encodes responses.
-//! - [`files`]: static file serving: paths, conditional requests, ranges, content encodings, media types, listings.
+//! - [`files`]: static file serving, with path resolution, conditional requests, ranges, content encodings, media types
+//!   and listings.
 //! - [`observe`]: access log, metrics and health.
 
 #![forbid(unsafe_code)]

@@ -40,7 +40,7 @@ fn is_simulated(kind: &DriverKind) -> bool {
     matches!(kind, DriverKind::Sim(_))
 }
 
-/// Checks on simulated kernels that a timeout has expired within a few ticks of the right time.
+/// Checks on simulated kernels that a timeout expires within a few ticks of the expected time.
 fn assert_timed_out(kind: &DriverKind, elapsed: Duration, timeout: Duration) {
     let tick = with_long_timeouts().timer_resolution;
     let is_in_time = elapsed >= timeout - tick && elapsed <= timeout + 3 * tick;

@@ -1,5 +1,5 @@
 //! File serving on every available driver: files that must never be served, and files that change while they are
-//! served.
+//! being served.
 
 mod common;
 

@@ -383,7 +383,7 @@ fn ramped_connections_are_used_once_open() {
             assert!(report.is_success(), "{report:?}");
             assert_eq!((report.connections_opened, report.connections_open_at_end), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
-            // A request is scheduled on connection number c every 10 ms, starting at 20 * c ms.
+            // Connection number c is offered a request every 10 ms, but only from 20 * c ms on, when it is opened.
             assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Isolation: late timers, panicking wakers and destructors, and blocked threads do not affect other tasks.
+//! Isolation: late timers, panicking wakers and destructors, and busy tasks do not affect other tasks.
 
 mod common;
 

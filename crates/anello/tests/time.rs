@@ -26,7 +26,8 @@ fn sleeps_never_complete_early() {
     });
 }
 
-/// Deadlines closer together than this may be treated as equal: the current and the next tick of the timer wheel.
+/// Deadlines closer together than this may be treated as equal. Covers the current and the next tick of the timer
+/// wheel.
 const SAME_TICK: Duration = Duration::from_micros(2 * 132);
 
 #[test]

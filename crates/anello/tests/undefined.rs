@@ -120,7 +120,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Accepts, connects, waits for timers, sends in every way, receives with and without a copy, and half-closes.
+/// Accepts, connects, waits for timers, sends and receives with and without a copy, and half-closes.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("task does not panic")?;

@@ -12,7 +12,7 @@ use super::{blocking, linux_aio, posix_aio, uring};
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time, whatever depth is requested.
     Pread,
-    /// The same calls, on as many threads as the depth.
+    /// The same calls, on a pool whose number of threads equals the depth.
     Threads,
     /// `aio_read(3)`, `aio_write(3)` and `aio_suspend(3)`. glibc executes them on at most 20 threads of its own, and
     /// executes requests on the same descriptor one after another. Each request in flight therefore has its own

@@ -40,7 +40,7 @@ pub(super) struct Pool<const CONFIGURABLE: bool> {
     /// Data in each buffer that this process owns.
     chunks: Vec<Chunk>,
     own_buffers: Vec<OwnBuffer>,
-    /// For each buffer, the buffer that was recycled next. Empty unless the server is configurable.
+    /// For each buffer, the buffer that was recycled after it. Empty unless the server is configurable.
     pub(super) followers: Vec<u16>,
     last_recycled: u16,
 }
@@ -185,8 +185,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         }
         let address = self.ring_buffer(buffer_id) as u64;
         // SAFETY: the index is masked to the ring. The kernel reads only the entries from its head to the published
-        // tail. At most `count` buffers exist, so the entry at the private tail is not among them. The fields written
-        // here exclude the one that holds the tail.
+        // tail. At most `count` buffers exist, so the entry at the private tail is not one of these entries. The fields
+        // written here exclude the one that holds the tail.
         let entry = unsafe { &mut *self.ring.add(usize::from(self.tail & (self.count - 1))) };
         entry.set_addr(address);
         entry.set_len(self.buffer_bytes);

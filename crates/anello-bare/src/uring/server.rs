@@ -17,8 +17,8 @@ pub(super) const MESSAGES: usize = 64;
 /// Maximum number of chunks in one send.
 pub(super) const MAX_IOVECS: usize = 16;
 
-/// Header of a gathered send. The kernel can read it until `io_uring_enter(2)` has submitted an inline send, or until
-/// any other send has completed.
+/// Header of a gathered send. The kernel can read it until it has consumed the submission (`IORING_FEAT_SUBMIT_STABLE`,
+/// Linux 5.5).
 pub(super) struct Message {
     header: libc::msghdr,
     pub(super) iovecs: [libc::iovec; MAX_IOVECS],

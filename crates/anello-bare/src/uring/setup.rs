@@ -20,8 +20,8 @@ const MAX_REGISTERED_FILES: u64 = 1 << 16;
 /// Maximum numbers of worker threads per ring, for bounded requests and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
 
-/// Sets of flags with their names, newest kernel first. The columns are task work, SINGLE_ISSUER and NO_SQARRAY. Each
-/// set has one flag fewer than the preceding set.
+/// Sets of flags with their names, newest kernel first. The columns after the names are task work, SINGLE_ISSUER and
+/// NO_SQARRAY. Each set has one flag fewer than the preceding set.
 const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
     ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true), // Linux 6.6
     ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),           // Linux 6.1

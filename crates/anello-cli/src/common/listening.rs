@@ -1,4 +1,5 @@
-//! The workers' listening sockets, bound by this process or passed by a service manager, and their socket files.
+//! The workers' listening sockets, bound by this process or passed by a service manager or by the server that it
+//! replaces, and their socket files.
 
 use std::fs;
 use std::future::pending;

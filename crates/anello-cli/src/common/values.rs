@@ -42,7 +42,8 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
     nonzero.ok_or_else(|| format!("invalid duration {text:?}: must be greater than zero"))
 }
 
-/// Parses a spin duration of at most one second. With a longer one, a worker without clients would hardly ever sleep.
+/// Parses a spin duration of at most one second. With a longer duration, a worker without clients would hardly ever
+/// sleep.
 pub fn spin(text: &str) -> Result<Duration, String> {
     let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
     short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))

@@ -59,7 +59,8 @@ impl DirectoryWatch {
             ),
             Err(error) => tracing::error!(
                 %path, %error,
-                "document root was removed; still serving the old directory (create it, then restart or use --handover)"
+                "document root was removed; still serving the removed directory (recreate the path, then restart or \
+                 use --handover)"
             ),
         }
     }

@@ -133,7 +133,7 @@ pub struct FileFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
     precompressed: Vec<Coding>,
-    /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated, first match wins
+    /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the first match applies
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
     /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated
@@ -310,7 +310,7 @@ pub struct ConnectionFlags {
     /// Maximum size of a request head (request line and all fields) in bytes; larger ones are rejected with 431
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
     max_head_bytes: NonZero<usize>,
-    /// Maximum number of fields in a request head; more are rejected with 431
+    /// Maximum number of fields in a request head; heads with more fields are rejected with 431
     #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().max_fields))]
     max_head_fields: NonZero<usize>,
     /// Maximum size of a request body in bytes; larger ones are rejected with 413

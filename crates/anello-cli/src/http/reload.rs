@@ -30,7 +30,7 @@ impl ReloadSignals {
             }
         });
         if let Err(error) = spawned {
-            tracing::error!(%error, "cannot start the reload thread: SIGHUP has no effect");
+            tracing::error!(%error, "cannot start the reload thread; SIGHUP will have no effect");
         }
     }
 }

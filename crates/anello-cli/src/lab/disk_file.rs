@@ -50,7 +50,7 @@ impl DiskFile {
 impl Drop for DiskFile {
     fn drop(&mut self) {
         if !self.is_kept {
-            // Ignored, because runs without disk workers never create the file.
+            // Errors are ignored, because runs without disk workers never create the file.
             fs::remove_file(&self.path).ok();
         }
     }

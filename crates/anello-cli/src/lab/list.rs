@@ -32,7 +32,7 @@ pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
     show(&text).map(|()| ExitCode::SUCCESS)
 }
 
-/// Lists the presets. Their sizes and estimated durations are for this machine and the peers that are built.
+/// Lists the presets. Their sizes and estimated durations depend on this machine and on the peers that are built.
 fn presets(resources: &Resources) -> String {
     let mut text = "presets (anello lab run --preset NAME)\n".to_owned();
     for (name, scenario) in PRESETS {

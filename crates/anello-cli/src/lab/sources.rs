@@ -1,4 +1,4 @@
-//! What the subcommands read: the resources of this machine and stored runs.
+//! Inputs of the subcommands: the resources of this machine, and stored runs.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -223,7 +223,7 @@ pub struct CommonFlags {
     /// Open loop: distribution of the scheduled times.
     #[arg(long, value_enum, default_value_t = ArrivalChoice::Constant, requires = "rate")]
     arrivals: ArrivalChoice,
-    /// Open loop: seed of Poisson arrivals; the same seed gives the same schedule.
+    /// Open loop: seed for Poisson arrivals; the same seed gives the same schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "rate")]
     seed: u64,
     /// Open loop: maximum time after the end of the measurement to send requests that are queued for busy connections.

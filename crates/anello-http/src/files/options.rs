@@ -22,7 +22,8 @@ pub struct FileOptions {
     /// `false`, because not every file in a directory is meant to be discovered.
     pub listing: bool,
     /// Maximum number of entries in a listing. Default: 10,000. Longer listings are marked as incomplete. Each entry
-    /// costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes in the page, or more for a long name.
+    /// requires calls to `fstatat(2)` and `faccessat(2)`, and adds about 300 bytes to the page, or more for a long
+    /// name.
     pub max_listing_entries: usize,
     /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to clients
     /// that accept them. The operator must regenerate the variants whenever the file changes. Default: none.

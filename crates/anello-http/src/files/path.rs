@@ -104,8 +104,8 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
     utf8_percent_encode(path, PATH)
 }
 
-/// Reason why a target does not resolve to a file. Ordinary clients cause no errors with status 400. Errors with status
-/// 404 get the same response as a missing file.
+/// Reason why a target does not resolve to a file. Ordinary clients cause no errors with status 400. For errors with
+/// status 404, the response is the same as for a missing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
@@ -132,7 +132,7 @@ pub enum PathError {
     /// A name starts with a dot, and dotfiles are hidden.
     #[error("a name in the path starts with a dot")]
     Hidden,
-    /// The path or a name in it exceeds the limits of Linux.
+    /// The path or a name in it is longer than Linux allows.
     #[error("the path or a name in it is too long")]
     TooLong,
 }
@@ -229,8 +229,8 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
 /// [`TargetPath::has_no_extension`]). Names need not be valid file names.
 ///
 /// An application may percent-encode arbitrary text as a name, for example `AC/DC`. A name can therefore contain a
-/// slash or a backslash, or be too long for a file. All other errors still apply, even if an encoded slash or backslash
-/// is treated as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
+/// slash or a backslash, or be too long for a file. All other checks still apply, and they treat an encoded slash or
+/// backslash as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
 pub(super) fn may_be_spa_route(target: &str, dotfiles: Dotfiles) -> bool {
     let Ok((encoded, _)) = split_query(target) else { return false };
     if escape_digits(encoded).any(|digits| digits.is_err()) {

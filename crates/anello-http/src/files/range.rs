@@ -99,7 +99,7 @@ fn parse_range(spec: &[u8], size_bytes: u64) -> Option<Option<ByteRange>> {
     Some((range.first <= last_byte).then_some(range))
 }
 
-/// Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
+/// Replaces values that do not fit into 64 bits by `u64::MAX`, which is beyond the end of any file.
 fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -133,7 +133,7 @@ impl Files {
         invalid
     }
 
-    /// Handles a request. Responds with 501 to methods that [`Method`] does not know, and with 405 to all others except
+    /// Handles a request. Responds with 501 to unknown methods ([`Method::Other`]), and with 405 to all others except
     /// GET, HEAD and OPTIONS.
     pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();

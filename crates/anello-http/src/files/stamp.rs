@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Last second of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Minimum age of the last change for timestamps to distinguish later changes from it. It covers the granularity of the
-/// kernel tick (1 to 10 ms) and of most file systems (up to one second). FAT has a granularity of two seconds, which
-/// does not justify a longer delay.
+/// Age that the last change must have so that timestamps distinguish later changes from it. It covers the granularity
+/// of the kernel tick (1 to 10 ms) and of most file systems (up to one second). FAT has a granularity of two seconds,
+/// which does not justify a longer delay.
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.

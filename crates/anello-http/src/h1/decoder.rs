@@ -62,7 +62,7 @@ enum State {
     Rejected(Rejection),
 }
 
-/// A part of a request. Each request is one `Head`, any number of `Data`, and one `End`.
+/// A part of a request. Each request consists of one `Head`, any number of `Data`, and one `End`.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The head of the request.
@@ -197,7 +197,7 @@ impl Decoder {
     }
 
     /// Stops decoding requests, because the bytes that follow an accepted `Upgrade` or `CONNECT` belong to another
-    /// protocol. Returns the bytes already consumed, if `decode` was called again after the end of that request.
+    /// protocol. Returns the bytes, if any, that `decode` has consumed after the end of that request.
     pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
         let mut consumed = std::mem::take(&mut self.scanner).empty_lines();

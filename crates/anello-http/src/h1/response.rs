@@ -53,7 +53,7 @@ pub struct ResponseHead<'a> {
     context: RequestContext,
     status: u16,
     has_upgrade: bool,
-    /// Start of the response in `out`, until it is finished.
+    /// Start of the response in `out`, or `None` once the head is finished.
     unfinished: Option<usize>,
 }
 
@@ -282,7 +282,7 @@ impl EncodedResponse {
     /// Appends the complete response if it needs no `Connection` field. Returns the number of body bytes appended
     /// (0 for `HEAD`).
     ///
-    /// Returns `None`, without appending anything, for all other requests. Their responses need a separate head.
+    /// Otherwise, returns `None` without appending anything; the response then needs a separate head.
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
         if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {

@@ -81,7 +81,7 @@ impl Scanner {
         lines
     }
 
-    /// Scans more of the head. Returns the number of input bytes that belong to the head if it is complete.
+    /// Scans more of the head. If the head is complete, returns the number of input bytes that belong to it.
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(remaining)];

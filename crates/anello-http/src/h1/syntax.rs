@@ -38,7 +38,7 @@ pub(super) const fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
-/// Returns `true` if a field value can contain this byte: any byte except control bytes other than tab.
+/// Returns `true` if a field value can contain this byte: a tab, or any byte that is not a control byte.
 pub(super) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
@@ -69,7 +69,7 @@ pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// Like [`is_name`], but usable in constants and for any length; slower.
+/// Like [`is_name`], but slower; can be used in constants and for any length.
 pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
     let mut index = 0;
     while index < name.len() && index < lower.len() {

@@ -65,7 +65,7 @@ pub enum TargetForm {
     Absolute,
     /// A host and a port, for `CONNECT`.
     Authority,
-    /// `*`, for `OPTIONS`: the server as a whole.
+    /// `*`, for `OPTIONS` requests that apply to the server as a whole.
     Asterisk,
 }
 

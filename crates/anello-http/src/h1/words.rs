@@ -109,7 +109,8 @@ fn short_word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Checks every byte at every position, among bytes that do not match and before a byte that does.
+    /// Checks every byte value at every position, once among bytes that do not match and once followed by copies of
+    /// itself.
     fn check(hit: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) {
         for index in 0..8 {
             for byte in 0..=255 {

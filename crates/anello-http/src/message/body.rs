@@ -34,7 +34,7 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// The end of a stream: unknown, after a known length, or followed by trailers.
+/// What is known about the end of a stream.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),

@@ -69,7 +69,8 @@ impl Drop for Request {
                 spare.push(head);
             }
         });
-        // If the request is dropped while thread-local values are being destroyed, its head is dropped as well.
+        // If the request is dropped while thread-local values are being destroyed, its head is dropped rather than
+        // stored.
         stored.ok();
     }
 }
@@ -95,8 +96,8 @@ pub(crate) trait BodySource {
 }
 
 /// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body. In
-/// the second case, both bodies are in flight at the same time. If the stream does not read the request body for a long
-/// time, it should drop it: some clients send the complete body before they read the response.
+/// the second case, both bodies are transferred at the same time. A stream that will not read the request body for a
+/// long time should drop it: some clients send the complete body before they read the response.
 ///
 /// A body that is kept after a non-streaming response, or after the connection has been closed, can no longer be read:
 /// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
@@ -129,8 +130,8 @@ impl RequestBody {
         poll_fn(|context| guard.0.poll_next(context)).await
     }
 
-    /// Polls for the next chunk, like [`next`](Self::next). After it has returned `Pending`, the body timeout runs
-    /// until it returns `Ready` or the body is dropped.
+    /// Polls for the next chunk, like [`next`](Self::next). After a call has returned `Pending`, the body timeout runs
+    /// until a later call returns `Ready` or the body is dropped.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));

@@ -179,7 +179,8 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a field whose value comes from the server or has been validated. Returns a 500 if the value is invalid.
+    /// Adds a field whose value comes from the server or has been validated. Returns a 500 response if the value is
+    /// invalid.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
             tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");

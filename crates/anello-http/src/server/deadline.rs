@@ -27,9 +27,11 @@
 //!
 //! # Expiry
 //!
-//! | [`Timeout`] | first expiry | second expiry | |---|---|---| | `FirstHead`, `Idle`, `Head`, `Body` | shuts down the
-//! read half, and restarts the phase: the connection can still respond | aborts | | `Send`, `Linger` | aborts | aborts
-//! | | `Request` | aborts | nothing |
+//! | [`Timeout`] | first expiry | second expiry |
+//! |---|---|---|
+//! | `FirstHead`, `Idle`, `Head`, `Body` | shuts down the read half, and restarts the phase: the connection can still respond | aborts |
+//! | `Send`, `Linger` | aborts | aborts |
+//! | `Request` | aborts | nothing |
 //!
 //! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
 //! for the client, because the kernel would otherwise retain megabytes for a client that does not read. It also resets

@@ -48,8 +48,9 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
-    /// Maximum number of open connections to clients rejected because of [`max_connections`](Self::max_connections)
-    /// that have not read the response yet (default: 64). Beyond it, the oldest are closed.
+    /// Maximum number of connections that are kept open so that clients rejected because of
+    /// [`max_connections`](Self::max_connections) can read the response (default: 64). Beyond it, the oldest are
+    /// closed.
     pub refusals: usize,
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
     /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.

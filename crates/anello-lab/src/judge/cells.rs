@@ -14,7 +14,7 @@ use crate::result::{
     Quality, Ratio, Row, Slice,
 };
 
-/// Minimum fraction of answered requests at which the offered rate counts as reached.
+/// Minimum fraction of the offered requests that must be answered for the offered rate to count as reached.
 const MIN_REACHED_FRACTION: f64 = 0.99;
 
 /// Detects the machine's slow and fast phases in one cell and stores the phase in each clean slice.

@@ -68,7 +68,7 @@ pub struct Environment {
     /// Hardware threads of the first physical core, in the kernel's list format. If there are several, the server may
     /// share its physical core.
     pub siblings: Option<String>,
-    /// State of the CPU's temporary clock frequency boost: "on" or "off".
+    /// State of the CPU's frequency boost (turbo): "on" or "off".
     pub boost: Option<String>,
     /// Clock source used by the kernel.
     pub clock_source: Option<String>,

@@ -90,7 +90,7 @@ pub trait LoadSession {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A system call failed.
+    /// An I/O operation failed, or a disk worker closed its connection or sent an invalid reply.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A disk worker replied with invalid latencies.

@@ -111,7 +111,8 @@ impl ServerProcess {
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` waits and reaps the child.
+    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` waits, sends SIGKILL if necessary, and
+    /// reaps the child.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // A stopped process handles SIGTERM only after SIGCONT.

@@ -309,7 +309,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Arranges for the task to be woken when more work is due: immediately or by a timer.
+    /// Arranges for the task to be woken when more work is due: immediately if that is soon, otherwise by a timer.
     fn schedule_wake_up(&mut self, now_ns: u64, context: &mut Context<'_>) {
         let deadline_ns = self.shared.deadline_ns.get();
         let phase_end_ns = match self.phase {
@@ -322,7 +322,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &self.pacer {
             let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
             if sleep_until_ns <= now_ns {
-                // A request that is still due exceeds the number of requests that may be dispatched in one turn.
+                // If a request is still due, more requests were due than may be dispatched in one turn.
                 self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;

@@ -98,7 +98,7 @@ impl Shared {
         due_ns >= self.count_from_ns.get()
     }
 
-    /// Returns the number of scheduled send times that are included in the measurement.
+    /// Returns the number of due times that count; see [`counts`](Self::counts).
     pub fn counted(&self, due_ns: impl IntoIterator<Item = u64>) -> u64 {
         due_ns.into_iter().filter(|&due_ns| self.counts(due_ns)).count() as u64
     }

@@ -86,8 +86,8 @@ pub struct LoadConfig {
     pub verify: bool,
     /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
     /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
-    /// than one second before the server closed the connection is sent again if the connection has already received a
-    /// reply. Its latency is measured from the first time it was sent.
+    /// than one second before such a close is sent again if the connection has already received a reply. Its latency is
+    /// measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
     /// is reopened, the timeout applies to each connection separately.

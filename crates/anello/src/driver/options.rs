@@ -53,9 +53,9 @@ pub struct DriverOptions {
     /// Kernel thread that polls for submissions (`SQPOLL`), if enabled. Disables [`TaskWork::Deferred`] and
     /// [`SendCompletion::Inline`].
     pub submission_polling: Option<SubmissionPolling>,
-    /// Whether each receive operation posts a single completion (`RECV` without multishot). If TCP urgent data arrives
-    /// while a multishot receive is reading, it can remain unread until the peer's next bytes arrive (observed on Linux
-    /// 6.18); this mode avoids that.
+    /// Whether each receive operation posts a single completion (`RECV` without multishot). A multishot
+    /// receive occasionally leaves TCP urgent data unread until the peer's next bytes arrive (observed on Linux 6.1,
+    /// 6.12 and 6.18); this mode avoids that.
     pub one_shot_receive: bool,
     /// Whether to use registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered
     /// files too late, and descriptors are used instead.

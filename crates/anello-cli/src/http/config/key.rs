@@ -130,7 +130,7 @@ impl<'a> Key<'a> {
         format!("expected {expected}, not {actual} (for example {} = {})", self.name(), self.example())
     }
 
-    /// Returns the default value or, if there is none, a placeholder of the right type.
+    /// Returns `true` for a switch; otherwise the default value or, if there is none, a placeholder of the right type.
     fn example(&self) -> String {
         let default = self.arg.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
         let value_name = self.arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);

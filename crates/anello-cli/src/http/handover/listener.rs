@@ -97,8 +97,7 @@ impl HandoverListener {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "handover failed; this server continues");
-                    // If a signal has stopped the server in the meantime, the leased files were not removed at that
-                    // time.
+                    // If a signal has stopped the server in the meantime, it did not remove the leased files.
                     if server.listening.sockets().is_ok_and(|sockets| sockets.is_empty()) {
                         self.files(server).for_each(SocketFile::remove);
                     }
@@ -244,7 +243,7 @@ mod tests {
             }
             // Stopped is sent only in reply to Ready.
             assert_eq!((received, last), (3 + sent.len(), HandoverMessage::Withdrawn));
-            // The server is accepting connections, and closes them.
+            // The server has resumed: it accepts the connection and closes it.
             let mut client = TcpStream::connect(address).unwrap();
             client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             assert_eq!(client.read(&mut [0]).unwrap(), 0);

@@ -54,8 +54,8 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Prevents programs from gaining privileges by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities],
-    /// and denies access to all files except the allowed paths, connect(2) and bind(2) on TCP sockets, and signals to
-    /// other processes (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads
+    /// and denies connect(2) and bind(2) on TCP sockets, signals to other processes, and access to all files except the
+    /// allowed paths (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads
     /// that it starts later, so it must be called while the process is single-threaded.
     ///
     /// If a part is unavailable, returns `Unsupported` in mode [`On`](SandboxMode::On), and reports it in mode `Auto`.
@@ -113,8 +113,8 @@ impl Sandbox {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 
-    /// Denies, in all threads, every system call that is not needed to serve requests (`seccomp(2)` with
-    /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). Any other call kills the process with SIGSYS
+    /// Denies, in all threads, every system call that serving does not need (`seccomp(2)` with
+    /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). A denied call kills the process with SIGSYS
     /// (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). Must be called after all workers are ready and have [registered their
     /// drivers](Self::register_driver). Returns the same errors as [`enter`](Self::enter).
     pub fn seal(&self) -> io::Result<()> {

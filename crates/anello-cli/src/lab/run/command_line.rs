@@ -1,4 +1,4 @@
-//! Command lines for reports, which repeat or resume a run.
+//! Command lines that repeat or resume a run, for the reports.
 
 use std::path::Path;
 

@@ -5,9 +5,10 @@
 //! with the published ratio. [`judge()`] decides whether the run confirms it:
 //!
 //! ```text
-//! published 1.50 1 ......... 1.22 ............ 1.50 ........ refuted |--| less than half the difference on a log scale
-//! confirmed |------| in the same direction, and at least half of it inconclusive |------------------------| the
-//! interval allows either result
+//!  published 1.50        1 ......... 1.22 ............ 1.50 ........
+//!  refuted           |--|                                              less than half the difference (on a log scale)
+//!  confirmed                            |------|                       in the same direction, and at least half of it
+//!  inconclusive        |------------------------|                      the interval allows either result
 //! ```
 
 use crate::judge::pairs::CleanSlices;

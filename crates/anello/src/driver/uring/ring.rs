@@ -29,13 +29,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::sqe::Sqe;
 use crate::driver::{Wait, log, timespec};
 
-/// Maximum number of consecutive calls that only run task work, which can arrive as fast as it is processed.
+/// Maximum number of consecutive calls to `io_uring_enter` that only run task work, which can arrive as fast as it is
+/// processed.
 const MAX_DEFERRED_ENTERS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Ring {
     pub descriptor: OwnedFd,
-    /// Index of the registered ring descriptor, which avoids a descriptor lookup per system call.
+    /// Index of the registered ring descriptor, which avoids a descriptor lookup per call to `io_uring_enter`.
     registered: Option<RawFd>,
     pub parameters: io_uring_params,
     queues: Mapping,
@@ -79,8 +80,8 @@ impl Ring {
         if !parameters.flags.contains(IoringSetupFlags::NO_SQARRAY) {
             // Kernels before 6.6 look up entries through an array. Index `i` always refers to entry `i`.
             for index in 0..parameters.sq_entries {
-                // SAFETY: the array has `sq_entries` elements within the mapping, and the kernel reads it only during a
-                // system call.
+                // SAFETY: the array has `sq_entries` elements within the mapping, and the kernel does not read it
+                // before entries are submitted.
                 unsafe { queues.ptr_at::<u32>(submission.array).add(index as usize).write(index) }
             }
         }
@@ -106,7 +107,8 @@ impl Ring {
         self.tail
     }
 
-    /// Returns `true` if the kernel had consumed the entry with this submission index at the last system call.
+    /// Returns `true` if the kernel had consumed the entry with this submission index at the last call to
+    /// [`enter`](Self::enter).
     #[inline]
     pub fn has_consumed(&self, submission_index: u32) -> bool {
         self.consumed.wrapping_sub(submission_index).cast_signed() > 0

@@ -280,8 +280,8 @@ impl State {
     }
 }
 
-/// Returns the sockets assigned to a member. With more sockets than members, a member can have several. With fewer, it
-/// shares one.
+/// Returns the sockets assigned to a member: one if there are as many sockets as members. With more sockets, a member
+/// can have several. With fewer, it has one, which it can share with other members.
 fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
         0 => Vec::new(),

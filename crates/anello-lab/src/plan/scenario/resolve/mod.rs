@@ -1,4 +1,4 @@
-//! Creates a machine's configuration from a scenario file, with notes about everything that was reduced or omitted.
+//! Creates a run's configuration from a scenario file for a machine, with notes about what was reduced or omitted.
 
 mod cells;
 mod contenders;
