@@ -3,9 +3,10 @@
 //! It sets two environment variables for the compiler:
 //!
 //! - `ANELLO_BUILD_COMMIT`: the last commit that changed a source file of the binary, abbreviated to 12 digits, with
-//!   "+changes" if the working tree differs from it. For a published crate, the commit it was published from. If the
-//!   commit cannot be determined, "unknown: " and the reason. The commit is part of the binary, so commits that change
-//!   only documents or tests must not change it: identical sources must give identical binaries.
+//!   "+changes" if the working tree differs from it. For a published crate, this is the commit that it was published
+//!   from. If the commit cannot be determined, the value is "unknown: " followed by the reason. The value is part of
+//!   the binary, and identical sources must give identical binaries; commits that change only documents or tests
+//!   therefore must not change it.
 //! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. This text is published in reports, so
 //!   absolute paths in the flags are reduced to their last component.
 //!
@@ -58,8 +59,8 @@ fn emit(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={line}");
 }
 
-/// Returns the paths that the binary is built from: the crates without their tests, and the workspace's manifest and
-/// lock file.
+/// Returns the paths that the binary is built from: the crates without their tests, examples and benchmarks, and the
+/// workspace's manifest and lock file.
 pub fn source_paths(workspace: &Path) -> Vec<PathBuf> {
     let children = |directory: &Path| {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -140,7 +141,7 @@ pub fn commit_state_files(workspace: &Path) -> Vec<PathBuf> {
     state_files
 }
 
-/// Returns compiler, profile, optimization level and flags, as far as Cargo reports them.
+/// Returns the compiler, profile, optimization level and flags, as far as Cargo reports them.
 pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>) -> String {
     let mut words = vec![compiler.unwrap_or_else(|| "rustc (unknown version)".to_owned())];
     words.extend(variable("PROFILE").map(|profile| format!("profile {profile}")));
@@ -152,7 +153,7 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
 /// Reduces every absolute path in Cargo's encoded flags to its last component, to avoid publishing user names and the
 /// directory layout of the build machine.
 fn strip_machine_paths(flags: &str) -> String {
-    // A space can be part of a path. A space before a dash or a slash is treated as a separator.
+    // Only a space before a dash or a slash is treated as a separator, because other spaces can be part of a path.
     let flags = flags.replace(" -", "\u{1f}-").replace(" /", "\u{1f}/");
     let separators = ['\u{1f}', '=', ',', ':', ';'];
     let shortened = flags.split_inclusive(separators).map(|part| {
@@ -185,7 +186,7 @@ fn git(directory: &Path, arguments: &[&str]) -> Command {
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(variable);
     }
-    // The script matches an English error message.
+    // Forces messages in English, because this script looks for one of them.
     command.env("LC_ALL", "C");
     command
 }

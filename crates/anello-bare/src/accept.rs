@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Pause before the next connection is accepted once descriptors or memory have run out. Pending connections wait in
+/// Pause before the next connection is accepted after descriptors or memory have run out. Pending connections wait in
 /// the backlog.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

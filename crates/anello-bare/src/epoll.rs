@@ -6,7 +6,7 @@
 //! Invariants:
 //! - A descriptor is registered once and closed only while its own event is handled, so an event is never attributed to
 //!   another connection that reuses the index.
-//! - An edge-triggered event is consumed only when the socket is drained, blocked, or in `pending`.
+//! - An edge-triggered event is consumed only when the socket is drained, cannot send, or is listed in `pending`.
 //! - EOF can arrive together with the last data, in a single event. `RDHUP` is then set, and the socket is read until
 //!   EOF.
 
@@ -42,8 +42,8 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Set while descriptors are exhausted: accepting is retried in every turn, and each wait ends after the pause at
-    /// the latest.
+    /// Set while descriptors are exhausted: accepting is retried in every turn, and each wait lasts at most
+    /// [`ACCEPT_PAUSE`].
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,
@@ -85,8 +85,8 @@ impl Server {
         }
     }
 
-    /// Polls for events without sleeping until the spin time has elapsed. Does not poll if a connection is pending.
-    /// Returns `true` if there are events.
+    /// Polls for events, without sleeping, until one occurs or the spin time has elapsed. Does not poll if a connection
+    /// is pending. Returns `true` if there are events.
     #[cold]
     fn spin(&self, events: &mut Vec<Event>) -> io::Result<bool> {
         let start = Instant::now();

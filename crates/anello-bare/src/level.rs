@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Limited, so that many new connections do not delay the existing ones.
+/// Prevents many new connections from delaying the existing ones.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run_poll(listener: &TcpListener) -> io::Result<()> {

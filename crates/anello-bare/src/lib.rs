@@ -1,15 +1,16 @@
 //! Minimal echo servers and minimal disk workers ([`disk`]): the baselines for measuring a runtime.
 //!
 //! The crate has one TCP echo server for each Linux I/O model. Each is the smallest correct program, runs on one thread
-//! (`threads`: one per connection) and uses no runtime. The difference between a runtime and `epoll` or `uring` is the
-//! cost of the runtime. With options, `uring` is a larger server with one thread per ring, for measuring the effect of
-//! each io_uring option.
+//! (`threads`: one per connection) and uses no runtime. The difference between the results of a runtime and those of
+//! `epoll` or `uring` is the cost of the runtime. With options, `uring` is a larger server with one thread per ring,
+//! for measuring the effect of each io_uring option.
 //!
 //! All models give the same guarantees:
 //! - Bytes are echoed once and in order. If the kernel rejects or shortens a send, the rest is sent later.
 //! - The server stops reading from a peer that does not read, so the memory per connection is bounded.
 //! - A peer that shuts down its write half receives all unsent data before the connection is closed.
-//! - A reset closes that connection only. When descriptors run out, the server pauses accepting for [`ACCEPT_PAUSE`].
+//! - A reset closes only the affected connection. When descriptors run out, the server pauses accepting for
+//!   [`ACCEPT_PAUSE`].
 //!
 //! ```no_run
 //! use anello_bare::{Model, Options, listen, run};

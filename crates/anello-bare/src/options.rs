@@ -132,7 +132,7 @@ pub const MAX_RINGS: u16 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum TaskWork {
-    /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux 6.1).
+    /// When the thread waits for completions, until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux 6.1).
     Deferred,
     /// When the thread waits for completions, once per turn. Since Linux 6.13, each wait runs about 20 items of task
     /// work.
@@ -144,8 +144,8 @@ pub enum TaskWork {
 }
 
 impl UringOptions {
-    /// Returns `InvalidInput` if options conflict. The message states which rule of the kernel or of this server is
-    /// violated.
+    /// Returns an `InvalidInput` error if options conflict or are out of range. The message states which rule of the
+    /// kernel or of this server is violated.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
@@ -193,7 +193,7 @@ impl UringOptions {
     }
 }
 
-/// Writes the options in effect for the ready line, separated by commas.
+/// Writes the options in effect, separated by commas, for the line that is printed when the server is ready.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task_work = self.task_work.unwrap_or(TaskWork::Deferred);

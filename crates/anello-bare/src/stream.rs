@@ -1,5 +1,5 @@
-//! Connection of the readiness-based models: receives once, echoes the data, and keeps the bytes that the kernel did
-//! not accept.
+//! Connection of the readiness-based models: each step receives once, echoes the data, and keeps the bytes that the
+//! kernel did not accept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,8 +9,8 @@ use rustix::net::{RecvFlags, SendFlags};
 /// Size in bytes of the buffer into which all connections receive.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so there are at most
-/// [`RECEIVE_BUFFER_BYTES`] of them.
+/// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so at most
+/// [`RECEIVE_BUFFER_BYTES`] bytes are unsent.
 pub(crate) struct Stream {
     pub(crate) socket: OwnedFd,
     unsent: Vec<u8>,

@@ -153,7 +153,7 @@ fn wrong_blocks_are_counted() {
         // Each pass over the file detects both blocks; there may have been several passes.
         let rounds = outcome.operations / BLOCKS;
         assert!((2 * rounds..=2 * rounds + 2).contains(&outcome.wrong_blocks), "{engine}: {outcome:?}");
-        // A duration of zero starts no request.
+        // With a duration of zero, no request is started.
         assert_eq!(perform(&worker, &read).operations, 0, "{engine}");
     });
 }

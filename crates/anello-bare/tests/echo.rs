@@ -1,5 +1,5 @@
-//! One test suite for all models and all io_uring variants, each in its own process. `uring` is skipped with a
-//! message if io_uring is unavailable.
+//! One test suite for all models and all io_uring variants. Each server runs in its own process. `uring` is skipped
+//! with a message if io_uring is unavailable.
 
 use std::env;
 use std::fmt;
@@ -18,7 +18,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 /// Long enough for any step on a loaded machine; only a hang exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Server under test: a model, or a variant of the io_uring options.
+/// Server under test: a model, or `uring` with a combination of options.
 #[derive(Clone, Debug)]
 struct Subject {
     name: String,
@@ -41,7 +41,7 @@ impl Subject {
         Subject::new(Model::Uring, name, arguments)
     }
 
-    /// Number of connections with which each ring of the server has at least one.
+    /// Number of connections needed for each ring of the server to have at least one.
     fn idle_connections(&self) -> usize {
         if self.has_argument("--rings") { 16 } else { 1 }
     }
@@ -75,7 +75,7 @@ struct Arguments {
     uring: UringOptions,
 }
 
-/// The server process: this test program starts itself with only this test.
+/// Runs the server. The test program starts itself as a child process that executes only this test.
 #[test]
 fn server_process() {
     let Ok(line) = env::var(ARGUMENTS) else { return };
@@ -98,8 +98,8 @@ struct Server {
     subject: Subject,
     process: Child,
     address: SocketAddr,
-    /// Kept open so that the server has opened all of its own descriptors before they are counted. With several rings,
-    /// each ring has at least one of these connections.
+    /// Opened at startup, at least one per ring, and kept open. Once these connections are served, the server has
+    /// opened all of its own descriptors, which a test can then count.
     idle_connections: Vec<TcpStream>,
 }
 
@@ -167,7 +167,7 @@ impl Server {
     }
 
     /// Asserts that the server is idle: it uses at most a third of a core. Load on the machine can only lower the
-    /// value.
+    /// measured CPU time.
     fn assert_no_spin(&self) {
         if self.subject.uses_sqpoll() {
             return;
@@ -203,7 +203,7 @@ impl Drop for Server {
     }
 }
 
-/// Each io_uring option by itself, and combinations.
+/// Each io_uring option alone, and combinations of options.
 const VARIANTS: [&str; 23] = [
     "--configurable",
     "--task-work deferred-once",
@@ -446,7 +446,7 @@ fn serves_a_thousand_connections() {
     });
 }
 
-/// With far fewer buffers than 30 busy connections need, echoes are only delayed.
+/// If there are far fewer buffers than 30 busy connections need, echoes are delayed but not lost.
 #[test]
 fn uring_serves_with_few_buffers() {
     if let Err(error) = allowed(Model::Uring) {
@@ -526,20 +526,20 @@ fn linked_timeout_disconnects_silent_clients() {
     server.assert_idle_connections_served();
 }
 
-/// Without free descriptors, pending connections are served once other connections close.
+/// If no descriptors are free, pending connections are served once other connections close.
 #[test]
 fn descriptor_exhaustion_delays_accepts() {
     for_each_subject(|subject| {
         let server = Server::start(subject, Some(40 + subject.idle_connections() as u32));
         let mut first = vec![server.connect()];
-        // The first exchange takes place before the other connections are opened: with several rings, connections on a
-        // later ring could otherwise use the last descriptor before this connection is accepted by its ring.
+        // Exchanges data before opening the other connections. Otherwise, with several rings, connections on another
+        // ring could use the last descriptor before this connection is accepted.
         exchange(&mut first[0], b"accepted in time").expect("echoes");
         first.extend((1..80).map(|_| server.connect()));
         exchange(&mut first[0], b"still served").expect("echoes");
         server.assert_no_spin();
-        // With one ring, more connections remain than there are descriptors. With several rings, fewer remain, because
-        // a connection could wait for a descriptor used by another ring.
+        // With one ring, more connections stay open than there are descriptors. With several rings, fewer stay open,
+        // because a connection could otherwise wait for a descriptor that another ring uses.
         let last = first.split_off(if subject.idle_connections() > 1 { 60 } else { 20 });
         drop(first);
         for mut stream in last {
@@ -548,7 +548,7 @@ fn descriptor_exhaustion_delays_accepts() {
     });
 }
 
-/// Writes, without reading, until the server has accepted nothing for a while. Returns the number of accepted bytes.
+/// Writes without reading until the socket has accepted no bytes for a while. Returns the number of bytes written.
 fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("nonblocking");
     let (mut written, mut blocked_writes) = (0, 0);

@@ -1,4 +1,4 @@
-//! The `anello` command: servers, load generator, lab and doctor on one runtime.
+//! The `anello` command: servers, a load generator, a benchmark lab and a system check, based on one runtime.
 //!
 //! Exit codes: 0 for success, 1 for a runtime error, 2 for an invalid command line.
 
@@ -76,7 +76,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), such as `info` or `anello=debug`.
+/// Writes log lines to standard error. `ANELLO_LOG` sets the filter, such as `info` or `anello=debug`; the default is
+/// `warn`.
 fn start_log() {
     let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);

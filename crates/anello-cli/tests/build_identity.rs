@@ -102,7 +102,7 @@ fn unknown_commit_has_a_reason() {
     assert_unknown(&vendored, "not in a git repository of their own");
     write(root.path(), ".git/config", "[core]\n\trepositoryformatversion = 99\n");
     assert_unknown(root.path(), "git rejects the repository");
-    // An unrelated repository whose top level is the workspace directory, but which does not track this crate.
+    // An unrelated repository that has the workspace directory as its top level but does not track this crate.
     write(plain.path(), "crates/other/Cargo.toml", "one");
     make_repository(plain.path());
     write(plain.path(), "crates/anello-cli/Cargo.toml", "one");

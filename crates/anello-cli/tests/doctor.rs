@@ -50,7 +50,7 @@ fn report_has_all_sections_and_fits_100_columns() {
     {
         assert!(text.contains(word), "{word} is not in:\n{text}");
     }
-    // Only lines that contain commands may be longer, because users copy them.
+    // Only lines that contain commands may exceed 100 characters, because users copy the commands.
     let is_command = |line: &str| line.starts_with("          ");
     assert!(text.lines().all(|line| line.chars().count() <= 100 || is_command(line)), "{text}");
 }

@@ -209,7 +209,7 @@ impl Drop for Server {
 struct Fixture {
     directory: TempDir,
     servers: Vec<Server>,
-    /// Parts of the examples and their replacements in the tests. The first entry that matches a word applies.
+    /// Parts of the examples and their replacements in the tests. For each word, the first matching entry applies.
     replacements: Vec<(String, String)>,
 }
 
@@ -405,7 +405,7 @@ fn help(path: &[&str]) -> String {
     text.clone() + &nested
 }
 
-/// Flags of other programs in the documents.
+/// Flags in the documents that belong to other programs.
 const FOREIGN_FLAGS: [&str; 9] = [
     "--compressed",
     "--http1.0",

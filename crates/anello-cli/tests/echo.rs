@@ -84,7 +84,7 @@ fn socket_path(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("echo.sock")
 }
 
-/// Returns bytes that depend on their offset.
+/// Returns bytes whose values depend on their offsets.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|offset| (offset * 31 + offset / 251) as u8).collect()
 }
@@ -198,7 +198,7 @@ fn responses_have_configured_size() {
             let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
             let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
             let mut client = server.tcp();
-            // First, single requests, each sent in two parts; then pipelined requests, the last of which is incomplete.
+            // First sends single requests, each in two parts; then pipelined requests, the last of which is incomplete.
             for round in 0..3 {
                 let message = &pattern(request + round)[round..];
                 let (first, second) = message.split_at(request / 2);
@@ -335,7 +335,7 @@ fn closed_output_pipes_do_not_stop_server() {
         assert!(server.child.try_wait().unwrap().is_none(), "the server has exited");
         thread::sleep(Duration::from_millis(5));
     }
-    // The socket file exists for a short time before the socket starts listening.
+    // The socket file is created shortly before the socket starts listening.
     let mut client = loop {
         match UnixStream::connect(socket_path(&directory)) {
             Ok(client) => break client,

@@ -1,5 +1,5 @@
-//! End-to-end tests of `anello http` with default flags, that is, inside its sandbox if the kernel supports it (fault
-//! 40, see `http_sandbox.rs`).
+//! End-to-end tests of `anello http` with default flags, that is, inside its sandbox if the kernel supports it (see
+//! `http_sandbox.rs` and fault 40 in `docs/internals/faults.md`).
 
 mod served;
 
@@ -124,7 +124,7 @@ fn fault_37_slow_download_completes_after_signal() {
         );
         let (mut client, bytes) = download(document_root.path(), server.ready_value("addr"));
         server.signal(Signal::TERM);
-        // The listener is closed, so the server is draining.
+        // Once the listener is closed, the server is draining.
         wait_until(|| TcpStream::connect(server.ready_value("addr")).is_err());
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).expect("read remaining body");

@@ -246,7 +246,7 @@ fn command_line_overrides_file() {
     ];
     assert_eq!(settings(file, &given), expected);
     assert_eq!(settings(file, &["--", "-c"])[0], "directory = \"-c\"");
-    // The same applies if the value on the command line is the default.
+    // A value on the command line also overrides the file if it is the default value.
     let file = "directory = \"a\"\ndriver = \"epoll\"";
     assert_eq!(settings(file, &["--driver", "auto"]), ["directory = \"a\""]);
 }
@@ -399,7 +399,7 @@ fn successful_check_prints_settings_and_creates_nothing() {
     let working_directory = working_directory(
         "directory = \"public\"\nlisting = true\naccess-log = \"access.log\"\nbody-timeout = \"10s\"\n",
     );
-    // The check does not bind the address, so the address may be in use.
+    // The check does not bind the address, so it succeeds even if the address is in use.
     let used_port = TcpListener::bind("127.0.0.1:0").expect("bind port");
     let address = used_port.local_addr().expect("local address").to_string();
     let arguments = ["--addr", &address, "--spa-fallback", "404.html", "--driver", "epoll"];
@@ -504,7 +504,7 @@ fn invalid_file_prevents_startup() {
             && output_text.contains("\nanello: site.toml:3: addr: "),
         "{output_text}"
     );
-    // Invalid flag values are reported together with the other problems, at startup as well.
+    // At startup as well, invalid flag values are reported together with the other problems.
     let text_of_file =
         "directory = \"public\"\ncors-origin = [\"example.org\"]\nmedia-type = [\"foo=bar\"]\nsqpol = 1";
     fs::write(working_directory.path().join("site.toml"), text_of_file).expect("write file");

@@ -24,7 +24,7 @@ fn serial_guard() -> MutexGuard<'static, ()> {
 }
 
 /// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files, at
-/// most `wanted`, or `None` if the limit is too low for a flood.
+/// most `max_count`, or `None` if the limit is too low for a flood.
 fn open_files(max_count: usize) -> Option<usize> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit { current: maximum, maximum };
@@ -268,7 +268,7 @@ fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
 /// Connections per worker that are kept open after a rejection, so that the client can read the response.
 const REFUSALS_PER_WORKER: usize = 64;
 
-/// Maximum number of queued connections transferred to a worker that does not accept connections in advance.
+/// Maximum number of transferred connections in the queue of a worker that does not accept connections in advance.
 const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]

@@ -153,7 +153,7 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, path) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     for driver in drivers() {
-        // Two sockets on one port, taken over by a single worker. No client may be left waiting on the other socket.
+        // A single worker takes over two sockets on one port. No client may be left waiting on the other socket.
         let old_server =
             start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
         let address = old_server.ready_value("addr").to_owned();
@@ -189,8 +189,8 @@ fn fault_38_failed_successor_leaves_server_running() {
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
         load.assert_still_serving(20);
-        // One successor each disconnects after connecting, after the offer, and after READY; another sends an unknown
-        // message.
+        // One successor disconnects after connecting, one after the offer, and one after READY; another sends an
+        // unknown message.
         let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
         drop(connect_successor());
         let mut successor = connect_successor();
@@ -557,7 +557,7 @@ fn fault_38_restart_with_passed_sockets_fails_no_request() {
         let load = Load::start(&address, 4);
         for _ in 0..3 {
             load.assert_still_serving(50);
-            // Clients that connect in the meantime wait.
+            // Clients that connect in the meantime wait for the next server.
             server.stop();
             server = Served::start_activated(files.path(), &arguments, &passed_sockets(), &[]);
         }
@@ -601,7 +601,7 @@ fn unusable_handover_path_error_names_remedy() {
         error_text.contains("/no/such/directory/handover") && error_text.contains("writable by this user"),
         "{error_text}"
     );
-    // A process without handover support.
+    // The socket belongs to a process that does not support handovers.
     let other_socket = test_directory.path().join("other");
     let listener = UnixListener::bind(&other_socket).expect("bind");
     let listener_thread = thread::spawn(move || {

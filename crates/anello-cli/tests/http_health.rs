@@ -1,5 +1,5 @@
-//! Tests that `/health` responds while `/metrics` clients are stalled, and that its body reports when the server is
-//! draining.
+//! Tests that `/health` responds while `/metrics` clients are stalled, and that its body indicates whether the server
+//! is draining.
 
 mod served;
 

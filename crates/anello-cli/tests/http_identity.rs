@@ -298,7 +298,7 @@ fn user_and_group_errors_name_cause_and_remedy() {
         }
     }
     assert!(!test_directory.path().join("state/http").exists());
-    // Opening the directory itself requires no permission for its contents.
+    // Opening the directory itself requires no permission to access its contents.
     fs::set_permissions(test_directory.path().join("site"), Permissions::from_mode(0o700))
         .expect("set permissions");
     for check in [&[][..], &["--check"]] {

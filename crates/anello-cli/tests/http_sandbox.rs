@@ -1,6 +1,6 @@
-//! `anello http` inside its sandbox (fault 40). The sandbox is on by default, so the tests in `http.rs` run inside it
-//! as well. The tests in this file cover what the sandbox could break and what it reports. `src/http/sandbox/tests.rs`
-//! tests what it denies.
+//! Tests for `anello http` inside its sandbox (fault 40 in `docs/internals/faults.md`). The sandbox is on by default,
+//! so the tests in `http.rs` run inside it as well. The tests in this file cover what the sandbox could break and what
+//! it reports. `src/http/sandbox/tests.rs` tests what the sandbox denies.
 
 mod served;
 
@@ -101,8 +101,8 @@ fn assert_site_is_served<S: Read + Write>(site: &Path, connect: impl Fn() -> S) 
     }
 }
 
-/// Returns the sandbox field that the ready line must contain, determined without the sandbox. Prints the supported
-/// parts if this kernel does not support all of them.
+/// Returns the sandbox field that the ready line must contain, determined independently of the server. Prints the
+/// supported parts if this kernel does not support all of them.
 fn expected() -> String {
     let supports = |abi| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -263,7 +263,7 @@ fn fault_40_certificates_and_logs_are_replaced_inside_sandbox() {
         for name in ["live", "archive", "logs"] {
             fs::create_dir(at(name)).expect("create directory");
         }
-        // Certificate tools replace symbolic links to the newest files.
+        // Certificate tools replace the symbolic links with links to the newest files.
         let first = create_identity(&at("archive/cert-1.pem"), &at("archive/key-1.pem"));
         let link_to = |number: u32| {
             for kind in ["cert", "key"] {

@@ -49,8 +49,8 @@ fn idle(address: &str) -> TcpStream {
     client.expect("open connection")
 }
 
-/// Returns the response to a GET. On a busy machine, the server may fail to evict idle connections in time and reject
-/// the client with 503; the request is then retried, within the limit of [`wait_until`].
+/// Returns the response to a GET request. On a busy machine, the server may fail to evict idle connections in time and
+/// reject the client with 503; the request is then retried until [`wait_until`] times out.
 fn get_with_retry(address: &str, path: &str) -> String {
     let mut response = String::new();
     wait_until(|| {

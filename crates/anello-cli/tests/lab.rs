@@ -20,7 +20,8 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// One contender cannot be started (fault 45): the report names it, and the other contenders are measured.
+/// If a contender cannot be started (fault 45 in `docs/internals/faults.md`), the report names it, and the other
+/// contenders are measured.
 #[test]
 fn smoke_run_compares_servers_and_writes_reports() {
     let directory = tempfile::tempdir().unwrap();
@@ -75,7 +76,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
                     |reason: &str| reason.contains("cannot start /nonexistent/server: No such file");
                 assert!(matches!(&row.outcome, Outcome::Skipped(reason) if is_expected(reason)), "{row:?}");
             }
-            // On a busy virtual machine, all slices may be invalid because of steal time.
+            // On a busy virtual machine, steal time can make all measurement slices invalid.
             _ => assert!(
                 matches!(row.outcome, Outcome::Measured | Outcome::NotMeasured) || uring_is_forbidden,
                 "{row:?}"
@@ -90,7 +91,7 @@ fn assert_plots(stem: &Path, result: &LabResult) {
     directory.push("-plots");
     let plots: BTreeMap<String, String> = anello_lab::render_plots(result).into_iter().collect();
     let measured = |row: &Row| row.outcome == Outcome::Measured;
-    // Without a valid slice there is nothing to plot.
+    // Without a valid measurement slice, there is nothing to plot.
     if result.cells.iter().flat_map(|cell| &cell.rows).any(measured) {
         for name in ["echo-128-bytes-requests-s.svg", "echo-128-bytes-server-cpu-per-request.svg"] {
             assert!(plots.contains_key(name), "{name} is not among {:?}", plots.keys());

@@ -15,7 +15,7 @@ use anello_lab::result::{Consequence, Failure, Outcome, Row};
 use anello_lab::{LabResult, checkpoint};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Connections in the smallest cell. A server with at least this many open files is being measured in a cell.
+/// Number of connections in the smallest cell. A server that has at least this many open files is being measured.
 const CONNECTIONS: usize = 64;
 
 const SCENARIO: &str = r#"
@@ -113,7 +113,7 @@ fn is_victim_in_cell(pid: &str) -> bool {
     command.contains("\0echo\0") && open_files >= CONNECTIONS
 }
 
-/// Returns the path of the run's JSON, which can be a checkpoint; `None` before the first cell is complete.
+/// Returns the path of the run's JSON file, which can be a checkpoint, or `None` before the first cell is complete.
 fn json_in(directory: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "json"))
@@ -190,14 +190,14 @@ fn fault_45_repeatedly_killed_contender_fails_and_others_are_measured() {
         assert!(failure.what.starts_with("was killed by signal 9 (SIGKILL)"), "{failure:?}");
         assert!(matches!(failure.consequence, Consequence::Restarted | Consequence::LeftOut), "{failure:?}");
     }
-    // The second signal arrived in time in at least one of the three cells.
+    // In at least one of the three cells, the second signal arrived before the end of the cell.
     let rows = run.rows("victim");
     assert!(rows.iter().copied().any(has_failed), "{rows:?}");
     assert!(run.stdout.contains("victim: failed at "), "{}", run.stdout);
     assert!(run.stdout.contains("; excluded from the rest of this cell"), "{}", run.stdout);
 }
 
-/// The stopped process does not exit, so the run waits once for the load generator's reply timeout.
+/// The stopped process does not exit, so the run waits once until the load generator's reply timeout expires.
 #[test]
 fn fault_45_stopped_contender_is_restarted() {
     let run = attempt_until(Signal::STOP, 1, |run| run.in_time);

@@ -11,11 +11,11 @@ use std::thread;
 use anello_lab::result::{LabResult, Outcome};
 use anello_lab::{Cell, Target, Workload};
 
-/// Not a test: the server that the tests start as a child process. Returns immediately if the environment variable is
-/// not set.
+/// Not a test: the server that the tests start as a child process. Returns immediately if `ANELLO_LAB_TEST_HTTP_SERVER`
+/// is not set.
 ///
-/// The variable has the format `BEHAVIOUR:DIRECTORY`. `honest` serves the directory, and `/fixed` from memory; `fixed`
-/// serves only `/fixed`; `forgetful` lacks the large file; `liar` changes one byte of the page.
+/// The variable has the format `BEHAVIOUR:DIRECTORY`. `honest` serves the directory, and also `/fixed` from memory;
+/// `fixed` serves only `/fixed`; `forgetful` omits the large file; `liar` changes one byte of the page.
 #[test]
 fn http_server_child() {
     let Ok(configuration) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
@@ -23,7 +23,7 @@ fn http_server_child() {
     println!("\nready addr={} driver=blocking", listener.local_addr().unwrap());
     for stream in listener.incoming().map_while(Result::ok) {
         let configuration = configuration.clone();
-        // Stacks are small, because a check opens many connections.
+        // Stacks are small because one of the lab's checks opens many connections, each served by a thread.
         let builder = thread::Builder::new().stack_size(64 << 10);
         builder.spawn(move || serve(stream, &configuration).ok()).unwrap();
     }
@@ -85,8 +85,7 @@ fn contender(behaviour: &str, serves: &str) -> String {
     format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
 }
 
-/// Runs a scenario with these contenders and these additional lines. Returns the result, the HTML report and the
-/// output.
+/// Runs a scenario with these contenders and additional TOML lines. Returns the result, the HTML report and the output.
 fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
     run_over("http", contenders, lines)
 }
@@ -204,7 +203,7 @@ fn servers_are_checked_and_compared_on_targets_they_serve() {
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains("it does not serve hello.txt"), "{stdout}");
     assert!(result.plan.scenario.scaling.iter().any(|note| note.starts_with("absent does not participate")));
-    // The report contains the placeholder instead of the temporary directory.
+    // The report contains the placeholder `{root}` instead of the path of the temporary directory.
     assert!(result.contenders[0].command.contains(":{root}"), "{}", result.contenders[0].command);
 }
 

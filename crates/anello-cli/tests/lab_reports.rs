@@ -16,8 +16,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes the JSON of a run with three servers: "bare epoll", "bare epoll again", and "one", which uses `cost` times as
-/// much CPU time per request as "anello epoll" in a recorded run. Returns the path.
+/// Writes the JSON file of a run with three servers: "bare epoll", "bare epoll again", and "one", which uses `cost`
+/// times as much CPU time per request as "anello epoll" in a recorded run. Returns the path.
 fn write_run(path: &Path, cost: f64) -> String {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/lab/quick.json.gz");
     let mut result = read_runs(&recorded).unwrap().remove(0);

@@ -277,7 +277,7 @@ fn fault_44_wrong_bytes_are_reported_and_exit_1() {
 
 #[test]
 fn fault_44_refused_connections_are_reported_and_exit_1() {
-    // Bound but not listening, so that no other process can use the port.
+    // The socket is bound, so that no other process can use the port, but it does not listen.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
@@ -325,8 +325,8 @@ fn ctrl_c_ends_load_early_with_report() {
     assert!(report.interrupted && report.errors.is_empty() && report.requests > 0, "{report:?}");
 }
 
-/// Starts an HTTP server in this process. It responds with `hello` to `/` and to `/token` with the expected field, and
-/// with 404 to all other requests. Returns its address.
+/// Starts an HTTP server in this process. It responds with `hello` to requests for `/`, and to requests for `/token`
+/// that contain the expected header field. It responds with 404 to all others. Returns its address.
 fn http_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -425,7 +425,7 @@ fn open_loop_prints_table_and_writes_files() {
         let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| sum.value_at_quantile(quantile));
         assert_eq!(quantiles, [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns]);
     }
-    // With the intervals on standard output, the table is printed to standard error.
+    // If the intervals are written to standard output, the table is printed to standard error.
     let (code, stdout, stderr) = output(&[&short[..], &["--ndjson", "-", &address]].concat());
     assert_eq!(code, Some(0));
     assert!(stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{stdout}");

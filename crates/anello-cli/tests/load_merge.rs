@@ -212,7 +212,7 @@ fn runs_without_responses_exit_1() {
     let good = write_log(directory.path(), "good.hlog", 0, 1_000_000);
     let (code, _, error) = merge(&[], &[&idle, &good]);
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    // Allowing errors does not change this: a run without responses exits with 1.
+    // Even if errors are allowed, the exit code is 1 for a run without responses.
     fs::write(&idle, "#[AnelloErrors: refused=3]\n").unwrap();
     let (code, _, error) = merge(&["--allow-errors"], &[&idle]);
     assert!(code == Some(1) && error.contains("no responses"), "{error}");
@@ -222,7 +222,7 @@ fn runs_without_responses_exit_1() {
 
 #[test]
 fn log_of_failed_run_contains_errors() {
-    // Bound but not listening, so that no other process can use the port.
+    // The socket is bound, so that no other process can use the port, but it does not listen.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();

@@ -31,7 +31,7 @@ impl Server {
         Self { child, identity, _directory: directory, url }
     }
 
-    /// Runs a short load with these flags, trusting the server's certificate.
+    /// Runs the load generator briefly with these flags and the server's certificate as a trusted CA.
     fn load(&self, flags: &[&str]) -> Output {
         let certificate = self.identity.certificate();
         load(&[&[&*self.url, "--tls-ca", text(&certificate)], flags].concat())

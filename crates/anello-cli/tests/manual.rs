@@ -8,7 +8,7 @@ fn anello(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anello")).args(arguments).output().expect("runs")
 }
 
-/// Runs a program with `text` as its standard input and returns its standard error; `None` if it is not installed.
+/// Runs a program with `text` as standard input. Returns its standard error, or `None` if the program is missing.
 fn checker_output(program: &str, arguments: &[&str], text: &[u8]) -> Option<String> {
     let piped = Stdio::piped;
     let started =

@@ -16,7 +16,7 @@ const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pread {
     pub(super) file: File,
-    /// The depth is always 1.
+    /// Holds at most one request, because the depth is always 1.
     pub(super) next: Option<Request>,
 }
 

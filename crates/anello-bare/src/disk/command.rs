@@ -29,7 +29,7 @@ pub struct Command {
     pub depth: usize,
     /// Time during which requests are started, at most an hour. The worker then waits for the requests in flight.
     pub duration_ns: u64,
-    /// Seed of the random offsets, or index of the first block of a sequence.
+    /// Seed for random offsets. For sequential operations, index of the first block.
     #[serde(default)]
     pub seed: u64,
     /// Whether a write completes only when the data is on the disk (O_DSYNC). The default is `true` for direct I/O
@@ -42,13 +42,13 @@ pub struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Reads uniformly distributed blocks.
+    /// Reads blocks chosen uniformly at random.
     RandomRead,
-    /// Writes uniformly distributed blocks.
+    /// Writes blocks chosen uniformly at random.
     RandomWrite,
     /// Reads consecutive blocks. At the end of the file, continues from its start.
     SequentialRead,
-    /// Writes consecutive blocks, like `SequentialRead`.
+    /// Writes consecutive blocks in the same order as `SequentialRead`.
     SequentialWrite,
 }
 
@@ -96,7 +96,7 @@ impl Command {
 /// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Number of requests that completed in full, regardless of the data they returned.
+    /// Number of requests that transferred all of their bytes, including reads that returned wrong data.
     pub operations: u64,
     /// Time from the start of the first request to the last completion, in nanoseconds.
     pub elapsed_ns: u64,

@@ -26,7 +26,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Returns a description for the ready line.
+    /// Returns a description for the line that is printed when the worker is ready.
     pub fn description(self) -> &'static str {
         match self {
             Engine::Pread => "one call to pread or pwrite at a time; the depth is always 1",

@@ -17,7 +17,7 @@ use super::pattern;
 use super::request::{Block, Completion, Request};
 use crate::errors::invalid_input;
 
-/// Executes a valid command.
+/// Executes a command that has already been validated.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
     if command.direct {
         probe_direct_io(&file, command.block_bytes)?;

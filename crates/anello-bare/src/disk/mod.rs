@@ -9,8 +9,8 @@
 //!           ◀─ a line of JSON ──         ◀── blocks with their results
 //! ```
 //!
-//! Every 512 bytes of the file contain their offset and the number of the write that produced them (`pattern.rs`).
-//! Reads that return anything else are counted. A worker never overwrites a file that does not contain the pattern.
+//! Each 512-byte unit of the file contains its offset and a number that identifies the write (`pattern.rs`). Reads that
+//! return anything else are counted. A worker never overwrites a file that does not contain the pattern.
 //!
 //! Files for direct writes are opened with O_DSYNC: a write completes when the data is on the disk. Buffered writes
 //! complete when the data is in the page cache. [`Command::sync`] overrides both defaults.

@@ -1,4 +1,4 @@
-//! Contents of the file: every 512 bytes contain their offset and the number of the write that produced them.
+//! Contents of the file: each 512-byte granule contains its offset and a number that identifies the write.
 //!
 //! ```text
 //!   granule of 512 bytes:  | offset in the file | generation | word 2 | word 3 | ... | word 63 |
@@ -31,7 +31,7 @@ fn seed(offset: u64, generation: u64) -> u64 {
     mix(mix(offset.wrapping_add(STEP)) ^ generation)
 }
 
-/// Writes the pattern for file offset `offset` into `bytes`, which must be whole granules.
+/// Writes the pattern for file offset `offset` into `bytes`, which must consist of whole granules.
 pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
     for (granule, offset) in bytes.chunks_exact_mut(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES)) {
         let mut word = seed(offset, generation).wrapping_add(STEP);
@@ -45,7 +45,7 @@ pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
     }
 }
 
-/// Returns `true` if `bytes`, which must be whole granules, are the result of writes at this offset.
+/// Returns `true` if `bytes`, which must consist of whole granules, contain the pattern for this offset.
 pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
     let mut granules = bytes.chunks_exact(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES));
     granules.all(|(granule, offset)| {

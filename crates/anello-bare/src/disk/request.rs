@@ -16,7 +16,7 @@ pub(super) trait RequestQueue {
 
 /// Read or write of one block.
 pub(super) struct Request {
-    /// Index of the block, less than the number of blocks that the engine was set up for.
+    /// Index of the block among those with which the engine was set up.
     pub(super) slot: usize,
     pub(super) writes: bool,
     pub(super) offset: u64,

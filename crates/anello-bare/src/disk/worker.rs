@@ -92,7 +92,7 @@ impl Worker {
     }
 }
 
-/// Opens the file with the flags that a command needs: O_DIRECT and O_DSYNC.
+/// Opens the file, with O_DIRECT and O_DSYNC if the command requires them.
 fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     let direct = if command.direct { libc::O_DIRECT } else { 0 };
     let sync = if command.is_synced() { libc::O_DSYNC } else { 0 };

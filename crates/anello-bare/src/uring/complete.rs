@@ -92,7 +92,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                     let has_grown = self.pool.grow();
                     connection.extra.is_ring_exhausted = CONFIGURABLE && !has_grown;
                 }
-                // Receives with timeouts are one-shot; apart from timeouts, they are cancelled only if the connection
+                // A receive with a timeout is one-shot: it is cancelled only if the timeout expires or the connection
                 // is broken.
                 Errno::CANCELED if has_timeout => connection.is_broken = true,
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
@@ -111,8 +111,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         Ok(())
     }
 
-    /// Confirms the submitted inline sends that posted no completion, which means that all of their bytes were sent.
-    /// Chunks received in the meantime come after the sent chunks in the list.
+    /// Confirms the submitted inline sends that posted no completion: all of their bytes were sent. Chunks received in
+    /// the meantime come after the sent chunks in the list.
     #[inline]
     pub(super) fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
@@ -166,7 +166,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         if i64::from(result) == unsent { self.on_sent(index) } else { self.on_short_send(token, result) }
     }
 
-    /// Handles the completion of a send from the receive buffers that was short, sent nothing or failed.
+    /// Handles the completion of an incomplete or failed send from the receive buffers.
     #[cold]
     fn on_short_send(&mut self, token: Token, result: i32) {
         let zero_copy = self.options().zero_copy_sends;

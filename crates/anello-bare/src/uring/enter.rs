@@ -31,13 +31,13 @@ const MAX_ENTERS: u32 = 64;
 #[derive(Default)]
 pub(super) struct Turn {
     enters: u32,
-    /// One connection has received enough, or the buffers have run out.
+    /// A connection must stop receiving, or the buffers have run out.
     pub(super) is_full: bool,
 }
 
 impl Turn {
-    /// Runs more task work if some is pending and the turn may receive more. If the turn must echo, resets the state
-    /// for the next turn and returns `false`.
+    /// Runs more task work and returns `true` if some is pending and the turn can receive more data. Otherwise, resets
+    /// the state for the next turn and returns `false`.
     #[inline]
     pub(super) fn run_task_work(
         &mut self,
@@ -55,7 +55,7 @@ impl Turn {
     }
 }
 
-/// Converts the result of an [`enter`]: `true` if the kernel lacks memory or completion queue space.
+/// Converts the result of [`enter`]. Returns `true` if the kernel lacks memory or completion queue space.
 #[inline]
 pub(super) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
     match result {

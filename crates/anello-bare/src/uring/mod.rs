@@ -85,7 +85,7 @@ pub(crate) fn run_rings(
                 start.recv().map_err(io::Error::other)
             };
             if let Err(error) = serve::<true>(listener, &options, uring, worker_ring, wait_for_start) {
-                // The receiver has been dropped if another ring has failed; that error has been returned.
+                // If the receiver has been dropped, another ring has failed and its error has been returned.
                 sender.send(Err(error)).unwrap_or_default();
             }
         })?;
@@ -100,7 +100,7 @@ pub(crate) fn run_rings(
     statuses.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// Creates a ring, passes its descriptor to `on_ready`, and serves connections until a permanent error.
+/// Creates a ring, passes its descriptor to `on_ready`, and serves connections until a permanent error occurs.
 fn serve<const CONFIGURABLE: bool>(
     listener: TcpListener,
     options: &Options,
@@ -112,7 +112,7 @@ fn serve<const CONFIGURABLE: bool>(
         if CONFIGURABLE { setup::build_ring_with(&uring, attach_to)? } else { setup::build_ring("epoll")?.0 };
     let descriptor = ring.as_raw_fd();
     let (mut submitter, submissions, completions) = ring.split();
-    // Linux 5.18: avoids looking up the descriptor. If this fails, the descriptor is used.
+    // Avoids looking up the descriptor in each call (Linux 5.18). If the registration fails, the descriptor is used.
     let _registered = submitter.register_ring_fd().is_ok();
     let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
     let timeout = uring.linked_timeout.unwrap_or_default();
@@ -183,8 +183,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_busy(result)
     }
 
-    /// The polling thread consumes the submissions. Enters the kernel only to wake it, to wait for space in the queue,
-    /// or to sleep.
+    /// The polling thread consumes the submissions. This method enters the kernel only to wake that thread, to wait for
+    /// space in the queue, or to sleep.
     fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
         flags.set(EnterFlags::SQ_WAKEUP, self.submissions.need_wakeup());

@@ -24,7 +24,7 @@ use io_uring::types::BufRingEntry;
 
 pub(super) const BUFFER_GROUP: u16 = 0;
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of own buffers per connection: one receives while the other is being sent.
+/// Number of own buffers per connection: one is filled while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
@@ -51,7 +51,7 @@ struct OwnBuffer {
     is_in_use: bool,
 }
 
-/// Received part of a stream, in the buffer with the same ID.
+/// Received data of a connection, in the buffer whose ID is the index of the chunk.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Chunk {
     bytes: u32,

@@ -42,9 +42,9 @@ impl Message {
 /// State of the accept request, or of the pause once descriptors have run out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcceptState {
-    /// The accept is in flight.
+    /// An accept request is in flight.
     Armed,
-    /// An accept must be submitted.
+    /// An accept request must be submitted.
     Unarmed,
     /// Descriptors ran out; a timeout must be submitted.
     PauseDue,
@@ -63,7 +63,7 @@ pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
     pub(super) messages: Box<[Message]>,
     pub(super) messages_used: usize,
     pub(super) connections: Vec<Connection>,
-    /// Indices of `connections` without a socket.
+    /// Indices of the entries of `connections` without a socket.
     pub(super) free: Vec<u32>,
     /// Connections with chunks or unsent bytes.
     pub(super) to_send: Vec<u32>,

@@ -20,8 +20,8 @@ const MAX_REGISTERED_FILES: u64 = 1 << 16;
 /// Maximum numbers of worker threads per ring, for bounded requests and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
 
-/// Sets of flags with their names, newest kernel first. The columns after the names are task work, SINGLE_ISSUER and
-/// NO_SQARRAY. Each set has one flag fewer than the preceding set.
+/// Sets of flags with their names, in descending order of the required kernel version. The columns after the names are
+/// task work, SINGLE_ISSUER and NO_SQARRAY. Each set has one flag fewer than the preceding set.
 const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
     ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true), // Linux 6.6
     ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),           // Linux 6.1
@@ -51,7 +51,7 @@ fn builder(
     builder
 }
 
-/// Creates a ring with the first supported set of flags and returns it with their names.
+/// Creates a ring with the first supported set of flags. Returns the ring and the names of the flags.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);
     for (names, task_work, single_issuer, no_sqarray) in FLAG_SETS {
@@ -66,7 +66,7 @@ pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str
     Err(describe_error(error, alternative))
 }
 
-/// Creates a ring with the selected options. With `attach`, the descriptor of another ring, the new ring shares the
+/// Creates a ring with the selected options. If `attach` is the descriptor of another ring, the new ring shares the
 /// worker threads of that ring.
 pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
     let build = |no_sqarray| {

@@ -92,8 +92,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         } else if self.free_file_slots == 0 {
             return true;
         } else {
-            // One accept request per free slot, because the kernel accepts a connection first and drops it if no slot
-            // is free.
+            // An accept request needs a free slot, because the kernel accepts a connection first and drops it if no
+            // slot is free.
             let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
             accept.file_index(Some(DestinationSlot::auto_target())).build()
         };

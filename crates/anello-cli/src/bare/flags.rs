@@ -11,8 +11,9 @@ use crate::common::values;
 
 /// Run one of the lab's baselines: a minimal hand-written event loop without a runtime.
 ///
-/// The baselines are single-threaded echo servers (except threads, with one thread per connection, and uring --rings,
-/// with one thread per ring) and disk workers. They exit immediately on SIGINT or SIGTERM.
+/// The baselines are echo servers and disk workers. The echo servers are single-threaded, except that threads uses one
+/// thread per connection, and uring --rings uses one thread per ring. All baselines exit immediately on SIGINT or
+/// SIGTERM.
 #[derive(clap::Args)]
 #[command(disable_help_subcommand = true)]
 pub struct Arguments {
@@ -33,7 +34,7 @@ pub enum Baseline {
     },
     /// TCP echo server with poll.
     Poll(Address),
-    /// TCP echo server with select; descriptors are limited to 1023.
+    /// TCP echo server with select, which supports only descriptors up to 1023.
     Select(Address),
     /// TCP echo server with one blocking thread per connection.
     Threads(Address),
@@ -81,7 +82,7 @@ pub struct DiskArguments {
     /// was not created with --create-bytes is rejected.
     #[arg(long, value_name = "PATH")]
     pub file: PathBuf,
-    /// Create the file with this length in bytes, a multiple of 4096, unless it exists.
+    /// If the file does not exist, create it with this length in bytes, which must be a multiple of 4096.
     #[arg(long, value_name = "BYTES")]
     pub create_bytes: Option<u64>,
     #[command(flatten)]

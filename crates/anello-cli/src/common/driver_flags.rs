@@ -46,10 +46,11 @@ pub struct DriverFlags {
     /// Use zero-copy sends for messages of at least this many bytes to other machines (io_uring); 0 disables them
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
-    /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
+    /// Send messages of at least this many bytes immediately instead of queueing them for the next event loop iteration
     ///
-    /// Buffers of more than 4 KiB outside the ring are also sent directly. Smaller messages are submitted in the next
-    /// turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
+    /// Buffers of more than 4 KiB outside the receive ring are also sent immediately. Smaller messages are submitted in
+    /// the next iteration; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are
+    /// ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
     /// Size of a receive buffer in bytes (io_uring); larger messages are received with poll and recv

@@ -1,5 +1,5 @@
-//! The workers' listening sockets, bound by this process or passed by a service manager or by the server that it
-//! replaces, and their socket files.
+//! The workers' listening sockets and their socket files. The sockets are bound by this process, or passed to it by a
+//! service manager or by the server that it replaces.
 
 use std::fs;
 use std::future::pending;
@@ -77,7 +77,7 @@ impl ListeningSocket {
             }
             (Ok(Domain::UNIX), Ok(Type::STREAM)) => return Ok(Self::Unix(descriptor.into())),
             (Ok(Domain::IPV4 | Domain::IPV6), Ok(Type::STREAM)) => {
-                // Applies to accepted sockets as well.
+                // Accepted sockets inherit this option.
                 socket.set_tcp_nodelay(true)?;
                 return Ok(Self::Internet(descriptor.into()));
             }
@@ -97,8 +97,9 @@ impl ListeningSocket {
     }
 }
 
-/// Creates the listening sockets for `workers` workers at an address. TCP gets one socket per worker with
-/// `SO_REUSEPORT`. A Unix address gets a single socket, shared by all workers, and its [`SocketFile`] if it is a path.
+/// Creates the listening sockets for `workers` workers at an address. For TCP, creates one socket per worker with
+/// `SO_REUSEPORT`. For a Unix address, creates a single socket shared by all workers, and returns its [`SocketFile`] if
+/// the address is a path.
 fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
@@ -127,8 +128,8 @@ pub fn conflicting_flag_error(flag: &str) -> io::Error {
     invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
 
-/// Binds a socket to an address. With `is_further`, another socket of this process is already bound to the address;
-/// with `is_shared`, further sockets will be bound to it.
+/// Binds a socket to an address. `is_further` means that another socket of this process is already bound to the
+/// address; `is_shared` means that several sockets of this process use it.
 fn bind_tcp(address: SocketAddr, is_further: bool, is_shared: bool) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;

@@ -20,7 +20,7 @@ pub fn raise_open_files() {
     }
 }
 
-/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal exits the process immediately.
+/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal terminates the process immediately.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -18,7 +18,7 @@ pub fn up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     }
 }
 
-/// Parses a number with the unit `us`, `ms`, `s`, `m` or `h`.
+/// Parses a duration: a number followed by the unit `us`, `ms`, `s`, `m` or `h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = |problem: &str| format!("invalid duration {text:?}: {problem}");
     let unit = text.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
@@ -52,7 +52,7 @@ pub fn spin(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
 
-/// Parses numbers and ranges separated by commas, or `all` for all cores that this process may run on.
+/// Parses a list of cores: numbers and ranges separated by commas, or `all` for all cores that this process may run on.
 pub fn cores(text: &str) -> Result<Cores, String> {
     if text == "all" {
         let allowed = anello::allowed_cores();

@@ -18,7 +18,8 @@ pub struct Facts {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Restrictions {
-    /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 allows a group, 2 allows none.
+    /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 only privileged ones and members of a group, 2
+    /// none.
     pub io_uring_disabled: Option<u32>,
     /// `kernel.io_uring_group`: the group that may use io_uring if `io_uring_disabled` is 1; -1 for no group.
     pub io_uring_group: Option<i64>,

@@ -1,4 +1,4 @@
-//! Renders a diagnosis as text with at most 100 columns.
+//! Renders a diagnosis as text at most 100 columns wide.
 
 use textwrap::{Options, WordSplitter};
 

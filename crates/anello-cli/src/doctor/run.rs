@@ -12,7 +12,8 @@ use crate::common::output;
 /// JSON document printed by `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// The number is incremented when a field is removed or its meaning changes, but not when a field is added.
+    /// Name and version number of the format. The number is incremented when a field is removed or its meaning changes,
+    /// but not when a field is added.
     schema: &'static str,
     version: &'static str,
     facts: &'a facts::Facts,

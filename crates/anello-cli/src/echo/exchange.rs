@@ -1,7 +1,8 @@
 //! Data exchange on one connection: an echo of all data, or responses of a fixed size to requests of a fixed size.
 //!
-//! Memory per connection is bounded regardless of the peer: one received chunk, the part of a request that the response
-//! needs, one chunk of a response, and the runtime's send queue. While these are full, nothing is read (backpressure).
+//! The memory used per connection is bounded regardless of the peer's behavior. It consists of one received chunk, the
+//! part of a request that the response needs, one chunk of a response, and the runtime's send queue. While these are
+//! full, nothing is read (backpressure).
 
 use std::future::Future;
 use std::io;

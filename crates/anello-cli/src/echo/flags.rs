@@ -16,8 +16,8 @@ use crate::common::values::{self, Cores};
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
 /// stops accepting connections, echoes the received data and closes the connections; a second signal closes them
-/// immediately. The exit code is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example
-/// systemd), they are used and --addr must be omitted.
+/// immediately. The exit code is 0 in both cases. If a service manager such as systemd passes sockets (LISTEN_FDS),
+/// they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address to listen on [default: 127.0.0.1:7000]
@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Size of a response in bytes
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
-    /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all [default: one unpinned worker]
+    /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core [default: one unpinned worker]
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
     pub cores: Option<Cores>,
     /// How connections are distributed across the workers

@@ -39,8 +39,8 @@ pub fn start(
         let Some(runtime) = runtime else { return };
         let served = runtime.block_on(async move {
             let server = Server::builder().configure(|options| {
-                // Open connections, including those being rejected, must not exceed the descriptors reserved for this
-                // port.
+                // The number of open connections, including those being rejected, must not exceed the number of
+                // descriptors reserved for this port.
                 options.refusals = options.refusals.min(max_connections / 4).max(1);
                 options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
                 // Stalled connections are closed even during a request, so that they cannot prevent others from reading

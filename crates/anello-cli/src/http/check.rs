@@ -1,5 +1,5 @@
-//! `--check`: validates everything that startup needs, without binding, writing or serving. Startup stops at the first
-//! problem; the check reports all of them.
+//! `--check`: validates everything that startup needs, without binding sockets, writing files or serving requests.
+//! Startup stops at the first problem; the check reports all of them.
 
 use std::fs;
 use std::io;

@@ -30,8 +30,8 @@ use crate::common::values::{self, Cores};
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
 /// stops accepting connections and completes the requests in flight; a second signal closes the connections
-/// immediately. The exit code is 0, or 1 if access log lines were lost. If a service manager passes sockets
-/// (LISTEN_FDS, for example systemd), they are used and --addr must be omitted.
+/// immediately. The exit code is 0, or 1 if access log lines were lost. If a service manager such as systemd passes
+/// sockets (LISTEN_FDS), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Document root; optional if the --config file sets `directory`
@@ -61,7 +61,7 @@ pub struct Arguments {
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
     pub handover: Option<PathBuf>,
-    /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all
+    /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core
     ///
     /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
@@ -69,7 +69,8 @@ pub struct Arguments {
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
-    /// Drop unneeded privileges: access to files outside the document root, outgoing connections, most system calls
+    /// Drop unneeded privileges, namely access to files outside the document root, outgoing connections, and most
+    /// system calls
     ///
     /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails if
     /// anything is missing.
@@ -145,7 +146,7 @@ pub struct FileFlags {
     /// File to send as the body of 404 responses
     #[arg(long, value_name = "PATH")]
     not_found_file: Option<String>,
-    /// File to send with status 200 for a path without an extension if no file exists there
+    /// File to send with status 200 if the requested path has no extension and no file exists at that path
     #[arg(long, value_name = "PATH")]
     spa_fallback: Option<String>,
     /// Serve files and directories whose names start with a dot
@@ -177,7 +178,7 @@ fn coding(name: String) -> Coding {
 }
 
 impl FileFlags {
-    /// Returns the options for each of `workers` workers.
+    /// Returns the options for a server with this number of workers.
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
         FileOptions {
@@ -291,7 +292,7 @@ pub struct ConnectionFlags {
     /// Time limit for receiving a request body, in addition to the time that --min-body-rate allows for it
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "10s")]
     body_timeout: Duration,
-    /// Minimum average rate of a request body since its start, in bytes per second
+    /// Minimum average rate of a request body, measured from the start of the body, in bytes per second
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
     /// Close a connection if its socket buffers are full and the client does not read for this long
@@ -300,8 +301,8 @@ pub struct ConnectionFlags {
     /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
-    /// If the client is still sending when a connection is closed, read for this long, so that the client gets the
-    /// response
+    /// If the client is still sending when a connection is shut down, continue to read for at most this long, so that
+    /// the client gets the response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
     /// Maximum length of a request line in bytes; longer ones are rejected with 414
@@ -316,18 +317,18 @@ pub struct ConnectionFlags {
     /// Maximum size of a request body in bytes; larger ones are rejected with 413
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     max_body_bytes: u64,
-    /// Maximum number of body bytes to discard to keep a connection open; if there are more, it is closed after the
-    /// response
+    /// Maximum number of body bytes to discard to keep a connection open; if there are more, the connection is closed
+    /// after the response
     #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
     max_discarded_body_bytes: u64,
     /// Maximum number of requests per connection
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
-    /// Grace period for in-flight requests after a signal
+    /// Grace period for in-flight requests after SIGINT or SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "30s")]
     drain_timeout: Duration,
-    /// On a signal, immediately close connections that have been idle for this long, and the others after their next
-    /// response
+    /// On SIGINT or SIGTERM, immediately close connections that have been idle for this long, and close the others
+    /// after their next response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "500ms")]
     drain_min_idle: Duration,
 }

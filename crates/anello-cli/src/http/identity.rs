@@ -1,4 +1,4 @@
-//! `--user` and `--group`: the user and group of the process after its sockets are bound.
+//! `--user` and `--group`: the user and group that the process switches to after binding its sockets.
 
 use std::ffi::CString;
 use std::io;
@@ -19,13 +19,13 @@ use crate::common::error::{Context, invalid_input};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Identity")]
 pub struct IdentityFlags {
-    /// Switch to this user, a name or UID, after binding the sockets
+    /// Switch to this user (name or UID) after binding the sockets
     ///
     /// The process gets the user's supplementary groups and the group given with --group or, without that flag, the
     /// user's primary group. The server must be started as root.
     #[arg(long, value_name = "NAME|UID")]
     user: Option<String>,
-    /// Switch to this group, a name or GID, after binding the sockets [default: the primary group of --user]
+    /// Switch to this group (name or GID) after binding the sockets [default: the primary group of --user]
     #[arg(long, value_name = "NAME|GID")]
     group: Option<String>,
 }
@@ -154,7 +154,7 @@ impl Identity {
         result.unwrap_or_else(|_| Err(io::Error::other("thread panicked")).context(&self.flags))
     }
 
-    /// Adds the flags to a kernel error, and the path if the error concerns a file.
+    /// Adds the command-line flags to a kernel error and, if the error concerns a file, the path of the file.
     fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
         match (result, file) {
             (Err(rustix::io::Errno::PERM), _) => {

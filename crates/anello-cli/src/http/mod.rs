@@ -1,8 +1,8 @@
 //! `anello http`: a static file server for HTTP/1.1.
 //!
-//! Each worker has its own listener and file cache. On a signal, the server stops accepting connections and completes
-//! the requests in flight. A second signal or the drain timeout closes the connections immediately. Privileges that
-//! serving does not need are dropped before the first request ([`sandbox`]).
+//! Each worker has its own listener and file cache. On SIGINT or SIGTERM, the server stops accepting connections and
+//! completes the requests in flight. A second signal or the drain timeout closes the connections immediately.
+//! Privileges that serving does not need are dropped before the first request ([`sandbox`]).
 
 mod admin;
 mod check;

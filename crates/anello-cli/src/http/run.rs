@@ -143,7 +143,8 @@ fn switch_user(
     files: &FileOptions,
 ) -> io::Result<()> {
     let socket_files = || socket_file.into_iter().chain(arguments.handover.as_deref());
-    // Checked while still root, so that a failed startup can be undone without affecting a running server.
+    // Checked while the process still runs as root, so that a failed startup can be undone without affecting a running
+    // server.
     let permission_error = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
     identity.run_as(|| {
         open(&arguments.directory, files)?;
@@ -157,7 +158,7 @@ fn switch_user(
     identity.assume_process_wide()
 }
 
-/// Returns the workers' options, within the descriptor budget.
+/// Returns the workers' options, adjusted to the number of available descriptors.
 fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOptions {
     let mut options = arguments.connections.options();
     let max_connections = arguments.connections.max_connections();
@@ -168,7 +169,7 @@ fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOpt
     options
 }
 
-/// Prints the ready line.
+/// Prints the ready line, which reports the addresses and the configuration in use.
 fn announce(service: &Service) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();

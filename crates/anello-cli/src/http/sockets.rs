@@ -21,7 +21,7 @@ use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicti
 
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
-/// Time limit for the workers to become ready, and again for them to start accepting connections.
+/// Time limit for each of two steps: until the workers are ready, and until they accept connections.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The acquired sockets, and the startup steps to run once the workers are ready.

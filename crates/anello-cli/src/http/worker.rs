@@ -64,13 +64,13 @@ pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
 
 /// Serves until a signal arrives or the sockets have been transferred to another process, then drains the connections.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    // Joins the group first, so that if this worker fails, it leaves the group and the startup fails.
+    // Joins the group first: a worker that fails later then leaves the group, which makes the startup fail.
     let listeners = service.listening.join(worker.index);
     let result = serve_listeners(listeners, &service, &worker).await;
     result.inspect_err(|error| tracing::error!(worker = worker.index, %error, "worker failed"))
 }
 
-/// Prepares the server. The listeners are paused until all workers are ready and the sandbox is sealed.
+/// Prepares and runs the server. The listeners are paused until all workers are ready and the sandbox is sealed.
 async fn serve_listeners(
     listeners: WorkerListeners,
     service: &Service,

@@ -11,10 +11,11 @@ use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
 ///
-/// Compares each contender's ratio to the reference in the same run, so a change in overall machine speed has no
-/// effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or was measured
-/// in the first run but failed in the second; with 2 if a file cannot be read; else with 0. A peer or baseline server
-/// that became worse is shown but does not count, because anello did not cause the change; --fail-on overrides this.
+/// Compares the runs by each contender's ratio to the reference in the same run, so a change in overall machine speed
+/// has no effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or was
+/// measured in the first run but failed in the second; with 2 if a file cannot be read; else with 0. A peer or baseline
+/// server that became worse is shown but does not count, because anello did not cause the change; --fail-on overrides
+/// this.
 #[derive(clap::Args)]
 pub struct CompareArguments {
     /// First run: its JSON, optionally compressed with gzip, or its HTML report.
@@ -24,8 +25,8 @@ pub struct CompareArguments {
     /// Largest change for the worse that does not count as a regression, in percent, such as 5%.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     threshold: f64,
-    /// Contenders whose regressions count: anello (or all, if neither run has an anello contender), all, or a name; can
-    /// be repeated.
+    /// Contenders whose regressions count: anello (or all, if neither run has an anello contender), all, or the name of
+    /// a contender; can be repeated.
     #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
     fail_on: Vec<Counted>,
     /// Print the comparison as JSON.

@@ -67,9 +67,9 @@ impl TcpArguments {
 /// Generate load on an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
-/// use chunked encoding, or end with the connection; interim responses are skipped. If the server closes a connection
-/// between requests, it is reopened, which is not an error. A request that was sent less than a second earlier is then
-/// sent again, and its latency is measured from the first attempt.
+/// use chunked encoding, or end when the connection is closed; interim responses are skipped. If the server closes a
+/// connection between requests, the connection is reopened, and no error is counted. A request that was sent less than
+/// a second earlier is then sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
 /// connection, so with --no-keep-alive it is part of the latency. Without --tls-resume, every handshake is a full
@@ -99,11 +99,11 @@ pub struct HttpArguments {
     /// Maximum number of requests in flight per connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
     pipeline_depth: usize,
-    /// Expected status codes, separated by commas, or any.
+    /// Expected status codes, separated by commas; any accepts all codes.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
     expect_status: Statuses,
-    /// File with the expected body of each response; implies --verify. Without it, --verify compares each response with
-    /// the first correct response for the same path.
+    /// File with the expected body of each response; implies --verify. Without this file, --verify compares each
+    /// response with the first correct response for the same path.
     #[arg(long, value_name = "FILE")]
     expect_file: Option<PathBuf>,
     #[command(flatten)]
@@ -208,7 +208,7 @@ pub struct CommonFlags {
     /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
     #[arg(long, short = 'd', value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     duration: Duration,
-    /// Duration of the warm-up before the measurement; its results are discarded.
+    /// Duration of the warm-up before the measurement; the results of the warm-up are discarded.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     warm_up: Duration,
     /// Open the connections at an even rate over this time, from the start of the warm-up; each sends requests once it
@@ -226,7 +226,8 @@ pub struct CommonFlags {
     /// Open loop: seed for Poisson arrivals; the same seed gives the same schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "rate")]
     seed: u64,
-    /// Open loop: maximum time after the end of the measurement to send requests that are queued for busy connections.
+    /// Open loop: maximum time to send the requests that are still queued for busy connections when the measurement
+    /// ends.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s", requires = "rate")]
     drain_timeout: Duration,
     /// Sweep: a step is the knee if the server answers less than this percentage of the offered requests in time.

@@ -147,7 +147,7 @@ fn tls(table: &mut Table, report: &Report) {
     }
 }
 
-/// Returns the requests per second. If the last replies took much longer than planned, adds the number of requests
+/// Returns the requests per second. If the last replies arrived much later than planned, adds the number of requests
 /// answered within the planned duration, on which the rate is based.
 fn rate(report: &Report) -> String {
     let mut text = group_digits(report.requests_per_second);

@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     output::show(&String::from_utf8_lossy(page)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns the pages of a command and all its visible subcommands in roff format, by title.
+/// Returns the pages of a command and of all its visible subcommands in roff format, keyed by title.
 fn pages(command: Command) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

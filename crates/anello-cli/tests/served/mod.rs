@@ -94,7 +94,7 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
 
 /// Returns the drivers that are available on this machine.
 pub fn drivers() -> Vec<&'static str> {
-    // On a separate thread, because the kernel interrupts the thread that closes a ring.
+    // Probes on a separate thread, because the kernel interrupts the thread that closes a ring.
     let probe = thread::spawn(|| anello::probe_uring(&anello::DriverOptions::default()));
     match probe.join().expect("probe thread") {
         Ok(_) => vec!["epoll", "uring"],
@@ -118,7 +118,7 @@ impl Served {
         Self::spawn(command)
     }
 
-    /// Starts a server with sockets passed by a service manager.
+    /// Starts a server and passes sockets to it as a service manager would.
     pub fn start_activated(
         document_root: &Path,
         arguments: &[&str],
@@ -260,7 +260,7 @@ impl NotifySocket {
     }
 }
 
-/// Sends a byte with a descriptor.
+/// Sends a byte together with a file descriptor (`SCM_RIGHTS`).
 pub fn send_fd(stream: &UnixStream, byte: u8, descriptor: impl AsFd) {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

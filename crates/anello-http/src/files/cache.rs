@@ -82,7 +82,7 @@ pub(super) struct Variant {
 
 #[derive(Debug)]
 pub(super) enum Contents {
-    /// At most [`COPIED_BODY_BYTES`](crate::message::COPIED_BODY_BYTES).
+    /// The size of the body is at most [`COPIED_BODY_BYTES`](crate::message::COPIED_BODY_BYTES).
     Encoded(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
@@ -218,9 +218,9 @@ impl Cache {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
 
-    /// Inserts an entry, replaces a previous entry for the same path, and evicts other entries if a limit is exceeded.
-    /// An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An entry with a
-    /// later `checked_at` is not replaced.
+    /// Inserts an entry, replacing any previous entry for the same path, and evicts other entries if a limit is
+    /// exceeded. An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An
+    /// entry with a later `checked_at` is not replaced.
     pub fn insert(self: &Rc<Self>, path: &str, is_directory: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.max_bytes {
@@ -354,8 +354,8 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// The caches of all workers share a quarter of the descriptors that the process does not need for itself. The remaining
-/// descriptors are left for connections.
+/// Returns the maximum number of open files per cache. The caches of all workers share a quarter of the descriptors
+/// that the process does not need for itself; the rest are left for connections.
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
@@ -477,7 +477,7 @@ mod tests {
         let bytes = cache.bytes.get();
         cache.insert("a", false, &old);
         assert!(is_new() && cache.bytes.get() == bytes);
-        // A lookup that found no file and started before the current entry was checked.
+        // This lookup found no file, but it started before the current entry was checked.
         cache.remove("a", false, earlier);
         assert!(is_new());
         // Two lookups revalidate the entry; the one that started first finishes last.
@@ -510,7 +510,7 @@ mod tests {
             let first = entry("a", 1000);
             cache.insert("a", false, &first);
             assert!(is_cached(&cache, "a") && is_cached(&cache, "a"));
-            // First revalidated without a change, then replaced because the file changed.
+            // The entry is first revalidated without a change, then replaced because the file has changed.
             cache.insert("a", false, &first);
             cache.insert("a", false, &entry("a", 2000));
             cache.insert("too large", false, &entry("too large", 1 << 20));

@@ -103,7 +103,7 @@ fn any_tag_matches<'a>(
     })
 }
 
-/// Returns `None` if the date is missing or invalid, or the validator has no date.
+/// Returns `None` if the date is missing or invalid, or if the validator has no date.
 fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
     let date = HttpDate::parse(date?)?;
     Some(validator.last_modified_seconds? > date)

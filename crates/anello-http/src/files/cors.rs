@@ -33,7 +33,7 @@ impl CorsOrigins {
         Ok(Self { allows_all: origins.iter().any(|origin| origin == "*"), origins: normalized })
     }
 
-    /// Returns the headers for a request with this `Origin`, or without one.
+    /// Returns the headers for a request with this `Origin`; `None` stands for a request without `Origin`.
     ///
     /// ```
     /// use anello_http::files::cors::CorsOrigins;

@@ -45,7 +45,7 @@ pub(super) enum Opened {
         stamp: FileStamp,
     },
     Directory,
-    /// For example a FIFO or a device. Such files are not served.
+    /// A file of another type, for example a FIFO or a device. Such files are not served.
     Other,
 }
 
@@ -95,7 +95,7 @@ impl DocumentRoot {
     /// Returns [`Opened::Directory`] for a directory that is searchable but not readable, because files in it may
     /// be readable.
     async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Opened> {
-        // Resolving `.` in a directory requires search permission only.
+        // Resolving `.` in a directory requires only search permission.
         let (root, path) = (self.clone(), format!("{path}/."));
         let opened = spawn_blocking(move || root.open_blocking(&path, PATH_FLAGS)).await?;
         opened.map(|_| Opened::Directory).map_err(|_| error)
@@ -134,7 +134,7 @@ impl DocumentRoot {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
                 Err(error @ Errno::PERM) if self.is_openat2_filtered() => disable_openat2(error),
-                // The `EPERM` comes from the file itself, so opening the path by component fails with it as well.
+                // The `EPERM` comes from the file itself, so opening it component by component fails as well.
                 Err(Errno::PERM) => break,
                 other => return Ok(other?),
             }
@@ -169,7 +169,7 @@ impl DocumentRoot {
     }
 
     /// Lists a directory (`getdents64(2)`, then `fstatat(2)` and `faccessat(2)` for each entry). Can block. A symbolic
-    /// link is listed as its target. Links that lead outside the document root and inaccessible entries are omitted.
+    /// link is listed as its target. Inaccessible entries and links that lead outside the document root are omitted.
     pub fn list_blocking(&self, path: &str, dotfiles: Dotfiles, max_entries: usize) -> io::Result<Listing> {
         let opened = self.open_blocking(if path.is_empty() { "." } else { path }, READ_FLAGS)?;
         let mut listing = Listing::new(path, dotfiles, max_entries);
@@ -345,9 +345,9 @@ mod tests {
         }
     }
 
-    /// Reads a ten-byte file, at most four bytes at a time. After each number of reads in `writes`, the file is
-    /// overwritten with the next letter and gets the given length. Returns the contents, and whether the stamp
-    /// describes the last state.
+    /// Reads a ten-byte file, at most four bytes at a time. Each element of `writes` consists of a number of reads and
+    /// a length: after that many reads, the file is overwritten with the next letter and gets that length. Returns the
+    /// contents, and whether the stamp describes the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
         let (state, length, reads) = (Cell::new(0_u8), Cell::new(10_usize), Cell::new(0));
         let stat = || -> io::Result<FileStamp> {

@@ -32,7 +32,7 @@ pub struct RequestFields<'a> {
 impl<'a> RequestFields<'a> {
     /// Extracts the fields from an iterator of names and values. Names are compared case-insensitively. Multiple lines
     /// of a list field are kept in order; memory is allocated only for the second and subsequent lines. RFC 9110 does
-    /// not allow a singleton field to occur more than once. If it does, it is set to an empty value, which no
+    /// not allow a singleton field to occur more than once. If one does, its extracted value is empty, which no
     /// evaluation accepts.
     #[inline]
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
@@ -43,8 +43,8 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no names of these
-    /// lengths.
+    /// Lengths of relevant names, as a bit set. Most requests from clients other than browsers have no field names of
+    /// these lengths.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects

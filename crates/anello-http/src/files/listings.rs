@@ -158,7 +158,7 @@ impl Listings {
                 }
             })
         });
-        // A separate task, which continues even if no request is waiting for it.
+        // Waits in a separate task, which continues even if no request is waiting for the listing.
         let task = spawn(async move {
             let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
             result.map_err(Rc::new)

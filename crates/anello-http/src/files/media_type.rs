@@ -45,7 +45,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
 /// Mapping from file extension to media type.
 #[derive(Clone, Debug)]
 pub struct MediaTypes {
-    /// Extension, without the dot, and media type.
+    /// Pairs of an extension, without the dot, and its media type.
     overrides: Vec<(String, String)>,
     default: String,
 }
@@ -128,7 +128,7 @@ fn is_text_without_charset(media_type: &str) -> bool {
 
 fn check_media_type(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
     const REASON: &str = "a media type has the form type/subtype, for example \"text/html\"";
-    // `Mime` accepts other bytes in quoted parameters, but a field value must be printable ASCII here.
+    // `Mime` accepts bytes other than printable ASCII in quoted parameters, but this function rejects them.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     match media_type.parse::<Mime>() {
         Ok(parsed) if is_printable && parsed.subtype() != "" => Ok(()),

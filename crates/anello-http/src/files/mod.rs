@@ -1,7 +1,7 @@
 //! Static file serving: request evaluation and response construction.
 //!
-//! The decision modules consist of pure functions of strings, bytes and numbers. They do no I/O and read no clock. A
-//! request passes through them in this order:
+//! The modules that evaluate requests consist of pure functions of strings, bytes and numbers. They do no I/O and read
+//! no clock. A request passes through them in this order:
 //!
 //! ```text
 //!  target ──► path ──► open and fstat(2) the file ──► stamp ─────────┐
@@ -13,8 +13,8 @@
 //!
 //! When a file enters the cache, [`media_type`] and [`cache_control`] determine the properties that all responses for
 //! it share. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and [`options`]
-//! holds the configuration. A request for a plain path without preconditions or ranges allocates nothing in these
-//! modules.
+//! holds the configuration. For a request for a plain path without preconditions or ranges, these modules allocate no
+//! memory.
 
 mod cache;
 pub mod cache_control;

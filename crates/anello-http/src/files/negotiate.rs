@@ -136,7 +136,7 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     let acceptable = variants.iter().filter(|&coding| quality_of(coding) > 0);
     let best = acceptable.min_by_key(|&coding| Reverse(quality_of(coding)));
     match (best, identity.or(wildcard)) {
-        // If the uncompressed file has no weight, it is acceptable, but every acceptable coding is preferred.
+        // If the uncompressed file has no weight, it is acceptable, but every acceptable coding is preferred to it.
         (Some(coding), identity) if identity.is_none_or(|identity| quality_of(coding) >= identity) => {
             Choice::Encoded(coding)
         }

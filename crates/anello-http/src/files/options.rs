@@ -37,7 +37,7 @@ pub struct FileOptions {
     pub default_media_type: String,
     /// Path of the error page for 404 responses, relative to the document root. The response has neither the validators
     /// nor the `Cache-Control` of the page, because it does not represent the requested file. Default: none; a line of
-    /// text is sent.
+    /// text is sent instead.
     pub not_found_file: Option<String>,
     /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
     /// paths that do not exist, if the last path segment has no extension and no segment is hidden. For other missing

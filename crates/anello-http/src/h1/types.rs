@@ -99,7 +99,7 @@ impl RequestFraming {
     }
 }
 
-/// No registered method is longer.
+/// Maximum length of a method. No registered method is longer.
 pub(super) const MAX_METHOD_BYTES: usize = 32;
 
 /// Limits for the requests of one connection.
@@ -120,11 +120,11 @@ pub struct Limits {
     pub max_head_bytes: usize,
     /// Maximum number of fields in a head (default: 100). Heads with more fields are rejected with 431.
     pub max_fields: usize,
-    /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413:
-    /// right after the head if it states the length, otherwise at the chunk that exceeds the limit.
+    /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413,
+    /// either right after the head, if it states the length, or at the chunk that exceeds the limit.
     pub max_body_bytes: u64,
-    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Bodies that exceed it are rejected with
-    /// 400.
+    /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Bodies with longer extensions are
+    /// rejected with 400.
     pub max_chunk_extension_bytes: usize,
     /// Maximum length of the trailer section, including line endings (default: 8 KiB, at most 1 GiB). Longer sections
     /// are rejected with 431.

@@ -1,8 +1,8 @@
 //! Classification of bytes, eight at a time, in a general-purpose register.
 //!
-//! Each function sets the highest bit of every byte that matches. When a subtraction borrows from the next byte, the
-//! result for that byte may be wrong, but only after a byte that matches. The [`first`] match is therefore always
-//! correct, and the result is nonzero if and only if there is a match.
+//! Each function sets the highest bit of every byte that matches. A carry or borrow can make the result for later bytes
+//! wrong, but only after a byte that matches. The [`first`] match is therefore always correct, and the result is
+//! nonzero if and only if there is a match.
 
 pub(crate) const HIGH: u64 = each(0x80);
 
@@ -81,7 +81,7 @@ fn last_word(text: &[u8], last: &[u8]) -> u64 {
     }
 }
 
-/// Returns `true` if `hit` is nonzero for at least one word of these bytes. The last word is padded with `A`.
+/// Returns `true` if `hit` is nonzero for at least one word of these bytes. Fewer than eight bytes are padded with `A`.
 #[inline(always)]
 pub(crate) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -90,7 +90,7 @@ pub(crate) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
         hits |= hit(u64::from_le_bytes(*word));
     }
     if !rest.is_empty() {
-        // The last eight bytes; some of them are checked twice.
+        // Checks the last eight bytes, some of them for the second time.
         hits |= match bytes.last_chunk() {
             Some(last) => hit(u64::from_le_bytes(*last)),
             None => hit(short_word(rest)),
@@ -109,7 +109,7 @@ fn short_word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Checks every byte value at every position, once among bytes that do not match and once followed by copies of
+    /// Checks every byte value at every position, first among bytes that do not match, then followed by copies of
     /// itself.
     fn check(hit: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) {
         for index in 0..8 {

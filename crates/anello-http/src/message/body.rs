@@ -68,8 +68,8 @@ impl Body {
         Self(BodyKind::Empty)
     }
 
-    /// Creates a body from a range of a file ([`BodyPart::File`]). If the file turns out to be shorter, the connection
-    /// is closed before the body is complete, so that the client detects the truncation.
+    /// Creates a body from a range of a file ([`BodyPart::File`]). If the file ends before the range does, the
+    /// connection is closed before the body is complete, so that the client detects the truncation.
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
@@ -84,9 +84,9 @@ impl Body {
         Self(BodyKind::Parts { parts, length })
     }
 
-    /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
-    /// clients, it is delimited by closing the connection. The stream is first polled after the handler has returned.
-    /// It is polled for each further chunk once the previous chunk has been accepted for sending.
+    /// Creates a body of unknown length from a stream of chunks. The body uses the chunked transfer coding; for
+    /// HTTP/1.0 clients, it is delimited by closing the connection. The stream is first polled after the handler has
+    /// returned. It is polled for each further chunk once the previous chunk has been accepted for sending.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// closing the connection, the connection is reset instead. In both cases the client detects the truncation.

@@ -38,8 +38,8 @@ impl Request {
         &mut self.body
     }
 
-    /// Returns the address of the client (`getpeername(2)`), or `None` for a Unix socket and for a client that has
-    /// disconnected.
+    /// Returns the address of the client (`getpeername(2)`), or `None` if the connection uses a Unix socket or the
+    /// client has disconnected.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.connection.peer_addr().ok()
     }
@@ -75,7 +75,7 @@ impl Drop for Request {
     }
 }
 
-/// Maximum number of spare heads. The connections of a thread share them and reuse their memory.
+/// Maximum number of unused heads kept by a thread. Its connections reuse the memory of these heads.
 const MAX_SPARE_HEADS: usize = 16;
 
 thread_local! {
@@ -102,7 +102,7 @@ pub(crate) trait BodySource {
 /// A body that is kept after a non-streaming response, or after the connection has been closed, can no longer be read:
 /// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
 ///
-/// If the handler does not read the complete body, the server reads and discards the rest if it is short. Otherwise, it
+/// If the handler does not read the complete body, the server reads and discards the rest if it is short, and otherwise
 /// closes the connection after the response.
 #[derive(Debug, Default)]
 pub struct RequestBody {
@@ -183,8 +183,8 @@ impl Drop for PauseOnDrop<'_> {
     }
 }
 
-/// The reason why a request body cannot be read. The handler's response is not sent, except after
-/// [`Rejected`](Self::Rejected), where it may still reach the client.
+/// The reason why a request body cannot be read. After [`Rejected`](Self::Rejected), the handler's response may still
+/// reach the client; after [`Io`](Self::Io), it is not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestBodyError {

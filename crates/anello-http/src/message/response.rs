@@ -47,7 +47,8 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Returns `true` if the client's comma-separated list contains every protocol in this list, ignoring case.
+    /// Returns `true` if `requested`, the client's comma-separated list, contains every protocol in `self`, ignoring
+    /// case.
     pub fn is_among(&self, requested: &[u8]) -> bool {
         let is_requested =
             |name: &str| elements(requested).any(|element| element.eq_ignore_ascii_case(name.as_bytes()));
@@ -262,7 +263,7 @@ impl Upgraded {
         (self.poll_receive)(context)
     }
 
-    /// Copies as many of `bytes` as fit into the send buffer and returns their number.
+    /// Copies as many of `bytes` as fit into the send buffer and returns the number of bytes copied.
     ///
     /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that one thread writes and any thread reads.
+/// A count that only one thread writes and any thread can read.
 ///
-/// An increment is a load, an addition and a store, which is cheaper than an atomic addition. It is correct because
-/// only one thread writes.
+/// An increment is a load, an addition and a store, which is cheaper than an atomic addition. No increment is lost,
+/// because only one thread writes.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 

@@ -25,7 +25,7 @@ pub enum HealthState {
     Starting,
     /// All workers are serving requests.
     Ready,
-    /// The server is finishing in-flight requests and accepts no new ones.
+    /// The server finishes in-flight requests and accepts no new ones.
     Draining,
 }
 

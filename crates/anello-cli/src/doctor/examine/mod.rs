@@ -28,7 +28,7 @@ pub struct Check {
     pub topic: String,
     pub mark: CheckStatus,
     pub value: String,
-    /// Meaning of the value, as a phrase.
+    /// Phrase that explains the value.
     pub note: String,
 }
 
@@ -36,7 +36,7 @@ pub struct Check {
 #[serde(rename_all = "kebab-case")]
 pub enum CheckStatus {
     Ok,
-    /// Costs performance or capacity; the advice says what to change.
+    /// The value limits performance or capacity; the advice says what to change.
     Attention,
     /// Information only.
     Note,

@@ -71,8 +71,8 @@ fn healthy_host_gets_no_advice() {
 
 #[test]
 fn fault_07_refused_io_uring_gets_advice_for_its_cause() {
-    // Each case lists the cause, seccomp mode, kernel.io_uring_disabled, kernel release, and part of the expected
-    // advice.
+    // Each case lists the cause, the seccomp mode, the value of kernel.io_uring_disabled, the kernel release, and part
+    // of the expected advice.
     for (cause, seccomp_mode, disabled, kernel, expected) in [
         (Cause::Forbidden, 2, 0, "6.12.30", "--security-opt seccomp="),
         // An additional seccomp filter does not change the advice, because the sysctl alone forbids io_uring.

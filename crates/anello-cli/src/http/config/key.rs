@@ -29,7 +29,7 @@ enum ValueKind {
     /// Boolean: `true` sets the flag, `false` omits it.
     Switch,
     Number,
-    /// String in the syntax of the flag: an address, a duration, a file name.
+    /// String in the syntax of the flag, such as an address, a duration or a file name.
     Text,
 }
 

@@ -44,7 +44,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Returns the location of a setting: file and line with the key, or the flag with its dashes.
+    /// Returns the location of a setting: the file and line of the key, or the flag with its dashes.
     pub fn location(&self, name: &str) -> String {
         match self.locations.get(name) {
             Some(location) => format!("{location}: {name}"),

@@ -86,7 +86,7 @@ impl HandoverChannel {
     }
 
     pub fn send(&mut self, message: HandoverMessage) -> io::Result<()> {
-        // If the peer has disconnected, writing fails with an error: the Rust runtime ignores SIGPIPE.
+        // If the peer has disconnected, writing returns an error, because the Rust runtime ignores SIGPIPE.
         self.stream.write_all(&[message as u8]).map_err(describe_error)
     }
 

@@ -97,7 +97,7 @@ impl HandoverListener {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "handover failed; this server continues");
-                    // If a signal has stopped the server in the meantime, it did not remove the leased files.
+                    // A server that was stopped by a signal during the handover has not removed the leased files.
                     if server.listening.sockets().is_ok_and(|sockets| sockets.is_empty()) {
                         self.files(server).for_each(SocketFile::remove);
                     }
@@ -150,7 +150,7 @@ impl HandoverListener {
         Ok(())
     }
 
-    /// Transfers all sockets, pauses accepting, and waits until the successor is accepting connections.
+    /// Transfers all sockets, pauses accepting connections, and waits until the successor accepts them.
     fn transfer(
         &self,
         channel: &mut HandoverChannel,

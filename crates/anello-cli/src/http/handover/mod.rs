@@ -20,7 +20,7 @@
 //! - The two processes never accept connections at the same time. `O_NONBLOCK` belongs to the socket and is shared by
 //!   both processes, but the drivers need different values.
 //! - Before the first socket is sent, the server leases the socket files to the successor: if the server is stopped
-//!   from then on, it does not remove them.
+//!   after that, it does not remove them.
 //!
 //! # Failures
 //!
@@ -31,7 +31,7 @@
 //!   resume.
 //! - A second successor waits in the handover socket's queue and takes over from the first successor.
 //!
-//! The handover of a running server opens no files: it needs only accept, sendmsg, recvmsg, read, write and close.
+//! In the running server, a handover opens no files and needs only accept, sendmsg, recvmsg, read, write and close.
 
 mod channel;
 mod listener;

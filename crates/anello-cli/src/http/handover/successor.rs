@@ -31,8 +31,8 @@ pub struct ReceivedSockets {
     pub handover: UnixListener,
 }
 
-/// Serializes startup at a path. The returned file must be held until this process has bound its own handover socket or
-/// has received the sockets of the running server.
+/// Serializes the startup of servers that use the same handover path. The returned file must be held until this process
+/// has bound its own handover socket or has received the sockets of the running server.
 pub fn lock_startup(path: &Path) -> io::Result<File> {
     let mut lock_path = path.to_owned();
     lock_path.as_mut_os_string().push(".lock");
@@ -111,7 +111,8 @@ impl Successor {
             return Ok(());
         }
         match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
-            // The predecessor reads ACCEPTING before it can resume, so this process must serve.
+            // The predecessor cannot resume before it has read ACCEPTING, which makes it exit, so this process must
+            // serve.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::warn!(
                     "no confirmation from the old server, which no longer accepts connections; continuing"

@@ -55,7 +55,7 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
         match capability_is_in_bounding_set(capability) {
             Ok(true) => remove_capability_from_bounding_set(capability)?,
             Ok(false) => {}
-            // Higher numbers are unknown to the kernel.
+            // This number and all higher numbers are unknown to the kernel.
             Err(Errno::INVAL) => return Ok(()),
             Err(error) => return Err(error),
         }

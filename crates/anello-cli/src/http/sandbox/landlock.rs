@@ -1,9 +1,9 @@
 //! File and port restrictions with Landlock: accesses that are not allowed fail with EACCES or EPERM, including
 //! accesses through io_uring.
 //!
-//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another directory
-//! with the same name, the new directory is not accessible. For files that are replaced while the server is running
-//! (certificates, logs), the rule therefore covers the parent directory.
+//! Rules refer to the inodes that exist when the rules are created, not to names: if a directory is replaced by another
+//! directory with the same name, the new directory is not accessible. For files that are replaced while the server is
+//! running (certificates, logs), the rule therefore covers the parent directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub struct Landlock {
 }
 
 impl Landlock {
-    /// Denies access to all ports and to all files except these paths, for the calling thread and threads that it
+    /// Denies access to all TCP ports and to all files except these paths, for the calling thread and threads that it
     /// starts later.
     pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
         let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;

@@ -140,7 +140,7 @@ impl Sandbox {
     }
 }
 
-/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` or `off`.
+/// Formats the active parts as a list, such as `no_new_privs,landlock-abi-6,seccomp`, or as `none` or `off`.
 impl fmt::Display for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [

@@ -20,7 +20,8 @@ use super::{AllowedPaths, Sandbox, SandboxMode};
 const ACTION: &str = "ANELLO_TEST_SANDBOX_ACTION";
 const DIRECTORY: &str = "ANELLO_TEST_SANDBOX_DIRECTORY";
 
-/// Name and body of an action inside the sandbox. A child that survives without a failed assertion exits with 0.
+/// Name and body of an action inside the sandbox. A child that is not killed and in which no assertion fails exits with
+/// 0.
 type Action = (&'static str, fn(&Inside));
 
 /// The test directory, with the document root `served` and the log directory `logs`.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Timeout for connecting and for writing a command.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Command line sent to a disk worker, as JSON.
+/// Command that is sent to a disk worker as a line of JSON.
 #[derive(Clone, Copy, Serialize)]
 pub struct DiskCommand {
     pub operation: DiskOperation,
@@ -24,7 +24,7 @@ pub struct DiskCommand {
     pub seed: u64,
 }
 
-/// Reply line from a disk worker, as JSON: the result of a command, or an error.
+/// Reply from a disk worker, sent as a line of JSON: the result of a command, or an error.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DiskReply {

@@ -40,7 +40,8 @@ pub fn load(
     load
 }
 
-/// Returns a TLS configuration that trusts only this certificate and offers one cipher suite or all of them.
+/// Returns a TLS configuration that trusts only this certificate and offers only the given cipher suite, or all suites
+/// if none is given.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
         // Handshakes use more CPU time on the client than on the server. Comparing certificates costs less than

@@ -30,8 +30,8 @@ pub struct RunArguments {
     /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
-    /// JSON file of an interrupted run to continue. Pass the same --contender and --peers; the file contains the other
-    /// settings.
+    /// JSON file of an interrupted run to continue. Pass the same values of --contender and --peers as before; the file
+    /// contains the other settings.
     #[arg(
         long,
         value_name = "FILE",
@@ -61,22 +61,22 @@ pub struct RunArguments {
     #[arg(long)]
     pub skip_checks: bool,
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
-    /// prints a line with addr=IP:PORT when it is ready, and echoes or serves HTTP until SIGTERM. In the command,
-    /// {cores} is replaced by the server's cores, {root} by its document root, {certificate} and {key} by its TLS
-    /// files.
+    /// prints a line with addr=IP:PORT when it is ready, and then echoes data or serves HTTP until it receives SIGTERM.
+    /// In the command, {cores} is replaced by the server's cores, {root} by its document root, {certificate} and {key}
+    /// by its TLS files.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     pub contender: Vec<Contender>,
     #[command(flatten)]
     pub peers: PeersFlag,
-    /// 1 GiB file that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file that
-    /// does not exist is created, and removed after the run.
+    /// 1 GiB file that disk workers read and write; by default a file in /var/tmp, or the file of the resumed run. If
+    /// the file does not exist, it is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
     /// Driver of the load generator, the same for all servers; by default auto, or the driver of the resumed run. A
     /// more efficient driver lets the load generator saturate faster servers.
     #[arg(long, value_enum)]
     pub load_driver: Option<LoadDriver>,
-    /// JSON output of bench/instructions/run --json, with instructions per request to show next to the CPU time. Its
+    /// JSON output of bench/instructions/run --json; its instructions per request are shown next to the CPU time. Its
     /// servers are matched to contenders by name, ignoring case, spaces and punctuation ("uring" matches "io_uring").
     #[arg(long, value_name = "FILE")]
     pub instructions: Option<PathBuf>,

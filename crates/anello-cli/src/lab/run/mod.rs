@@ -32,7 +32,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
         return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
-    // Registered before the first child is started, so that Ctrl-C at any time keeps the results so far.
+    // Registered before the first child is started, so that the results so far are kept whenever Ctrl-C is pressed.
     let stop = process::stop_flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = DiskFile::new(arguments.disk_file.as_deref(), previous.as_ref());
@@ -63,7 +63,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     report(&result, arguments)
 }
 
-/// Reads instruction counts, and prints the contenders without counts.
+/// Reads instruction counts, and prints the names of the contenders for which there are none.
 fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     let text = fs::read_to_string(path).context(path.display())?;
     let counts = Instructions::from_json(&text).map_err(invalid_input).context(path.display())?;
@@ -153,8 +153,8 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
     Ok((name.to_owned(), text.to_owned()))
 }
 
-/// Returns the command that starts servers such that the kernel kills them when this process exits, even if SIGKILL
-/// ends this process.
+/// Returns the command that starts servers in such a way that the kernel kills them when this process exits, even if
+/// SIGKILL ends this process.
 fn launcher() -> io::Result<Vec<String>> {
     let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
     let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::load::format::{format_count, format_ns, group_digits};
 
-/// Returns the sum of all tags except `uncorrected` (the same requests again), or `None` for fewer than two tags.
+/// Returns the sum of all tags except `uncorrected`, which counts the same requests again; `None` for fewer than two
+/// tags.
 fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
     let mut all = counted.next()?.total.clone();

@@ -43,7 +43,7 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
     if !has_responses && is_allowed {
-        // Nothing else in the output explains exit code 1.
+        // Explains exit code 1, because nothing else in the output does.
         print_stderr("anello: no responses in any of the runs");
     }
     Ok(if has_responses && is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

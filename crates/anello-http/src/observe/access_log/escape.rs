@@ -12,7 +12,7 @@ pub(super) const MAX_ESCAPE_BYTES: usize = 6;
 pub(super) const TRUNCATION_MARK: &[u8] = b"...";
 
 /// Appends a value to be enclosed in quotes in the common and combined formats. Escapes control bytes, quotes,
-/// backslashes and non-ASCII bytes as `\xHH`, like nginx, so that log parsers find the closing quote.
+/// backslashes and non-ASCII bytes as `\xHH`, as nginx does, so that log parsers find the closing quote.
 pub(super) fn push_hex_escaped(value: &[u8], max_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
@@ -77,9 +77,9 @@ fn truncate_beyond(end: usize, start: usize, line: &mut Vec<u8>) -> bool {
 /// Returns `true` if a value needs no escapes, which is the common case.
 fn is_plain(value: &[u8]) -> bool {
     // For each word, the highest bit of at least one byte is set if and only if at least one byte needs an escape. The
-    // result does not identify the byte, because additions and subtractions carry into the next byte. A non-ASCII byte
-    // is detected by the first term (`word`). For an ASCII byte, each of the other terms sets the highest bit if the
-    // byte is in the range that the term checks.
+    // result does not identify the byte, because carries and borrows can change the result for the next byte. A
+    // non-ASCII byte is detected by the first term (`word`). For an ASCII byte, each of the other terms sets the
+    // highest bit if the byte is in the range that the term checks.
     !any(value, |word| {
         let delete = word.wrapping_add(each(0x01));
         // XOR swaps 0x20 and 0x22 (the quote). Control bytes and the quote are then below 0x21.
@@ -106,7 +106,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             for length in 1..20 {
                 for position in 0..length {
-                    // Neighboring bytes that need no escape. They are at the limits of their ranges, where a carry
+                    // Neighboring bytes that need no escape. Their values differ by 1 from those that do, so a carry
                     // would change the result.
                     for neighbor in [b' ', b'!', b'#', b'[', b']', b'~'] {
                         let mut value = vec![neighbor; length];

@@ -116,7 +116,7 @@ impl FormattedPeer {
         Self { ip: brackets..port_start - brackets, text }
     }
 
-    /// Returns the text for a peer connected through a Unix socket, which has no address.
+    /// Creates the text `unix:` for a peer that is connected through a Unix socket and has no address.
     pub fn unix() -> Self {
         let text = "unix:".to_owned();
         Self { ip: 0..text.len(), text }
@@ -133,7 +133,7 @@ impl FormattedPeer {
     }
 }
 
-/// In the order of the variants.
+/// The names of the formats, in the order of the variants of [`LogFormat`].
 const FORMAT_NAMES: [(&str, LogFormat); 3] =
     [("common", LogFormat::Common), ("combined", LogFormat::Combined), ("json", LogFormat::Json)];
 
@@ -169,13 +169,13 @@ impl LineWriter {
         Self { format, max_field_bytes, time: TimeText::default(), json_suffix }
     }
 
-    /// Returns the maximum length of a line whose fields have at most `max_field_bytes` each.
+    /// Returns the maximum length of a line whose peer-controlled fields are each at most `max_field_bytes` long.
     pub(super) fn max_line_bytes(max_field_bytes: usize) -> usize {
         FIXED_BYTES.saturating_add(PEER_FIELDS.saturating_mul(max_field_bytes))
     }
 
-    /// Returns an upper bound for the length of an entry's line. It assumes that every byte needs an escape, so most
-    /// lines are much shorter.
+    /// Returns an upper bound on the length of the line for an entry. The bound assumes that every byte needs an
+    /// escape, so most lines are much shorter.
     pub(super) fn max_entry_bytes(&self, entry: &LogEntry<'_>) -> usize {
         let bound = |length: usize| length.saturating_mul(MAX_ESCAPE_BYTES).min(self.max_field_bytes);
         let optional = |value: Option<&[u8]>| value.map_or(0, |value| bound(value.len()));

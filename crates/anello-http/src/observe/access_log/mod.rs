@@ -9,8 +9,8 @@
 //! - Each worker formats lines into its own buffer. When the next line might not fit, or the first line is older than
 //!   [`flush_interval`](AccessLogOptions::flush_interval), the worker flushes: it queues the buffer for the writer
 //!   thread and continues with an empty one. The writer then returns each buffer to its worker.
-//! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). If all of them are waiting to be written, new
-//!   lines are dropped and counted in [`LogStats::dropped_lines`].
+//! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers) buffers. If all of them are waiting to be
+//!   written, new lines are dropped and counted in [`LogStats::dropped_lines`].
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
 //!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only if the
 //!   log is closed while the error persists.
@@ -138,8 +138,8 @@ impl Drop for AccessLog {
 }
 
 impl AccessLogHandle {
-    /// Creates the log of one worker. JSON lines contain its index. Each worker needs its own log, with its own buffers.
-    /// Once the access log is closed, all lines are dropped and counted.
+    /// Creates the log of one worker. JSON lines contain `index` in the field `worker`. Each worker needs its own log,
+    /// with its own buffers. Once the access log is closed, all lines are dropped and counted.
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }

@@ -21,7 +21,7 @@ const MODE: u32 = 0o640;
 pub(super) struct Output {
     /// An inherited descriptor counts as standard output, which is never reopened.
     target: LogTarget,
-    /// `None` while a FIFO has no reader.
+    /// `None` if the target is a FIFO that has not had a reader yet.
     file: Option<File>,
 }
 
@@ -29,8 +29,8 @@ impl Output {
     /// Opens the target, or duplicates standard output. Does not wait for the reader of a FIFO.
     pub(super) fn open(target: LogTarget) -> io::Result<Self> {
         match target {
-            // Uses a separate descriptor, because a blocked write through `io::stdout` would hold the lock of the
-            // standard library and block all other threads that print.
+            // Uses a separate descriptor, because a blocked write through `io::stdout` would hold the lock on standard
+            // output and block all other threads that print.
             LogTarget::Stdout => {
                 let file = io::stdout().as_fd().try_clone_to_owned().map_err(|error| {
                     let message = format!("cannot log to standard output: {error} (check that it is open)");

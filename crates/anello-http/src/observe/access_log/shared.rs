@@ -13,7 +13,7 @@ pub(super) const FINISHING: u8 = 1;
 /// State in which the writer thread must exit without writing the remaining lines.
 pub(super) const ABANDONED: u8 = 2;
 
-/// Counters of an access log since it was started.
+/// Counts of an access log since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
@@ -23,7 +23,7 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Lines dropped because no buffer was available, and lines lost at shutdown.
     pub dropped_lines: u64,
-    /// Failed attempts to write to or open the target. Each is retried.
+    /// Failed attempts to open the target or write to it. Each is retried.
     pub errors: u64,
     /// Number of times the file was reopened. Several requests pending at the same time count as one.
     pub reopens: u64,

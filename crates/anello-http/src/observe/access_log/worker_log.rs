@@ -67,7 +67,7 @@ impl WorkerLog {
     /// [`record`](Self::record) does this automatically. Call this method about once per flush interval from a timer,
     /// so that the lines of an idle worker are written as well.
     pub fn flush_old(&mut self, unix_time_ns: u64) {
-        // `abs_diff`, because the clock may have been set back.
+        // Uses `abs_diff`, because the clock may have been set back.
         if self.batch.lines > 0 && unix_time_ns.abs_diff(self.oldest_ns) >= self.flush_interval_ns {
             self.flush_batch();
         }

@@ -12,7 +12,7 @@ use super::shared::{Batch, Message, Shared};
 
 /// Minimum time between two log messages about the same problem.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// Interval at which shutdown and reopen requests are checked while a FIFO is full.
+/// Interval at which the thread checks for shutdown and reopen requests while a FIFO is full.
 const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
@@ -74,8 +74,8 @@ impl Writer {
 
     /// Writes an entire batch, however long it takes.
     ///
-    /// Stops if the log is abandoned, or if writing fails while the log is finishing. The remaining lines then count as
-    /// lost.
+    /// Stops early only if the log is abandoned, or if writing fails while the log is finishing. The remaining lines
+    /// then count as lost.
     fn write_batch(&mut self, mut batch: Batch) {
         let mut position = 0;
         while position < batch.bytes.len() {

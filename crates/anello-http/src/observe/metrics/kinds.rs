@@ -1,8 +1,8 @@
 //! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
 //! series.
 
-/// In the order of the variants of [`Method`](crate::h1::Method). The last label stands for all other methods, and for
-/// requests whose head could not be parsed.
+/// Values of the label `method`, in the order of the variants of [`Method`](crate::h1::Method). The last value stands
+/// for all other methods, and for requests whose head could not be parsed.
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
 
 /// Why a connection was closed.
@@ -33,7 +33,7 @@ pub enum CloseReason {
     Upgrade,
     /// The server is shutting down.
     Drain,
-    /// The connection had waited longest for its client and was evicted in favor of a new one.
+    /// The connection had been waiting the longest for its client and was evicted in favor of a new connection.
     Evicted,
 }
 

@@ -41,7 +41,7 @@ pub struct MetricsOptions {
     /// Maximum number of concurrent workers, which have the indices 0 to `workers - 1`. Each worker takes 0.9 KiB of
     /// memory. Default: [`available_parallelism`](thread::available_parallelism).
     pub workers: usize,
-    /// Labels of `anello_build_info` in addition to `version`, such as the selected driver, as name-value pairs. A name
+    /// Name-value pairs of the labels of `anello_build_info` other than `version`, such as the selected driver. A name
     /// consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid name
     /// are omitted.
     pub build_labels: Vec<(&'static str, String)>,

@@ -38,7 +38,7 @@ struct Exposition<'a> {
     text: &'a mut Vec<u8>,
 }
 
-/// Types of families, as written in `# TYPE` lines.
+/// Types of metric families, as written in `# TYPE` lines.
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 const HISTOGRAM: &str = "histogram";
@@ -75,13 +75,14 @@ impl<'a> Exposition<'a> {
         }
         let sum_ns = self.sum(|block| &block.durations.sum_ns);
         self.sample("anello_http_request_duration_seconds_sum", &[], Nanoseconds(sum_ns));
-        // Equal to the last bucket by construction, even though the workers keep counting during the scrape.
+        // By construction, this value equals that of the last bucket, even though the workers keep counting during the
+        // scrape.
         self.sample("anello_http_request_duration_seconds_count", &[], Integer(cumulative));
     }
 
     fn connections(&mut self) {
-        // Read the closed counters first: a connection that opens and closes during the scrape must not make the
-        // difference negative.
+        // Read the counters of closed connections first: a connection that opens and closes during the scrape must not
+        // make the difference negative.
         let closed: [u64; CloseReason::COUNT] =
             std::array::from_fn(|reason| self.sum(|block| &block.closed[reason]));
         let accepted = self.sum(|block| &block.accepted);
@@ -221,7 +222,7 @@ impl<'a> Exposition<'a> {
         }
     }
 
-    /// All samples of the family must be added before the next family starts.
+    /// Starts a family. All its samples must be added before the next family is started.
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.append(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));

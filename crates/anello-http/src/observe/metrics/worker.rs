@@ -1,4 +1,4 @@
-//! Counters of one worker: a block of memory that only the worker writes to and that scrapes read.
+//! Counters of one worker: a block of memory that only the worker writes and every scrape reads.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

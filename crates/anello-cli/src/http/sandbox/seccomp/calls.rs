@@ -74,13 +74,13 @@ const THREADS: &[Call] = &[
     Any(&[libc::SYS_sched_yield]),
 ];
 
-/// Signal handling, and process exit (normally, after a panic or by abort).
+/// Signal handling and process exit, including exit after a panic or through abort(3).
 const SIGNALS_AND_EXIT: &[Call] = &[
     Any(&[libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn]),
     // Continues system calls after SIGSTOP and SIGCONT.
     Any(&[libc::SYS_restart_syscall]),
     Any(&[libc::SYS_exit_group, libc::SYS_getpid]),
-    // abort(3): glibc signals the process, musl the thread.
+    // abort(3) uses tgkill(2) in glibc and tkill(2) in musl.
     Only(libc::SYS_tgkill, &[&[IsThisProcess(0)]]),
     Only(libc::SYS_tkill, &[&[Is(1, libc::SIGABRT as u64)]]),
     // Message that glibc prints before an abort; relative file names in a panic backtrace.
@@ -91,7 +91,7 @@ const SIGNALS_AND_EXIT: &[Call] = &[
 const TIME: &[Call] = &[Any(&[libc::SYS_clock_gettime, libc::SYS_clock_nanosleep, libc::SYS_getrandom])];
 
 /// Waiting for readiness, by epoll workers, by the metrics thread, and by the access log if its FIFO is full. The
-/// eventfd is the reserve descriptor, which is released to reject clients when descriptors are exhausted.
+/// eventfd reserves a descriptor, which is released when descriptors run out, so that clients can be rejected.
 const POLLING: &[Call] = &[
     Any(&[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2]),
     Any(&[libc::SYS_eventfd2, libc::SYS_ppoll]),
@@ -128,7 +128,7 @@ const SOCKETS: &[Call] = &[
             &[Is(1, TCP), Is(2, libc::TCP_CORK as u64)],
         ],
     ),
-    // Nonblocking mode for sendfile(2); number of unread bytes.
+    // FIONBIO sets nonblocking mode for sendfile(2); FIONREAD returns the number of unread bytes.
     Only(libc::SYS_ioctl, &[&[Is(1, FIONBIO)], &[Is(1, FIONREAD)]]),
     Only(
         libc::SYS_fcntl,
@@ -142,7 +142,7 @@ const SOCKETS: &[Call] = &[
     ),
 ];
 
-/// Number of cachestat(2), Linux 6.5.
+/// System call number of cachestat(2) (Linux 6.5).
 const CACHESTAT: c_long = 451;
 
 /// Served files, certificates, access log. Landlock restricts the paths.

@@ -1,4 +1,4 @@
-//! System-call restrictions with seccomp: listed calls are allowed, any other call kills the process.
+//! System-call restrictions with seccomp: listed calls are allowed; any other call kills the process.
 //!
 //! There are two filters, and the stricter result applies. The first makes clone3(2) fail with ENOSYS, because its
 //! flags are in memory, which a filter cannot read. The C library then falls back to clone(2), for which the second
@@ -15,7 +15,7 @@ pub fn install_filter(_has_rings: bool, _has_socket_files: bool) -> Result<(), S
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use filter::install_filter;
 
-/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14).
+/// Checks that there is a filter for this architecture, and that seccomp can kill the whole process (Linux 4.14).
 pub fn probe() -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH));
@@ -82,7 +82,7 @@ mod filter {
         std::env::consts::ARCH.try_into()
     }
 
-    /// Converts one alternative of a call: all of its conditions must hold.
+    /// Converts one alternative of a call to a rule that requires all of its conditions.
     fn rule(conditions: &[Condition]) -> Result<SeccompRule, BackendError> {
         let conditions = conditions.iter().map(|condition| {
             // The kernel reads these arguments as 32-bit values and ignores the upper half. Pointers have 64 bits.
