@@ -27,7 +27,7 @@ pub(crate) trait PollSender: 'static {
     }
     /// Completes when the kernel has accepted all data.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Keeps passing accepted data to the socket, if this does not happen on its own.
+    /// Passes accepted data to the socket, unless the transport does so on its own.
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -76,7 +76,7 @@ impl<S: Stream> Receiver for OwnedReadHalf<S> {
 }
 
 impl<S: Stream> PollSender for OwnedWriteHalf<S> {
-    // All are cancel-safe: the futures keep no state between polls.
+    // All methods are cancel-safe: the futures keep no state between polls.
 
     #[inline]
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {

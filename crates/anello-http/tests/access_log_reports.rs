@@ -65,7 +65,7 @@ fn failure_recovery_and_drops_are_reported_once() {
     while handle.stats().errors < 10 {
         std::thread::yield_now();
     }
-    // The operator fixes the target.
+    // Simulates an operator who fixes the log target.
     fs::remove_file(&path).unwrap();
     handle.reopen();
     drop(worker);

@@ -73,7 +73,7 @@ pub enum Symlinks {
     /// the document root.
     #[default]
     FollowBeneath,
-    /// Follows no links: a path that contains a link results in a 404 response (`RESOLVE_NO_SYMLINKS`).
+    /// Follows no symbolic links: a path that contains one results in a 404 response (`RESOLVE_NO_SYMLINKS`).
     Deny,
 }
 
@@ -104,7 +104,7 @@ const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
-    /// Checks that the options are well-formed and consistent, and returns the first of the
+    /// Checks that the options are well-formed and consistent. If they are not, returns the first of the
     /// [`validation_errors`](Self::validation_errors). Does not access any files.
     ///
     /// ```
@@ -117,7 +117,7 @@ impl FileOptions {
         self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Returns all errors that [`validate`](Self::validate) checks for.
+    /// Returns all errors in the options, whereas [`validate`](Self::validate) returns only the first.
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [

@@ -1,9 +1,9 @@
 //! Resolution of request targets to paths below the document root.
 //!
-//! An accepted path is a relative path of ordinary names, so joining it to a directory can leave the directory only
-//! through a symbolic link. Percent-encoding is decoded exactly once: `%252e` is the name `%2e`. Clients remove `.`
-//! and `..` segments before they send a request (RFC 3986, section 5.2.4), so a target with dot segments, literal
-//! or encoded, is rejected and never resolved. Consecutive slashes count as one.
+//! An accepted path is a relative path of ordinary names. Joined to a directory, it can therefore lead out of that
+//! directory only through a symbolic link. Percent-encoding is decoded exactly once: `%252e` is the name `%2e`. Clients
+//! remove `.` and `..` segments before they send a request (RFC 3986, section 5.2.4), so a target with dot segments,
+//! literal or encoded, is rejected and never resolved. Consecutive slashes count as one.
 //!
 //! Nearly all targets are plain ASCII without percent-encoding. For these, [`resolve`] examines each byte once and
 //! allocates nothing.
@@ -18,13 +18,13 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Reserved for well-known URIs (RFC 8615). It is served even though its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
-/// All characters except the unreserved ones of RFC 3986 are percent-encoded in the link for a name.
+/// Characters that are percent-encoded in a name: all except the unreserved characters of RFC 3986.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Slashes are not percent-encoded in a path.
 const PATH: &AsciiSet = &NAME.remove(b'/');
 
-/// The characters that a query must not contain (RFC 3986, section 3.4), except the percent sign, which the client has
-/// already used to encode the query.
+/// Characters that are percent-encoded in a query, because RFC 3986 does not allow them (section 3.4). The percent sign
+/// is excluded because the client has already used it to encode the query.
 const QUERY: &AsciiSet = {
     const SET: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'[').add(b'\\');
     &SET.add(b']').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}')
@@ -33,11 +33,11 @@ const QUERY: &AsciiSet = {
 /// Policy for hidden files, which are files whose path contains a name that starts with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
-    /// Treats them as missing, except files below `.well-known` in the document root (RFC 8615). Dotfiles such as
-    /// `.git`, `.env` and `.htpasswd` are often not meant to be public.
+    /// Treats hidden files as missing, except those below `.well-known` in the document root (RFC 8615). Dotfiles such
+    /// as `.git`, `.env` and `.htpasswd` are often not meant to be public.
     #[default]
     Hide,
-    /// Serves them like other files.
+    /// Serves hidden files like other files.
     Serve,
 }
 
@@ -66,8 +66,9 @@ impl<'a> TargetPath<'a> {
         self.query
     }
 
-    /// Returns `true` if the last path segment has no extension, as is usual for routes of a single-page application. For
-    /// a missing asset (`app.js`), the page of the application would hide the error.
+    /// Returns `true` if the last path segment has no extension, as is usual for routes of a single-page application.
+    /// If the server responded to a request for a missing asset (`app.js`) with the page of the application, the error
+    /// would go unnoticed.
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }

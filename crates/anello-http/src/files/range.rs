@@ -46,7 +46,8 @@ pub enum Selection {
 }
 
 /// Selects the ranges for a GET request with this `Range` value, for a file of `size_bytes` bytes. No range of an empty
-/// file is satisfiable; the file is sent as a whole because a client that requests a prefix should not get an error.
+/// file is satisfiable. Such a file is nevertheless sent as a whole, so that a client that requests a prefix does not
+/// get an error.
 ///
 /// ```
 /// use anello_http::files::range::{ByteRange, Selection, select};
@@ -99,7 +100,8 @@ fn parse_range(spec: &[u8], size_bytes: u64) -> Option<Option<ByteRange>> {
     Some((range.first <= last_byte).then_some(range))
 }
 
-/// Replaces values that do not fit into 64 bits by `u64::MAX`, which is beyond the end of any file.
+/// Parses a decimal number. Replaces values that do not fit into 64 bits with `u64::MAX`, which is beyond the end of
+/// any file.
 fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -110,9 +112,9 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Adds a range to a list in the order of the request. Coalesces it with all ranges near it, and places the result at
-/// the position of the first of them. The result cannot be near another range, because that range would have been near
-/// one of the coalesced ranges.
+/// Adds a range to `ranges`, which is in the order of the request. Coalesces the range with all ranges near it, and
+/// places the result at the position of the first of them. The result cannot be near another range, because that range
+/// would have been near one of the coalesced ranges.
 fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     let (mut union, mut slot, mut kept) = (range, None, 0);
     let extended_end = |range: ByteRange| range.last.saturating_add(COALESCE_GAP_BYTES + 1);

@@ -48,7 +48,7 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
 }
 
 /// Returns the page with this status in the negotiated content coding. If no coding is acceptable, returns the
-/// uncompressed page, so that the client receives an error text.
+/// uncompressed page, so that the client still receives an error message.
 ///
 /// The page does not represent the requested file (RFC 9110, section 8.8). The response therefore has no validators, no
 /// `Accept-Ranges`, and no `Cache-Control` from the cache rules. With validators, clients would revalidate the page as
@@ -69,8 +69,9 @@ pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response 
     with_vary(page, response)
 }
 
-/// Adds `Vary` to a response that does not have the fields of a variant. If the file has precompressed variants,
-/// the response depends on `Accept-Encoding`, and caches must not reuse it for clients that accept other codings.
+/// Adds `Vary` to a response that is not built from the fields of a variant, such as an error. If the file has
+/// precompressed variants, the response depends on `Accept-Encoding`, and caches must not reuse it for clients that
+/// accept other codings.
 pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
     if entry.encoded.is_empty() {
         response
@@ -115,7 +116,8 @@ pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }
 
-/// Paths that lead outside the document root and inaccessible files are reported to clients as missing.
+/// Returns `true` if the file is reported to clients as missing. This includes inaccessible files and paths that lead
+/// outside the document root.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     use Errno as E;
     let missing =
@@ -123,7 +125,7 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
 }
 
-/// The file exists, but the server has no permission to open it.
+/// Returns `true` if the file exists but the server has no permission to open it.
 pub(super) fn is_forbidden(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM))
 }

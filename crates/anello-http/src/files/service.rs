@@ -54,7 +54,7 @@ pub struct Files {
     listings: Listings,
 }
 
-/// An error of [`Files::open`].
+/// The error returned by [`Files::open`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -104,7 +104,7 @@ impl Files {
         })
     }
 
-    /// Sets the metrics that record cache hits, misses and bytes. They can be shared with the server of the same
+    /// Sets the metrics that record cache hits, misses and bytes. They can be shared with the server on the same
     /// thread.
     #[must_use]
     pub fn with_metrics(self, metrics: Rc<WorkerMetrics>) -> Self {
@@ -182,7 +182,7 @@ impl Files {
         if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {
             return response;
         }
-        // A preflight request, which browsers send before requests that are not simple, such as those with `Range`.
+        // This is a preflight request. Browsers send one before a request that is not simple, such as one with `Range`.
         let response = response.with_valid_field(ALLOW_METHODS, METHODS).with_valid_field(MAX_AGE, b"86400");
         match head.field("access-control-request-headers") {
             Some(names) => response.field(ALLOW_HEADERS, names).unwrap_or_else(|_| Response::new(400)),
@@ -210,7 +210,7 @@ impl Files {
             Lookup::Miss => None,
         };
         match (self.find(path, head, cached.clone()).await, cached) {
-            // The stale entry can be sent without a new descriptor, and its open files are checked for changes.
+            // The stale entry needs no new descriptor, so send it if its open files have not changed.
             (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
                 log_file_error(&error);
                 Ok(FileLookup::Entry(stale))
@@ -219,7 +219,7 @@ impl Files {
         }
     }
 
-    /// `cached` is the stale entry of the path.
+    /// Looks up a path in the document root. `cached` is the stale cache entry for the path, if there is one.
     async fn find(
         &self,
         path: &TargetPath<'_>,
@@ -334,7 +334,7 @@ impl Files {
             let variant_path = format!("{path}{}", coding.suffix());
             match self.find_file(&variant_path).await {
                 Ok(Opened::File { file, stamp }) => encoded.push((coding, file, stamp)),
-                // Otherwise, an entry without this variant would replace a complete entry in the cache.
+                // Return the error, because an entry without this variant would replace a complete entry in the cache.
                 Err(error) if is_out_of_descriptors(&error) => return Err(error),
                 _ => {}
             }

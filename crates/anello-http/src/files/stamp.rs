@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Last second of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// Age that the last change must have so that timestamps distinguish later changes from it. It covers the granularity
-/// of the kernel tick (1 to 10 ms) and of most file systems (up to one second). FAT has a granularity of two seconds,
-/// which does not justify a longer delay.
+/// Minimum age of the last change at which timestamps are sure to distinguish later changes from it. It covers the
+/// granularity of the kernel tick (1 to 10 ms) and of most file systems (up to one second). The granularity of FAT, two
+/// seconds, does not justify a longer delay.
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
@@ -48,7 +48,7 @@ pub struct FileStamp {
 impl FileStamp {
     /// Returns `true` if the last change was at least one second before `checked_at`, which must be from the same
     /// clock. Otherwise, the file may be written again within the same clock tick, so an equal stamp does not prove
-    /// equal contents. Data read from the file must then be read again, not only revalidated.
+    /// equal contents. In this case, it is not enough to revalidate data read from the file: it must be read again.
     ///
     /// Returns `false` for change times in the future.
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {

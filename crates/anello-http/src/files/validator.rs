@@ -29,7 +29,8 @@ use foldhash::quality::FixedState;
 use super::negotiate::Coding;
 use super::stamp::{FileStamp, Timestamp};
 
-/// Maximum length of a tag in bytes: `W/"c`, two numbers of 16 digits and one of 8, three hyphens, `zstd"`.
+/// Maximum length of a tag in bytes: `W/"c`, two numbers of up to 16 digits, one number of up to 8 digits, three
+/// hyphens, and `zstd"`.
 const TAG_BYTES: usize = 4 + 16 + 8 + 16 + 3 + 5;
 
 /// Entity tag and modification date of a representation.
@@ -107,7 +108,7 @@ impl EntityTag {
         self.text[0] == b'"'
     }
 
-    /// Includes the quotes.
+    /// Returns the opaque tag, including the quotes.
     fn opaque(&self) -> &[u8] {
         let start = if self.is_strong() { 0 } else { 2 };
         &self.text[start..usize::from(self.length)]

@@ -33,7 +33,7 @@ pub struct ChunkedDecoder {
     limits: Limits,
     state: State,
     digits: u32,
-    /// The chunk size as read so far; after the size line, the number of bytes missing from the chunk.
+    /// The chunk size as read so far; after the size line, the number of bytes of the chunk that have yet to arrive.
     left: u64,
     body_bytes: u64,
     extension_bytes: usize,
@@ -44,7 +44,7 @@ pub struct ChunkedDecoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size,
-    /// Whitespace after a size, which only an extension can follow.
+    /// Whitespace after a size. Only an extension can follow it.
     Whitespace,
     Extension,
     SizeLf,

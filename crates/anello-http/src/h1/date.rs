@@ -18,7 +18,8 @@ const LAST_SECOND: u64 = 253_402_300_799;
 pub struct HttpDate([u8; 29]);
 
 impl HttpDate {
-    /// Creates the date from Unix time in seconds. Times after the year 9999 become its last second.
+    /// Creates the date from Unix time in seconds. A time after the year 9999 is replaced with the last second of that
+    /// year.
     pub fn from_unix(seconds: u64) -> Self {
         let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND));
         let mut text = [b' '; 29];

@@ -90,8 +90,8 @@ impl Decoder {
     /// Decodes the next part and removes its bytes from the front of `input`.
     ///
     /// Returns `None` if more bytes are needed. The whole input has then been consumed, except after the last request,
-    /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`, because the
-    /// end of a request is returned without further input.
+    /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call this method until it returns `None`,
+    /// because it needs no further input to return the end of a request.
     ///
     /// # Errors
     /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
@@ -246,7 +246,7 @@ impl Decoder {
                 self.partial.shrink_to(MAX_RETAINED_BYTES);
                 Ok(Some(self.begin(head)))
             }
-            // Not expected: the scanner has accepted the head, and it is as strict as the parser.
+            // Not expected, because the scanner is as strict as the parser and has accepted the head.
             Ok(None) => Err(self.reject_head(Rejection::bad("malformed head"), &[])),
             Err(rejection) => Err(self.reject_head(rejection, &[])),
         }
@@ -278,8 +278,8 @@ impl Decoder {
         rejection
     }
 
-    /// Rejects a head that ends with `latest`. Keeps the request line, or only the method if the line is incomplete or
-    /// too long.
+    /// Rejects a head. `latest` is the input that has not been buffered yet. Keeps the request line, or only the method
+    /// if the line is incomplete or too long.
     #[cold]
     fn reject_head(&mut self, rejection: Rejection, latest: &[u8]) -> Rejection {
         let mut line = std::mem::take(&mut self.partial);

@@ -139,7 +139,7 @@ impl Trailers {
 }
 
 fn is_forbidden(name: &[u8]) -> bool {
-    // Fields for framing and routing, fields for conditions and authentication, and fields that describe the content.
+    // Fields for framing, routing, conditional requests and authentication, and fields that describe the content.
     const FORBIDDEN: &str = "connection content-length host keep-alive max-forwards proxy-connection te trailer \
         transfer-encoding upgrade \
         authorization cache-control cookie expect if-match if-modified-since if-none-match if-range \

@@ -147,7 +147,7 @@ impl FramingFields {
 }
 
 impl Length {
-    /// Adds the value of another field.
+    /// Adds the value of another `Content-Length` field.
     fn merge(&self, value: &[u8]) -> Self {
         if !matches!(self, Self::Absent) {
             // Equal values are rejected as well: an intermediary may have merged messages and used either value.
@@ -171,7 +171,7 @@ impl Coding {
         let name = trim(coding.split(|&byte| byte == b';').next().unwrap_or_default());
         *self = match self {
             Self::Chunked | Self::UnknownThenChunked | Self::Invalid => Self::Invalid,
-            // Chunked has no parameters.
+            // The chunked coding has no parameters.
             _ if !is_token(name) || !is_chunked && name.eq_ignore_ascii_case(b"chunked") => Self::Invalid,
             Self::Absent if is_chunked => Self::Chunked,
             Self::Unknown if is_chunked => Self::UnknownThenChunked,

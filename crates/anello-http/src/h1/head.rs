@@ -34,10 +34,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns `true` if `text` starts with the fields of this head and they have the same meaning in the new head.
+    /// Returns `true` if `text` starts with the fields of this head and these fields have the same meaning in the new
+    /// head.
     #[inline]
     pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
-        // The head may come from a decoder with other limits, so check the field limit again and allow no body.
+        // The head may come from a decoder with other limits, so check the field limit again and rule out a body, to
+        // which another limit applies.
         let is_same = self.version == version && self.decision.framing == RequestFraming::None;
         let section = self.fields.slice(0..self.section_bytes);
         is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
@@ -149,8 +151,8 @@ impl Head {
         self.0.decision.framing
     }
 
-    /// Returns `true` if the connection can be kept alive after this request: its version and its `Connection` field
-    /// allow it, and the request limit is not reached.
+    /// Returns `true` if the connection can be kept alive after this request: the version and the `Connection` field of
+    /// the request allow it, and the request limit has not been reached.
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         self.0.keeps_alive

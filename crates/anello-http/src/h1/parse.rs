@@ -77,7 +77,7 @@ fn request_line(input: &[u8]) -> Option<(Line, Version)> {
     let version = match tail.get(8..LINE_TAIL_BYTES)? {
         b"1\r\n" if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
         b"0\r\n" if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http10,
-        // A higher minor version is processed as the highest that this server implements (RFC 9110, section 2.5).
+        // A higher minor version is processed as the highest one that this server implements (RFC 9110, section 2.5).
         [b'2'..=b'9', b'\r', b'\n'] if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
         _ => return None,
     };

@@ -69,7 +69,7 @@ pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// Like [`is_name`], but slower; can be used in constants and for any length.
+/// Like [`is_name`], but slower. Can be used in constants and for names of any length.
 pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
     let mut index = 0;
     while index < name.len() && index < lower.len() {

@@ -33,7 +33,7 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-/// Time after a failed eviction by other workers during which clients are rejected without waiting.
+/// Time after a failed wait for evictions by other workers in which clients are rejected without another wait.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of free permits at which the driver may accept connections ahead of the server. It covers a full
@@ -50,7 +50,7 @@ pub(super) struct Admission {
     last_failed_wait: Cell<Option<Duration>>,
 }
 
-/// A permit to serve one connection, which may count toward a shared connection limit.
+/// A permit to serve one connection. If the connection count is shared, decrements it on drop.
 pub(super) struct ConnectionPermit(Option<Arc<AtomicUsize>>);
 
 impl Drop for ConnectionPermit {
@@ -81,7 +81,7 @@ impl Admission {
         let options = &self.worker.options;
         let limit = options.eviction.threshold().unwrap_or(usize::MAX).min(options.max_connections);
         let free = limit.saturating_sub(self.worker.total_connections());
-        // Starting requires twice as many free permits as continuing, because each change requires a cancellation.
+        // Starting to accept ahead requires twice as many free permits, because each change requires a cancellation.
         let factor = if self.accepts_ahead.get() { 1 } else { 2 };
         self.accepts_ahead.set(free >= factor * MIN_FREE_FOR_ACCEPT_AHEAD);
         self.accepts_ahead.get()
@@ -122,7 +122,7 @@ impl Admission {
                 return None;
             }
         }
-        // Other workers evict at their next tick. If such a wait failed recently, do not wait again.
+        // Other workers evict connections at their next tick. Wait for it unless such a wait failed recently.
         let is_recent = |failed_at| monotonic_now() < failed_at + EVICTION_RETRY_INTERVAL;
         if self.worker.shared_count.is_none() || self.last_failed_wait.get().is_some_and(is_recent) {
             return None;
@@ -133,7 +133,7 @@ impl Admission {
         permit
     }
 
-    /// Waits until at most `remaining` connections are open, or no eviction is needed.
+    /// Waits until at most `remaining` connections are open, no eviction is needed, or the deadline has passed.
     async fn wait_until_evicted(&self, deadline: Duration, remaining: usize) {
         let worker = &self.worker;
         while worker.should_evict() && worker.total_connections() > remaining && monotonic_now() < deadline {

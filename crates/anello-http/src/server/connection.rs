@@ -32,15 +32,15 @@ pub(crate) struct Connection<R: Receiver, W> {
     record: Option<Box<RequestRecord>>,
 }
 
-/// Counted and logged if the server cancels a handler before it has sent a response.
+/// Status counted and logged if the server cancels a handler before the response is sent.
 const STATUS_ABORTED: u16 = 503;
-/// Counted and logged if the client disconnects before the response; nginx uses the same status.
+/// Status counted and logged if the client disconnects before the response is sent, as in nginx.
 const STATUS_CLIENT_CLOSED: u16 = 499;
 
 enum AfterResponse {
     KeepAlive,
     Close,
-    /// Closes the connection, but the client may still be sending.
+    /// Closes a connection whose client may still be sending.
     Linger,
     Upgrade(Box<Upgrade>),
 }
@@ -172,7 +172,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides how to handle the rest of the request body. Returns whether the response body is still reading the rest,
+    /// Decides how to handle the rest of the request body. Returns whether a streamed response may still read the rest,
     /// and whether the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {

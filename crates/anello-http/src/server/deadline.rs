@@ -104,14 +104,14 @@ pub(super) struct Deadlines {
     pub phase: Cell<Phase>,
     /// Start of the phase.
     since: Cell<u64>,
-    /// Start of the idle phase, kept while bytes are received that may turn out to be a request head.
+    /// Start of the idle phase. Kept while a head is received, because it may turn out to be an empty line.
     idle_since: Cell<u64>,
     /// Number of received bytes of the current body.
     body_bytes: Cell<u64>,
     /// Time spent waiting for the body before the current phase. Time during which the handler is not reading is not
     /// counted, because the client may be unable to send.
     body_ticks: Cell<u64>,
-    /// Also `None` if there is no request timeout.
+    /// `None` if no request is in progress or there is no request timeout.
     request_since: Cell<Option<u64>>,
     /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
@@ -161,7 +161,7 @@ impl Deadlines {
         }
     }
 
-    /// Also starts the request timer, if there is a request timeout.
+    /// Enters the handling phase, and starts the request timer if there is a request timeout.
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
@@ -200,7 +200,7 @@ impl Deadlines {
         }
     }
 
-    /// The next wait restarts the send timer.
+    /// Stops the send timer. The next wait restarts it.
     #[inline]
     pub fn note_send_progress(&self) {
         self.send_since.set(None);
@@ -296,7 +296,7 @@ impl Deadlines {
     pub fn evict(&self, now: u64) -> Action {
         self.is_evicted.set(true);
         match (self.send_since.get(), self.phase.get()) {
-            // A request that is being received is still answered; it is the last one.
+            // A request that is being received is still answered, as the last one on the connection.
             (None, phase @ (Phase::FirstHead | Phase::Idle)) => self.expire(Timeout::Phase(phase), now),
             _ => self.abort(),
         }
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Applies events to a connection accepted at tick 100. Also returns the actions.
+    /// Applies events to a connection accepted at tick 100. Returns the resulting deadlines and the actions.
     fn after(events: &[(u64, Event)]) -> (Deadlines, Vec<Action>) {
         let (state, mut actions) = (Deadlines::new(100), Vec::new());
         for &(now, event) in events {
@@ -407,7 +407,7 @@ mod tests {
     fn body_has_time_for_its_bytes_and_none_for_pauses() {
         let body = [(105, BeginBody), (105, Enter(Body))];
         for (events, deadline) in [
-            // 300 bytes at 100 bytes per second.
+            // 300 bytes at 100 bytes per second extend the deadline by 3 ticks.
             (&[(110, BodyBytes(300))][..], 129),
             (&[(110, PauseBody), (200, Enter(Body))], 216),
             (&[(110, PauseBody), (120, PauseBody), (200, Enter(Body))], 216),
@@ -449,7 +449,7 @@ mod tests {
         let cases: [Case; 15] = [
             (&[(111, Check)], &[], None),
             (&[(112, Check)], &[ShutdownRead], Some(phase(FirstHead))),
-            // The phase is restarted.
+            // The first expiry restarts the phase.
             (&[(112, Check), (123, Check)], &[ShutdownRead], Some(phase(FirstHead))),
             (&[(112, Check), (124, Check)], &[ShutdownRead, Shutdown], Some(phase(FirstHead))),
             (&[(112, Check), (113, Enter(Head)), (124, Check)], &[ShutdownRead; 2], Some(phase(Head))),
@@ -465,7 +465,7 @@ mod tests {
             (&[REQUEST, (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
             (&[REQUEST, (110, StartSend), (142, Check), (143, Check)], &[Reset; 2], Some(Timeout::Send)),
             (&[REQUEST, (1107, Check)], &[Shutdown], Some(Timeout::Request)),
-            // The request timer takes precedence over the others, and no action follows its expiry.
+            // The request timer takes precedence over the others, and no further action follows its expiry.
             (&[REQUEST, (110, StartSend), (1107, Check), (2000, Check)], &[Reset], Some(Timeout::Request)),
             (&[REQUEST, (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
         ];

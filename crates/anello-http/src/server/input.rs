@@ -23,7 +23,7 @@ pub(crate) struct Input<R: Receiver> {
     decoded_bytes: usize,
     at_eof: bool,
     has_served_request: bool,
-    /// Number of request bodies so far, including finished ones.
+    /// Incremented when a body starts and when it is finished, so that a stale reader can be detected.
     body_number: u64,
     /// `true` if the body of the current request has not been received completely.
     pub is_in_body: bool,
@@ -38,8 +38,8 @@ pub(crate) struct Input<R: Receiver> {
 }
 
 /// Waker for the task that is reading the current request body: the connection's task, or a task to which the handler
-/// has moved the body. The socket stores only the last waker and does not call it when closed. This waker is therefore
-/// called when no more body data will arrive and when the connection is closed.
+/// has moved the body. The socket stores only the last waker, and closing the socket does not wake it. This waker is
+/// therefore woken when no more body data will arrive and when the connection is closed.
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 
@@ -99,7 +99,7 @@ impl<R: Receiver> Input<R> {
             self.continue_requested = false;
             self.timer.deadlines.begin_body();
         } else {
-            // Decoding the end of the request needs no bytes, and no event follows.
+            // The end of the request is decoded without further bytes, and no event follows it.
             let end = self.decoder.decode(&mut &[][..]);
             debug_assert!(matches!(end, Ok(Some(Event::End(None)))), "{end:?}");
         }
@@ -115,7 +115,7 @@ impl<R: Receiver> Input<R> {
                 return Ok(None);
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
-                // A head completed at the last moment has been answered; this is the EOF after its response.
+                // A request completed at the last moment has been answered; this is the EOF after its response.
                 if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
                     && !self.decoder.is_idle()
                 {
@@ -223,8 +223,8 @@ impl<R: Receiver> Input<R> {
         (self.receiver, buffered)
     }
 
-    /// Receives and discards data until EOF or an error. Otherwise, closing the socket with unread data would reset the
-    /// connection, and the client could lose the last response.
+    /// Receives and discards data until EOF or an error. Without this, unread data would cause a reset on close, and
+    /// the client could lose the last response.
     pub async fn linger(&mut self) {
         self.chunk = None;
         while !self.at_eof {

@@ -10,7 +10,7 @@
 //! together and in order.
 //!
 //! The memory that a client can occupy is bounded. It consists of a receive buffer, a head, buffered responses, a send
-//! queue, and the data that TLS encrypts at a time.
+//! queue and, with TLS, one chunk of encrypted data.
 
 mod admission;
 mod connection;

@@ -34,7 +34,7 @@ pub(crate) struct ConnectionGuard<'a> {
 pub(crate) struct RequestRecord {
     started_at: Instant,
     method: Method,
-    /// Method, target, referer and user agent, concatenated, if the access log is enabled.
+    /// Method, target, referer and user agent, concatenated. Empty if the access log is disabled.
     text: Vec<u8>,
     /// Range of each part in `text`; `None` for a missing field.
     parts: [Option<(usize, usize)>; 4],
@@ -124,8 +124,8 @@ impl RequestRecord {
         })
     }
 
-    /// Starts the record when the head has been read. Measuring from the first byte would require reading the clock for
-    /// every received chunk.
+    /// Starts the record of a request whose head has been read. Measuring the duration from the first byte would
+    /// require reading the clock for every received chunk.
     pub fn begin(&mut self, head: &Head) {
         self.started_at = Instant::now();
         self.method = head.method();

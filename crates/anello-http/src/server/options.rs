@@ -14,8 +14,8 @@ pub struct ServerOptions {
     /// Limits for the requests of one connection.
     pub limits: Limits,
     /// Maximum time from the first byte of a head to its end (default: 10 s). For the first head, the time starts when
-    /// the connection is accepted. A client that exceeds it receives 408, or is disconnected without a response if it
-    /// has sent nothing.
+    /// the connection is accepted. A client that exceeds the limit receives 408. A client that has sent nothing is
+    /// disconnected without a response.
     pub header_timeout: Duration,
     /// Maximum idle time of a connection between requests (default: 60 s).
     pub keep_alive_timeout: Duration,
@@ -25,15 +25,16 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// Minimum average rate of a body, in bytes per second (default: 500).
     pub min_body_bytes_per_second: u64,
-    /// Maximum time during which the kernel accepts no data for a client (default: 30 s). When it expires, the connection
-    /// is reset, so that the kernel frees the data that the client has not read. Clients in this state are also reset
-    /// when [`request_timeout`](Self::request_timeout) expires or the server shuts down.
+    /// Maximum time during which the kernel accepts no data for a client (default: 30 s). When it expires, the
+    /// connection is reset, so that the kernel frees the data that the client has not read. Connections in this state
+    /// are also reset when [`request_timeout`](Self::request_timeout) expires or the server shuts down.
     ///
-    /// The kernel must accept the next 64 KiB of a response, or further file data. It accepts more data only when about
-    /// a third of the socket's send buffer is free. This buffer grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB
-    /// by default), and so does the client's receive buffer (`net.ipv4.tcp_rmem`: 6 MiB). A client that reads nothing is
-    /// therefore detected only once both buffers are full, and a client that reads slowly must read one to two megabytes
-    /// within the timeout to be safe. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
+    /// Within this time, the kernel must accept the next 64 KiB of a response, or further file data. It accepts more
+    /// data only when about a third of the socket's send buffer is free. This buffer grows to megabytes
+    /// (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive buffer (`net.ipv4.tcp_rmem`: 6
+    /// MiB). A client that reads nothing is therefore detected only once both buffers are full, and a client that reads
+    /// slowly must read one to two megabytes within the timeout to be safe. At 100 kB/s, a timeout of 3 s may be too
+    /// short; the default is sufficient.
     pub send_timeout: Duration,
     /// Maximum time from the request head to the end of the response (default: unlimited). When it expires, the
     /// connection is closed without a further response. A pending handler, or the body that it streams, is dropped at
@@ -49,8 +50,8 @@ pub struct ServerOptions {
     /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
     /// Maximum number of connections that are kept open so that clients rejected because of
-    /// [`max_connections`](Self::max_connections) can read the response (default: 64). Beyond it, the oldest are
-    /// closed.
+    /// [`max_connections`](Self::max_connections) can read the response (default: 64). If there are more, the oldest
+    /// are closed.
     pub refusals: usize,
     /// Maximum number of body bytes that the server reads and discards to keep a connection alive when the handler
     /// leaves them unread (default: 64 KiB). If more follow, the connection is closed after the response.

@@ -30,7 +30,7 @@ const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
 /// Maximum capacity of an empty buffer that a connection retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
-/// Maximum number of larger buffers shared by the connections on a thread.
+/// Maximum number of large buffers kept for reuse by the connections on a thread.
 const MAX_SPARE_BUFFERS: usize = 16;
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
 

@@ -20,7 +20,7 @@ use crate::message::{Request, Response};
 use crate::observe::access_log::WorkerLog;
 use crate::observe::metrics::WorkerMetrics;
 
-/// Maximum time for aborted connections to terminate, so that their requests are counted and logged.
+/// Maximum time to wait for aborted connections to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which a drain checks whether all connections have closed.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -151,8 +151,8 @@ impl Server {
     /// A client that has only shut down its write half may still read the response, so its handler continues. The
     /// server cannot tell it apart from a client that has closed the connection completely.
     ///
-    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`]
-    /// that is closed ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts these connections first.
+    /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
+    /// [`GroupMember`] and close its group ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.

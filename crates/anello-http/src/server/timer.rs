@@ -109,9 +109,8 @@ impl ConnectionTimer {
         self.perform(self.deadlines.abort(), reason);
     }
 
-    /// If the client has reset the connection while a handler is pending, cancels the connection. In this state, no
-    /// task is polling the socket. A client that has only shut down its write half is still connected and gets its
-    /// response.
+    /// Cancels the connection if the client has reset it while a handler is pending. In this state, no task is polling
+    /// the socket. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
         let is_handler_pending =
             self.cancellation.waker.borrow().is_some() && !self.cancellation.is_upgraded.get();
@@ -130,8 +129,8 @@ impl ConnectionTimer {
     }
 }
 
-/// Resets the connection on drop if it is sending a body that an orderly close would mark as complete. It must be
-/// dropped before the sender, including when the task or the connection's future is dropped.
+/// Resets the connection on drop if it is sending a body that an orderly close would mark as complete. This guard must
+/// be dropped before the sender, even when the task or the connection's future is dropped.
 pub(crate) struct ResetOnDrop(pub Rc<ConnectionTimer>);
 
 impl Drop for ResetOnDrop {
@@ -162,8 +161,8 @@ impl TimerRegistry {
         self.slab.borrow().len()
     }
 
-    /// Evicts up to `count` connections, longest waiting time first, and returns their number. For equal waiting times,
-    /// idle connections come first, followed by connections accepted earlier.
+    /// Evicts up to `count` connections, longest waiting time first, and returns their number. Ties are resolved in
+    /// favor of idle connections, then of connections accepted earlier.
     #[cold]
     pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
         let candidate = |timer: &Rc<ConnectionTimer>| {
@@ -223,7 +222,7 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
-    /// The first reason is kept.
+    /// Cancels the connection. If it is already cancelled, keeps the first reason.
     pub fn set(&self, reason: CancelReason) {
         if self.reason.get().is_none() {
             self.reason.set(Some(reason));

@@ -1,4 +1,4 @@
-//! TLS with rustls over the same sockets.
+//! TLS, implemented with rustls on top of the plaintext sockets.
 //!
 //! ```text
 //!   received ciphertext ──► session ──► plaintext ──► Input
@@ -36,7 +36,7 @@ thread_local! {
     static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Server certificate and key for TLS 1.2 and 1.3, with ALPN `http/1.1`.
+/// Server certificate and key for TLS 1.2 and 1.3, with ALPN `http/1.1` and `http/1.0`.
 ///
 /// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
 /// them.
@@ -71,8 +71,8 @@ impl TlsConfig {
         Ok(Self::new(config))
     }
 
-    /// Creates a configuration from a rustls `ServerConfig`. ALPN is set to `http/1.1` and `http/1.0`, the supported
-    /// protocols.
+    /// Creates a configuration from a rustls `ServerConfig`. Sets ALPN to the supported protocols, `http/1.1` and
+    /// `http/1.0`.
     pub fn new(mut config: ServerConfig) -> Self {
         // Some HTTP/1.0 clients offer only `http/1.0` and would otherwise be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
@@ -87,7 +87,7 @@ impl TlsConfig {
     }
 
     fn current(&self) -> Arc<ServerConfig> {
-        // A poisoned lock holds a valid value, because it is replaced in one step.
+        // A poisoned lock still holds a valid value, because the value is replaced in one step.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

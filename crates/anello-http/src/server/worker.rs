@@ -25,7 +25,7 @@ pub(crate) struct Worker {
     timers: Rc<TimerRegistry>,
     /// Connections whose task has been spawned but has not registered its timer yet. They count toward the limit.
     pub unstarted_tasks: Cell<usize>,
-    /// `true` if each response must be the last one of its connection.
+    /// `true` if each response must be the last one on its connection.
     pub is_draining: Cell<bool>,
     /// `true` while the clock task is running, that is, while there are connections.
     is_ticking: Cell<bool>,

@@ -22,7 +22,7 @@ use anello::{DriverKind, Runtime, SimModel, SimOptions};
 use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-/// A test is considered hung after this time, multiplied by the environment variable `ANELLO_TIMEOUT_FACTOR`.
+/// A test counts as hung after this time, multiplied by the value of the environment variable `ANELLO_TIMEOUT_FACTOR`.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn hang_timeout() -> Duration {
@@ -139,13 +139,13 @@ impl Client {
         self.response().await.expect("response")
     }
 
-    /// Reads the next response to a request with a method other than HEAD. Returns `None` if the server closed the
+    /// Reads the next response, which must not be a response to HEAD. Returns `None` if the server closed the
     /// connection.
     pub async fn response(&mut self) -> Option<ClientResponse> {
         self.response_to("GET").await
     }
 
-    /// Reads the next response to a request with this method. Returns `None` if the server closed the connection.
+    /// Reads the next response, given the method of its request. Returns `None` if the server closed the connection.
     pub async fn response_to(&mut self, method: &str) -> Option<ClientResponse> {
         let head_bytes = loop {
             if let Some(position) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {

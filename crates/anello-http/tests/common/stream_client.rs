@@ -1,4 +1,4 @@
-//! A client connection with or without TLS that can read slowly.
+//! A client connection, with or without TLS, that can read slowly.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};

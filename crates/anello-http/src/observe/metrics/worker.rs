@@ -198,7 +198,7 @@ pub struct Sample {
 /// Type of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleKind {
-    /// A count since startup, which never decreases.
+    /// A count since startup. It never decreases.
     Counter,
     /// A current value, which can increase and decrease.
     Gauge,
