@@ -158,8 +158,8 @@ impl Identity {
     fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
         match (result, file) {
             (Err(rustix::io::Errno::PERM), _) => {
-                let cause = "not permitted to change user or groups (start as root with CAP_SETUID, CAP_SETGID and \
-                    CAP_CHOWN, or start as that user without these flags)";
+                let cause = "not permitted to change the user or groups (start as root with CAP_SETUID, CAP_SETGID \
+                    and CAP_CHOWN, or start as the target user without these flags)";
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, cause)).context(&self.flags)
             }
             (result, Some(file)) => result.context(format_args!("{}: {}", self.flags, file.display())),

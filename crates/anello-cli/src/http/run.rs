@@ -150,7 +150,8 @@ fn switch_user(
         open(&arguments.directory, files)?;
         check::check_searchable(&arguments.directory).map_err(permission_error)?;
         arguments.tls.read().remedy(
-            "for reloads on SIGHUP, make it readable by this user or its groups, e.g. chgrp and chmod g+r",
+            "to allow reloads on SIGHUP, make it readable by this user or its groups, for example with chgrp and \
+             chmod g+r",
         )?;
         socket_files().try_for_each(check::check_can_create).map_err(permission_error)
     })?;

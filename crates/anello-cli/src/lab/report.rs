@@ -46,6 +46,9 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     for result in results.iter().filter(|_| arguments.table) {
         text += &format!("{}\n", anello_lab::render_table(result));
     }
-    text += &format!("Report: {} and {plots} plots next to it\n", arguments.out.display());
+    text += &format!(
+        "Report: {}, with {plots} plots in the directory plots next to it\n",
+        arguments.out.display()
+    );
     show(&text).map(|()| ExitCode::SUCCESS)
 }

@@ -220,7 +220,7 @@ pub struct CommonFlags {
     /// knee, where the server no longer keeps up.
     #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think_time")]
     rate: Option<Rate>,
-    /// Open loop: distribution of the scheduled times.
+    /// Open loop: distribution of the scheduled send times.
     #[arg(long, value_enum, default_value_t = ArrivalChoice::Constant, requires = "rate")]
     arrivals: ArrivalChoice,
     /// Open loop: seed for Poisson arrivals; the same seed gives the same schedule.
@@ -230,7 +230,8 @@ pub struct CommonFlags {
     /// ends.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s", requires = "rate")]
     drain_timeout: Duration,
-    /// Sweep: a step is the knee if the server answers less than this percentage of the offered requests in time.
+    /// Sweep: a step is the knee if less than this percentage of the requests offered in the step are answered before
+    /// it ends.
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
     knee_min_answered_percent: u32,
     /// Sweep: a step is the knee if its p99 latency exceeds this multiple of the p99 latency of the first step.
@@ -239,16 +240,18 @@ pub struct CommonFlags {
     /// Closed loop: time that a connection waits between a reply and its next request.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     think_time: Duration,
-    /// Number of threads, each with its share of the connections; by default one per core of --cores, else 1.
+    /// Number of threads, each with its share of the connections; by default one per core in --cores, or 1 without
+    /// --cores.
     #[arg(long, short = 't', value_name = "N", value_parser = values::up_to(MAX_COUNT))]
     threads: Option<usize>,
     /// Cores to pin the threads to, such as 0 or 2-5.
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
     cores: Option<Cores>,
-    /// Verify every byte of every reply. Messages differ, so replies to other requests are detected as well.
+    /// Verify every byte of every reply. Each message is different, so a reply to a different request is detected as
+    /// well.
     #[arg(long)]
     verify: bool,
-    /// Open a connection again after an error.
+    /// Reopen a connection after an error.
     #[arg(long)]
     reconnect: bool,
     #[command(flatten)]
@@ -262,13 +265,14 @@ pub struct CommonFlags {
     /// Local addresses for the connections, used in turn, separated by commas.
     ///
     /// Each local address has about 28,000 ports per server (net.ipv4.ip_local_port_range), and connections that use
-    /// the second half of them are slow to open. By default, if there are more than 4,000 connections to 127.0.0.0/8,
-    /// they use 127.0.0.1, 127.0.0.2 and so on, with at most 4,000 connections each; otherwise, the kernel chooses the
-    /// address.
+    /// the second half of these ports are slow to open. By default, if there are more than 4,000 connections to
+    /// 127.0.0.0/8, they use 127.0.0.1, 127.0.0.2 and so on, with at most 4,000 connections each; otherwise, the kernel
+    /// chooses the address.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
-    /// Process ID of the server on this machine, to report its CPU time and memory. All threads are included, but no
-    /// child processes; for a server with worker processes, such as nginx, pass the process ID of a worker.
+    /// Process ID of the server on this machine, to report its CPU time and memory. All of its threads are included,
+    /// but its child processes are not; for a server with worker processes, such as nginx, pass the process ID of a
+    /// worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).

@@ -266,7 +266,7 @@ fn warnings(table: &mut Table, report: &Report) {
     if let Some(server) = &report.server
         && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
-        let remedy = "set --server-pid to the serving process, such as an nginx worker";
+        let remedy = "set --server-pid to the ID of the serving process, such as an nginx worker";
         table.warn(&format!("process {} did not serve these requests ({remedy})", server.pid));
     }
     if let Some(stolen_ns) = report.stolen_ns.filter(|&stolen_ns| stolen_ns > 0) {

@@ -46,7 +46,7 @@ pub fn parse_statuses(text: &str) -> Result<Statuses, String> {
     }
     let status = |word: &str| word.trim().parse().ok().filter(|status| (100..=999).contains(status));
     let statuses: Option<Vec<u16>> = text.split(',').map(status).collect();
-    statuses.ok_or_else(|| format!("invalid status list {text:?} (expected a list such as 200,404, or any)"))
+    statuses.ok_or_else(|| format!("invalid status list {text:?} (expected any, or a list such as 200,404)"))
 }
 
 /// Parses the name of an error kind. Returns `None` for `all`.

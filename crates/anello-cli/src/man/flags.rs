@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// `anello man http | man -l -` shows one page; `anello man --out /usr/local/share/man/man1` installs all of them.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Command whose page is printed, such as lab run; anello itself by default.
+    /// Command whose manual page is printed, such as "lab run"; by default, anello itself.
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
     /// Write the pages of all commands to this directory, which is created if it does not exist.

@@ -136,7 +136,7 @@ impl FileOptions {
         let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
         let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
         if self.listing && self.max_listing_entries == 0 {
-            let reason = "a listing must have at least one entry (disable the listing instead)";
+            let reason = "must be at least 1 (to have no listings, disable them instead)";
             errors.push(InvalidOption::new("max-listing-entries", "0", reason));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
@@ -145,8 +145,7 @@ impl FileOptions {
             errors.push(InvalidOption::new("max-cached-file-bytes", &value, reason));
         }
         if self.revalidate_interval > MAX_REVALIDATE_INTERVAL {
-            let reason =
-                "must not exceed one day: old versions of changed files would be served for too long";
+            let reason = "must not exceed one day; otherwise, old versions of changed files would be served for too long";
             let value = format!("{:?}", self.revalidate_interval);
             errors.push(InvalidOption::new("revalidate-interval", &value, reason));
         }

@@ -25,7 +25,7 @@ pub enum ResponseFraming {
 /// If encoding fails, or the encoder is dropped before it is finished, the connection must be closed. Otherwise the
 /// peer would interpret the following bytes as the rest of the body.
 #[derive(Debug)]
-#[must_use = "a body must be finished, or the connection closed"]
+#[must_use = "a body must be finished, or its connection must be closed"]
 pub struct BodyEncoder {
     framing: ResponseFraming,
     /// Bytes not yet written, for a body of known length; otherwise 0.

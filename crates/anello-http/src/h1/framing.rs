@@ -139,7 +139,7 @@ impl FramingFields {
             }
             (Coding::Unknown, _) => "Transfer-Encoding does not end in chunked: body length unknown",
             (Coding::Invalid, _) => {
-                "invalid Transfer-Encoding (chunked must be the last coding and occur once)"
+                "invalid Transfer-Encoding (chunked must be the last coding and occur only once)"
             }
         };
         Err(Rejection::bad(reason))

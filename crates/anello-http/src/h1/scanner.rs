@@ -150,7 +150,7 @@ impl Scanner {
             (State::Target, b' ') => "more than one space after the method",
             (State::Target, b'\r' | b'\n') => "no version in the request line",
             (State::Target, _) => {
-                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)"
+                "invalid byte in the target: control byte (including tab), # or non-ASCII byte (percent-encode it)"
             }
             (State::Version, b'0'..=b'9') if self.part_bytes == 7 && self.major == b'2' => {
                 return Rejection::new(505, "HTTP/2 is not supported (use HTTP/1.1)");

@@ -305,7 +305,7 @@ impl<W: Sender> Output<W> {
         let sent = with_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
             // The head announced a longer body.
-            let message = format!("file truncated while being sent: {sent} of {length} bytes");
+            let message = format!("file truncated while being sent: only {sent} of {length} bytes were sent");
             return Err(handler_error(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
         encoder.end_chunk(&mut self.buffer);

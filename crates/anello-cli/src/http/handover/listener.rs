@@ -96,7 +96,7 @@ impl HandoverListener {
                     return drop(successor);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "handover failed; this server continues");
+                    tracing::warn!(%error, "handover failed; this server keeps running");
                     // A server that was stopped by a signal during the handover has not removed the leased files.
                     if server.listening.sockets().is_ok_and(|sockets| sockets.is_empty()) {
                         self.files(server).for_each(SocketFile::remove);

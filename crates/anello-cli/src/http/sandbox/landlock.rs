@@ -32,9 +32,9 @@ const REQUESTED_ABI: ABI = ABI::V6;
 /// Restrictions added by each ABI version.
 const ABI_FEATURES: [(i32, &str); 4] = [
     (3, "truncating files by name (Linux 6.2)"),
-    (4, "TCP (6.7)"),
-    (5, "device ioctls (6.10)"),
-    (6, "signals and abstract sockets (6.12)"),
+    (4, "TCP (Linux 6.7)"),
+    (5, "device ioctls (Linux 6.10)"),
+    (6, "signals and abstract sockets (Linux 6.12)"),
 ];
 
 pub struct Landlock {

@@ -38,10 +38,11 @@ pub struct RunArguments {
         conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "method", "skip_checks"],
     )]
     pub resume: Option<PathBuf>,
-    /// Seed for the random order and the bootstrap intervals; a run with the same seed uses the same order.
+    /// Seed for the random order of cells and servers and for the bootstrap intervals; runs with the same seed use the
+    /// same order.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Number of rounds per cell and pass; in a round, each server gets one slice of load.
+    /// Number of rounds per cell (one combination of settings) in each pass; in a round, every server is loaded once.
     #[arg(long, value_name = "COUNT", value_parser = values::up_to(MAX_COUNT))]
     pub rounds: Option<usize>,
     /// Approximate total load time, such as 5m; sets the number of passes.
@@ -53,8 +54,9 @@ pub struct RunArguments {
     /// Message sizes in bytes to measure instead of those in the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
-    /// Method for saturated cells: saturated (servers may use 80 % of their cores, or the share in the scenario, so
-    /// that requests are always pending) or whole-core; by default the method of the scenario.
+    /// Method for saturated cells: saturated limits servers to 80 % of their cores, or to the share in the scenario, so
+    /// that requests are always pending; whole-core does not limit them. By default, the method of the scenario is
+    /// used.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
     /// Skip the correctness checks of the contenders; the report mentions this.
@@ -62,8 +64,8 @@ pub struct RunArguments {
     pub skip_checks: bool,
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
     /// prints a line with addr=IP:PORT when it is ready, and then echoes data or serves HTTP until it receives SIGTERM.
-    /// In the command, {cores} is replaced by the server's cores, {root} by its document root, {certificate} and {key}
-    /// by its TLS files.
+    /// In the command, {cores} is replaced by the server's cores, {root} by its document root, and {certificate} and
+    /// {key} by its TLS files.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     pub contender: Vec<Contender>,
     #[command(flatten)]

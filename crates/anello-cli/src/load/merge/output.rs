@@ -71,7 +71,7 @@ pub fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let partial = logs.iter().filter(|log| !log.log.errors.is_complete);
     let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
     if !partial.is_empty() {
-        let reason = "written by another program, or contains a killed or incomplete run";
+        let reason = "written by another program, or contains a run that was killed or is incomplete";
         text += &format!("errors unknown  in {} ({reason})\n", partial.join(", "));
     }
     text

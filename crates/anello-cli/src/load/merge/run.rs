@@ -71,8 +71,8 @@ fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
     let last_start = timed().max_by_key(|log| log.log.start_ns())?;
     (first_end.log.end_ns() <= last_start.log.start_ns()).then(|| {
         format!(
-            "{} ends before {} starts: requests/s of the sums are averaged over the gap as well. If the runs were \
-             simultaneous, the clocks of the machines differ, or a log lacks wall-clock timestamps.",
+            "{} ends before {} starts: requests/s of the sums are averaged over the gap as well. If the runs were in \
+             fact simultaneous, either the clocks of the machines differ or a log lacks wall-clock timestamps.",
             first_end.name, last_start.name
         )
     })

@@ -101,7 +101,7 @@ impl Writer {
         self.shared.written_lines.add(batch.lines - lost_lines);
         batch.lines = lost_lines;
         if lost_lines == 0 && std::mem::take(&mut self.is_failing) {
-            tracing::info!(log = %self.output, "access log is being written again");
+            tracing::info!(log = %self.output, "access log can be written again");
         }
     }
 
@@ -116,8 +116,8 @@ impl Writer {
         self.is_failing = true;
         self.report_failure(
             error,
-            "cannot write access log: buffering lines, dropping them when buffers are full; will retry (free disk \
-             space or fix the target)",
+            "cannot write access log: lines are buffered, and dropped when the buffers are full; will retry (free \
+             disk space or fix the target)",
         );
         let retry_at = Instant::now() + self.shared.options.retry_interval;
         while !self.shared.is_finishing() && !self.reopen_requested() {
@@ -158,7 +158,7 @@ impl Writer {
             }
             Err(error) => {
                 self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
-                let message = "cannot reopen access log; still writing to the old file, will retry";
+                let message = "cannot reopen access log; will keep writing to the old file and retry";
                 self.report_failure(&error, message);
                 false
             }

@@ -63,7 +63,7 @@ impl<'a> Exposition<'a> {
             "anello_http_request_duration_seconds",
             HISTOGRAM,
             "Time from the end of the request head until the response has been queued for sending. Small responses \
-             are sent shortly after that. Rejected requests have no duration.",
+             are sent shortly after that. Rejected requests are not included.",
         );
         let name = "anello_http_request_duration_seconds_bucket";
         let mut cumulative = 0u64;
@@ -109,10 +109,11 @@ impl<'a> Exposition<'a> {
     }
 
     fn bytes_and_parse_errors(&mut self) {
-        let help = "Bytes received: request heads, bodies and rejected data. With TLS, plaintext bytes.";
+        let help =
+            "Bytes received in heads, bodies and rejected data. With TLS, plaintext bytes are counted.";
         self.counter("anello_http_received_bytes_total", help, |block| &block.received_bytes);
         let help = "Response body bytes queued for sending, without heads, counted when the response ends. With TLS, \
-                    plaintext bytes.";
+            these are plaintext bytes.";
         self.counter("anello_http_sent_bytes_total", help, |block| &block.sent_bytes);
         let help = "Requests rejected with a parse error, by kind.";
         let errors = |out: &Self, kind: usize| out.sum(|block| &block.parse_errors[kind]);
@@ -136,7 +137,7 @@ impl<'a> Exposition<'a> {
             ("anello_http_log_lines_dropped_total", dropped_help, log.dropped_lines),
             ("anello_http_log_bytes_written_total", "Access log bytes written.", log.written_bytes),
             ("anello_http_log_errors_total", "Failed attempts to write or open the access log.", log.errors),
-            ("anello_http_log_reopens_total", "Completed reopens of the access log.", log.reopens),
+            ("anello_http_log_reopens_total", "Number of access log reopens.", log.reopens),
         ] {
             self.single(name, COUNTER, help, Integer(count));
         }
