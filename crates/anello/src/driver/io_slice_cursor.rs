@@ -135,6 +135,6 @@ mod tests {
                 .collect();
         assert_eq!(lengths, [CLASS_BYTES[2], CLASS_BYTES[2], 8]);
         cursor.advance(1);
-        assert_eq!(cursor.remaining_bytes(), 0, "no bytes remain to skip");
+        assert_eq!(cursor.remaining_bytes(), 0, "advancing beyond the end has no effect");
     }
 }

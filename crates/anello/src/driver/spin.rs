@@ -88,9 +88,9 @@ mod tests {
         };
         assert_eq!((1..=3 * FULL_SPIN_INTERVAL).filter(is_full_spin).count(), 3, "one per sixteen misses");
         for (hit, limit, name) in [
-            (LIMIT / 3, LIMIT / 3 * 2, "twice the time of the hit"),
+            (LIMIT / 3, LIMIT / 3 * 2, "the limit is twice the time until the hit"),
             (Duration::ZERO, LIMIT / 3 * 2, "an earlier hit does not shorten the spin"),
-            (LIMIT, LIMIT, "never longer than the limit"),
+            (LIMIT, LIMIT, "the spin is never longer than the configured limit"),
         ] {
             spin.record_hit(hit);
             assert_eq!(spin.current_limit(), limit, "{name}");

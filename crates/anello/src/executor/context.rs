@@ -188,7 +188,7 @@ impl Shared {
         });
         drop(driver);
         // These wakers wake tasks on other runtimes, which take over the connections accepted here.
-        catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
+        catch_and_log_panic("waker panicked while a runtime was being dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
         self.budget.set(i64::MAX);
     }

@@ -128,7 +128,7 @@ impl JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(panic) = &self.0 else {
-            return formatter.write_str("task cancelled: aborted, or its runtime was dropped");
+            return formatter.write_str("task cancelled: it was aborted or its runtime was dropped");
         };
         match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
             (Some(message), _) => write!(formatter, "task panicked: {message}"),

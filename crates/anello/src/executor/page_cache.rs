@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri does not support these files")]
+    #[cfg_attr(miri, ignore = "Miri does not support the system calls of this test")]
     fn written_range_is_in_memory() {
         let mut file = tempfile::tempfile().expect("create file");
         file.write_all(&[7; 300_000]).expect("write file");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri does not support these files")]
+    #[cfg_attr(miri, ignore = "Miri does not support the system calls of this test")]
     fn range_being_read_from_disk_is_not_in_memory() {
         const FILE_BYTES: u64 = 64 << 20;
         let file = tempfile::tempfile().expect("create file");
@@ -157,6 +157,6 @@ mod tests {
                 "at offset {offset}"
             );
         }
-        eprintln!("retried {retries} times for bytes that were not in memory yet");
+        eprintln!("retried {retries} times because the bytes were not in memory yet");
     }
 }

@@ -42,7 +42,11 @@ mod tests {
         let instant = runtime_clock.instant_at(1_000_500);
         assert!(instant >= before + Duration::from_nanos(500));
         assert_eq!(runtime_clock.ns_at(instant), 1_000_500);
-        assert_eq!(runtime_clock.ns_at(before), 1_000_000, "no deadline is before the start of the runtime");
+        assert_eq!(
+            runtime_clock.ns_at(before),
+            1_000_000,
+            "earlier instants map to the start of the runtime"
+        );
         assert_eq!(runtime_clock.instant_at(0), runtime_clock.instant_at(1_000_000));
         assert_ne!(RuntimeClock::new(|| 0).id, runtime_clock.id);
     }

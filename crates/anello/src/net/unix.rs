@@ -149,7 +149,8 @@ impl StreamListener<Unix> {
         match listening {
             Ok(key) => Ok(Self::new(Listener::new(shared, key))),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && address.as_pathname().is_some() => {
-                let hint = "in use, or a stale socket file (check with ss -xl; remove the file if stale)";
+                let hint =
+                    "in use, or the socket file is stale (check with ss -xl; if it is stale, remove it)";
                 Err(with_address(address, &io::Error::new(error.kind(), format!("{error}: {hint}"))))
             }
             Err(error) => Err(with_address(address, &error)),

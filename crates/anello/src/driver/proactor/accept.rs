@@ -130,6 +130,8 @@ impl<K: CompletionKernel> Proactor<K> {
 fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dyn AcceptSink) {
     match sockets.export(socket) {
         Ok(descriptor) => accept_sink.accept(descriptor),
-        Err(error) => log(|| tracing::warn!(%error, "closing a connection accepted for a released listener")),
+        Err(error) => {
+            log(|| tracing::warn!(%error, "cannot pass on a connection of a released listener; closing it"))
+        }
     }
 }

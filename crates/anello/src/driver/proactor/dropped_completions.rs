@@ -53,7 +53,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn on_completions_dropped(&mut self, wakes: &mut WakeQueue) {
         log(|| {
             tracing::error!(
-                "completions dropped by the kernel for lack of memory; resetting connections with operations in flight \
+                "the kernel dropped completions for lack of memory; resetting connections with operations in flight \
                  (raise the memory limit or DriverOptions::cq_entries)"
             )
         });

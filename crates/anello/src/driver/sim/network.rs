@@ -573,6 +573,6 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 pub(super) fn deadlock_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Deadlock,
-        "deadlock: waiting without a deadline while no operation is in flight (a wake-up was lost or never armed)",
+        "deadlock: waiting without a deadline while no operation is in flight (a wake-up was lost or never requested)",
     )
 }

@@ -71,7 +71,7 @@ impl Memory {
     /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network adapter
     /// do.
     pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
-        assert!(from + count <= self.length, "simulated send exceeds its memory");
+        assert!(from + count <= self.length, "simulated send reads beyond the end of its memory");
         // SAFETY: the driver keeps the memory of a send alive and in place until the send is confirmed: by its terminal
         // completion or, for an inline send, by its consumption at submission. A `Memory` exists only in an operation
         // or a notification that is still pending. The range is within the memory, as asserted above.

@@ -218,7 +218,7 @@ impl Sockets for OsSockets {
             rejected += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
-            log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
+            log(|| tracing::warn!(%error, "cannot restore the blocking mode of the listening socket"));
         }
         self.reserve = reserve_descriptor();
         rejected

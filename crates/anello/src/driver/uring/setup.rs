@@ -118,7 +118,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         && log_failed_probe(supports_multishot_recv(&mut ring, &pools), "multishot receive");
     if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
         tracing::warn!(
-            "registered files disabled: kernels before 6.14 close them late; using plain descriptors"
+            "registered files disabled: kernels before 6.14 can delay closing them; using plain descriptors"
         );
     } else if options.registered_files {
         let advice = "cannot register files: open-file limit too low (raise it, e.g. ulimit -n 20000)";
@@ -179,7 +179,7 @@ fn unsupported_flags_error(options: &DriverOptions, error: &io::Error) -> io::Er
         ),
         None => io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("io_uring too old: {error} (upgrade the kernel or use the epoll driver)"),
+            format!("io_uring is too old: {error} (upgrade the kernel or use the epoll driver)"),
         ),
     }
 }
@@ -230,7 +230,7 @@ fn probe_opcodes(ring: &Ring) -> impl Fn(IoringOp) -> bool + use<> {
     // SAFETY: the argument has room for 256 operations and is only written during the call.
     let probed = unsafe { ring.register(IoringRegisterOp::RegisterProbe, probe.as_mut_ptr(), 256) };
     if let Err(error) = probed {
-        tracing::debug!(%error, "cannot probe the operations of this kernel");
+        tracing::debug!(%error, "cannot probe which io_uring operations this kernel supports");
     }
     move |opcode| {
         let [_, _, first, second, ..] = probe[2 + opcode as usize];
@@ -258,7 +258,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
         return Pools::new(None);
     };
     if buffers.limit() < limit {
-        tracing::debug!(limit = buffers.limit(), "fewer receive buffers than requested");
+        tracing::debug!(limit = buffers.limit(), "using fewer receive buffers than requested");
     }
     let mut registration = io_uring_buf_reg::default();
     registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
