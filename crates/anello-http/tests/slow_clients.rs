@@ -80,7 +80,7 @@ fn slow_client_receives_complete_large_body() {
                     elapsed > 15 * short_timeouts().send_timeout,
                     "{kind}: {elapsed:?} is too short for this test"
                 );
-                // The connection either is closed or accepts another request.
+                // Depending on the request, the connection is closed or accepts another request.
                 if request.contains("1.0") || request.contains("close") {
                     assert!(stream_client.receive().await.is_empty(), "{kind}: {request}");
                 } else {
@@ -167,7 +167,7 @@ impl Stream for SlowStream {
 fn body_timeout_is_paused_while_handler_does_not_read() {
     for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(short_timeouts(), async |mut request: Request| match request.path() {
-            // The handler is busy before it reads the body and while reading it.
+            // The handler pauses before it reads the body, and again after the first part.
             "/late" => {
                 sleep(SECOND * 5).await;
                 let first = request.body().next().await.expect("body is valid").expect("first part");
@@ -323,7 +323,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
             let elapsed = monotonic_now() - started;
             sending.abort();
             assert!(is_eof.unwrap_or(true), "{kind}: response after {before:?}");
-            // If the timeout expires after part of a head has been received, the header timeout applies in addition.
+            // If part of a head has been received when the timeout expires, the header timeout applies in addition.
             assert!(
                 elapsed >= limit && elapsed < limit + short_timeouts().header_timeout,
                 "{kind}: after {before:?}: {elapsed:?}"
@@ -342,7 +342,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
 
 #[test]
 fn head_completed_at_timeout_gets_one_response() {
-    // With delayed completions, bytes that have arrived may not have been reported yet when the timeout expires.
+    // If completions are delayed, the timeout can expire before the arrival of bytes is reported.
     let mut faults = SimFaults::none();
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]
@@ -426,7 +426,7 @@ fn response_is_sent_before_next_pipelined_request_completes() {
 fn pipelined_requests_with_self_waking_handlers_are_served() {
     for_each_driver(simulated(), async |_| {
         let (_server, address) = serve(short_timeouts(), async |request: Request| {
-            // The handler wakes itself: the previous response must not wait for another event.
+            // The handler wakes itself. The previous response must be sent without waiting for another event.
             let mut is_woken = false;
             poll_fn(|context| {
                 context.waker().wake_by_ref();

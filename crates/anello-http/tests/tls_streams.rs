@@ -26,7 +26,7 @@ use common::{for_each_driver, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Longer than any test runs.
+/// Longer than the run time of any test.
 const LONG: Duration = Duration::from_secs(100_000);
 
 /// More than the socket buffers of both sides can hold.
@@ -169,7 +169,7 @@ fn response_continues_while_body_is_received_in_task() {
         stream_client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
         let first = stream_client.receive().await;
         let progress = Cell::new(first.iter().filter(|byte| **byte == b'#').count());
-        // The server's send buffers are full, but it is still receiving.
+        // The server's send buffers are full, but the server must still receive data.
         for (part, expected) in [("one", "one"), ("two", "onetwo")] {
             sleep(SECOND * 5).await;
             stream_client.send(part.as_bytes()).await;

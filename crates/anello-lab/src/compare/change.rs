@@ -20,13 +20,13 @@ pub struct Comparison {
     pub after: RunName,
     /// Threshold, as a fraction. Smaller regressions are not counted.
     pub threshold: f64,
-    /// Differences between the machines, the plans and the contenders.
+    /// Differences between the two runs in the machine, the plan and the contenders.
     pub differences: Vec<Difference>,
     /// Reasons why the runs cannot be compared; empty if they can.
     pub obstacles: Vec<String>,
     /// Changes for every contender and cell in either run, in the order of the first run.
     pub changes: Vec<Change>,
-    /// Contenders whose regressions count. A change in the reference is detected only if the reference failed.
+    /// Contenders whose regressions count. For the reference, only a failure can be detected.
     pub counted: Vec<String>,
     /// Number of regressions in these contenders that significantly exceed the threshold.
     pub regressions: usize,
@@ -52,7 +52,7 @@ pub struct Change {
     pub contender: String,
     /// Cell to which the figure belongs.
     pub cell: Cell,
-    /// Measure that the figure belongs to; `None` if the contender was not measured in both runs.
+    /// Measure that the figure belongs to; `None` unless the contender was measured in both runs.
     pub measure: Option<Measure>,
     /// Ratio to the reference in the first run.
     pub before: Option<f64>,
@@ -62,7 +62,7 @@ pub struct Change {
     pub change: Option<Ratio>,
     /// Noise floor: the change in the reference's twin, as a fraction. Smaller changes are not significant.
     pub noise: Option<f64>,
-    /// Absolute figure in the second run as a multiple of that in the first run; only if the runs can be compared.
+    /// Absolute figure in the second run as a multiple of that in the first run; `None` if the runs cannot be compared.
     pub absolute: Option<Ratio>,
     /// Verdict on the change.
     pub verdict: ChangeVerdict,

@@ -1,4 +1,4 @@
-//! Differences between the machines, plans and contenders of two runs, and differences that prevent a comparison.
+//! Differences between two runs in the machine, the plan and the contenders, and reasons that prevent a comparison.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::report::format::milliseconds;
 use crate::result::executable::Executable;
 use crate::result::{ContenderRecord, LabResult};
 
-/// Label of the fact that changes constantly and is not compared.
+/// Label of the load average, which changes constantly and is not compared.
 const LOAD_AVERAGE: &str = "Load average";
 
 /// Labels of the facts about CPU vulnerabilities. Old results contain only some of them.
@@ -122,7 +122,7 @@ fn programs(executables: &[Executable]) -> String {
 /// Returns the reasons why the runs cannot be compared. A change in the program under test is no obstacle.
 pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     let (one, other) = (&before.environment, &after.environment);
-    // Old results do not contain the driver and are assumed to match.
+    // If an old result does not contain the driver, the drivers are assumed to match.
     let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
     let same = [
         ("different kernel", one.kernel == other.kernel),

@@ -2,8 +2,8 @@
 //!
 //! Two runs of the same program on the same machine differ because the machine's state changes. The comparison
 //! therefore uses the ratio of each contender *to the reference of the same run*. Effects that slow down all contenders
-//! cancel out. The ratio of the twin to the reference should be equal in both runs. Any change in this ratio is the
-//! noise floor: smaller changes in other contenders are not significant.
+//! cancel out. The twin is the reference, measured a second time. Its ratio to the reference should be the same in both
+//! runs. Any change in this ratio is the noise floor: smaller changes in other contenders are not significant.
 //!
 //! ```text
 //!            run A                    run B                   change

@@ -1,4 +1,4 @@
-//! Plain-text output of a comparison: differences between the runs, verdict, changes.
+//! Plain-text output of a comparison: the conclusion, the differences between the runs, the changes and the facts.
 
 use crate::compare::change::{Change, ChangeVerdict, Comparison, RunName};
 use crate::report::format::{cut, interval, percent, times};

@@ -37,8 +37,8 @@ pub fn analyse(result: &mut LabResult) {
     result.findings = findings(result);
 }
 
-/// Adds the comparisons with other servers and the combined CPU time of server and load generator to a stored run from
-/// an older version that did not compute them. Leaves everything else unchanged, including the findings.
+/// Adds to a stored run what older versions did not compute: the comparisons with other servers, and the combined CPU
+/// time of server and load generator. Leaves everything else unchanged, including the findings.
 pub fn backfill(result: &mut LabResult) {
     if result.other_comparisons.is_empty() {
         let [.., mut others] = compare_with_peers(&CleanSlices::of(result), &result.cells);

@@ -171,7 +171,7 @@ fn figures_of(clean: &CleanSlices<'_>, cell_index: usize, contender: usize) -> O
     })
 }
 
-/// Returns the combined CPU time of server and load generator per request, if it applies to the cell.
+/// Returns the CPU time per request, server and load generator combined, if this measure applies to the cell.
 pub(super) fn total_cpu_of(slices: &CleanSlices<'_>, cell: usize, contender: usize) -> Option<Estimate> {
     let applies = Measure::TotalCpu.applies(&slices.result.plan.cells[cell]);
     Estimate::of(&slices.values(cell, contender, Measure::TotalCpu).concat()).filter(|_| applies)

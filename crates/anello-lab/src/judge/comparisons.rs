@@ -9,7 +9,7 @@ use crate::result::{CellResult, Comparison, ContenderRecord, Outcome, PairCompar
 /// First random stream for comparisons with peers and bases. Comparisons with the reference use lower numbers.
 const PAIR_STREAM_BASE: u64 = 1 << 40;
 
-/// Returns the driver family of a contender, "io_uring" or "epoll". `None` if it is unknown or neither.
+/// Returns the driver family of a contender, "io_uring" or "epoll". `None` for any other driver, or if it is unknown.
 pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     let driver = record.driver.as_deref()?;
     let families = [("uring", "io_uring"), ("epoll", "epoll")];

@@ -13,7 +13,7 @@ use crate::result::{Comparison, LabResult, Quality, Ratio, Slice};
 /// Clean slices of a run, by cell and contender.
 #[derive(Debug)]
 pub struct CleanSlices<'a> {
-    /// By cell and contender, in the order of passes and rounds.
+    /// Slices for each cell and contender, ordered by pass and round.
     slices: HashMap<(usize, usize), Vec<&'a Slice>>,
     pub(super) result: &'a LabResult,
 }
@@ -42,8 +42,9 @@ impl<'a> CleanSlices<'a> {
         self.by_process(cell, slices.filter_map(|slice| Some((slice.pass, measure.of(slice, of)?))))
     }
 
-    /// Returns the ratios of one contender to another, by process: one for each round in which both have a clean slice
-    /// in the same machine phase. Also returns the number of rounds in which the phase changed between the two slices.
+    /// Returns the ratios of one contender to another, grouped by process. There is one ratio for each round in which
+    /// both have a clean slice in the same machine phase. Also returns the number of rounds in which the phase changed
+    /// between the two slices.
     fn pairs(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> (Vec<Vec<f64>>, usize) {
         let of = &self.result.plan.cells[cell];
         let others = self.all(cell, other);

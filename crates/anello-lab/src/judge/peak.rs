@@ -18,9 +18,9 @@ const MIN_CELLS: usize = 4;
 /// The cells of one group, ordered by their number of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// Group of the cells.
+    /// Group to which the cells belong.
     pub group: Group,
-    /// Fraction of their cores' time that servers could use in these cells.
+    /// Fraction of the cores' time that the servers were allowed to use in these cells.
     pub server_share: f64,
     /// Peaks in the order of the contenders; `None` for a contender that was not measured in these cells.
     pub peaks: Vec<Option<Peak>>,

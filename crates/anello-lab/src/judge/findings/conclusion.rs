@@ -67,7 +67,7 @@ fn others(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)>
 }
 
 /// Returns the conclusion for a run with contenders that run the same command and executables as the reference. Any
-/// claimed difference is a false positive. The twin does not count: the noise floor is computed from it.
+/// claimed difference is a false positive. The twin is excluded, because the noise floor is computed from it.
 fn copies(result: &LabResult) -> Option<String> {
     let reference = &result.contenders[result.original_index(&result.plan.reference)?];
     // A command contains only the file name of the executable, so two builds can have the same command.
@@ -148,7 +148,7 @@ impl Tally {
     }
 }
 
-/// Formats the range of the ratios' distances from 1: "4.0–10 %".
+/// Formats the range of the ratios' distances from 1, for example "4.0–10 %".
 fn range(ratios: &[f64]) -> String {
     let distances = ratios.iter().map(|ratio| (ratio - 1.0).abs() * 100.0);
     let (low, high) = extremes(distances).unwrap_or_default();
@@ -171,8 +171,8 @@ fn ranking(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Vec<(
     ranking
 }
 
-/// Returns the contender with the lowest cost. The sentence calls it the cheapest only if it is not more expensive than
-/// the reference in any cell, and cheaper than the runner-up.
+/// Returns a conclusion about the contender with the lowest cost. Calls it the cheapest only if it is not more
+/// expensive than the reference in any cell and is cheaper than the runner-up.
 fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Option<String> {
     let ranking = ranking(result, cells, measure);
     let (first, tally) = ranking.first()?;

@@ -149,7 +149,7 @@ impl Facts<'_> {
         self.add_list(Caution, "Slices excluded", &excluded.collect::<Vec<_>>(), "");
     }
 
-    /// Servers that did not reach the offered rate, and requests that were sent late or not at all.
+    /// Adds the servers that did not reach the offered rate, and the requests that were sent late or not at all.
     fn offered_rates(&mut self) {
         let result = self.result;
         let items = |is: &dyn Fn(&Figures) -> bool, text: &dyn Fn(&Figures) -> String| -> Vec<String> {
@@ -221,7 +221,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Adds the limitations of the figures that apply to the run's workloads.
+    /// Adds the limitations that apply to the figures of the run's workloads.
     fn limitations(&mut self) {
         let result = self.result;
         let any = |is: fn(Workload) -> bool| result.cells.iter().any(|cell| is(cell.cell.workload));

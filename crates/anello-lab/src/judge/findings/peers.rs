@@ -12,8 +12,8 @@ pub const MANY_CONNECTIONS: usize = 50;
 /// Measures that determine which runtime is ahead.
 const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
 
-/// Returns the peers with which an anello contender was compared, with the comparisons: first the peers with the same
-/// kind of I/O, then other runtimes, then all other peers.
+/// Returns the peers of an anello contender, each with its comparisons: first the peers with the same kind of I/O, then
+/// other runtimes, then all other peers.
 pub fn peers_of<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<&'a PairComparison>)> {
     by_peer(result.all_pair_comparisons().filter(|pair| pair.contender == own))
 }
@@ -29,7 +29,7 @@ fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str,
     peers
 }
 
-/// Comparisons between an anello contender and the peers that determine whether it is beaten.
+/// Comparisons between an anello contender and its decisive peers, as defined by [`decision`].
 #[derive(Debug, Clone, Default)]
 pub struct Decision<'a> {
     /// Number and kind of the peers, for example "6 peers on io_uring".
@@ -63,7 +63,7 @@ pub fn decision<'a>(result: &'a LabResult, own: &ContenderRecord) -> Option<Deci
     decision_by(result, own, &Measure::ALL)
 }
 
-/// Like [`decision`], but only by these measures.
+/// Like [`decision`], but uses only these measures.
 pub fn decision_by<'a>(
     result: &'a LabResult,
     own: &ContenderRecord,

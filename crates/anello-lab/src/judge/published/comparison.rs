@@ -20,10 +20,10 @@ use crate::result::measure::Measure;
 use crate::result::unique::unique;
 use crate::result::{LabResult, Ratio};
 
-/// Published ratios within this factor of 1 count as a claim that the two servers are equal.
+/// A published ratio within this factor of 1 counts as a claim that the two servers are equal.
 const MAX_LEVEL_RATIO: f64 = 1.05;
 
-/// Two servers of a run are equal if the whole interval is within this factor of 1.
+/// Two servers of a run count as equal only if the whole interval of their ratio is within this factor of 1.
 const MAX_LEVEL_INTERVAL_RATIO: f64 = 1.10;
 
 /// Maximum factor between the published and the local offered rate of comparable cells.
@@ -49,10 +49,10 @@ pub struct Comparison {
     pub measure: Measure,
     /// Cell of the published ratio.
     pub published_cell: PublishedCell,
-    /// Corresponding cell of the run: the same cell (with a similar offered rate), or the cell for the share of a
-    /// single load generator core.
+    /// Corresponding cell of the run: the same cell (with a similar offered rate), or one load generator core's share
+    /// of the published cell.
     pub cell: Cell,
-    /// `None` for a measurement that failed or was not published.
+    /// Published figures of the two servers; `None` for a measurement that failed or was not published.
     pub(crate) published_figures: (Option<f64>, Option<f64>),
     /// Ratio of the published figures.
     pub published_ratio: Option<f64>,
@@ -185,8 +185,8 @@ fn compare(
     })
 }
 
-/// Returns the index of the cell in the run that matches either the published cell or the share of it for a single load
-/// generator core. With offered rates, returns the matching cell with the closest rate.
+/// Returns the index of the cell in the run that matches the published cell or, if there is none, one load generator
+/// core's share of it. If several cells differ only in the offered rate, returns the one with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload

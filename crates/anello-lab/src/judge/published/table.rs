@@ -18,7 +18,7 @@ pub struct Figure {
     /// Requests answered per second; `None` if the measurement failed or was not published.
     pub requests_per_second: Option<f64>,
     pub(crate) latency_mean_us: Option<f64>,
-    /// CPU usage of the server during the measurement, in percent of one core.
+    /// CPU usage of the server during the measurement, as a percentage of one core.
     cpu_percent: Option<f64>,
 }
 

@@ -17,7 +17,7 @@ use crate::result::{Estimate, Ratio};
 
 const RESAMPLES: usize = 2000;
 
-/// Low deciles are shown for information only: no verdict depends on them.
+/// Number of resamples for low deciles, which are for information only: no verdict depends on them.
 const LOW_DECILE_RESAMPLES: usize = 500;
 
 /// Confidence level of the intervals. It is high because one run makes many comparisons.
@@ -42,7 +42,7 @@ impl Estimate {
 }
 
 impl Ratio {
-    /// Computes the median and interval of the paired ratios in each pass. Returns `None` if there are no ratios.
+    /// Computes the median of paired ratios, grouped by pass, and its interval. Returns `None` if there are no ratios.
     pub fn of(passes: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let passes: Vec<&Vec<f64>> = passes.iter().filter(|pass| !pass.is_empty()).collect();
         let mut all: Vec<f64> = passes.iter().flat_map(|pass| pass.iter().copied()).collect();
@@ -167,7 +167,7 @@ fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
     const NORMAL: f64 = 2.5758;
     let passes = passes.max(2);
     let freedom = runs * (passes - 1);
-    // Outside the table: the first terms of the series expansion in 1 / (degrees of freedom).
+    // Beyond the table, use the first terms of the series expansion in 1 / (degrees of freedom).
     let expansion = |freedom: f64| NORMAL + 4.917 / freedom + 8.83 / (freedom * freedom);
     let student = STUDENT.get(freedom - 1).copied().unwrap_or_else(|| expansion(freedom as f64));
     let sample_correction = (passes as f64 / (passes - 1) as f64).sqrt();

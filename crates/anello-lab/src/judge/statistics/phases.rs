@@ -19,7 +19,7 @@
 
 use std::collections::HashSet;
 
-/// Minimum factor between two phases, 1.12, as a natural logarithm.
+/// Minimum gap between the phases: the natural logarithm of the factor 1.12.
 const MIN_GAP: f64 = 0.113;
 
 /// Minimum gap as a multiple of the noise of one slice.
@@ -67,7 +67,7 @@ pub struct Phases {
     pub slow_factor: f64,
 }
 
-/// Returns the phases of samples that are in chronological order. `None` if there is only one phase.
+/// Returns the phases of `samples`, which must be in chronological order. `None` if there is only one phase.
 pub fn find(samples: &[Sample]) -> Option<Phases> {
     let contenders: HashSet<usize> = samples.iter().map(|sample| sample.contender).collect();
     let min_samples = (2 * MIN_SLICES).max(MIN_SLICES_PER_CONTENDER * contenders.len());
@@ -132,7 +132,7 @@ fn best_threshold(values: &[f64]) -> Option<f64> {
     thresholds.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, cut)| cut)
 }
 
-/// Returns each sample's slowness minus its contender's level: the median after subtracting the gap from slow samples.
+/// Returns each sample's slowness minus its contender's level, the median after subtracting the gap from slow samples.
 fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> Vec<f64> {
     let contenders = samples.iter().map(|sample| sample.contender).max().map_or(0, |max| max + 1);
     let mut values: Vec<Vec<f64>> = vec![Vec::new(); contenders];
