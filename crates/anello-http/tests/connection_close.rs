@@ -142,7 +142,7 @@ fn failed_body_delimited_by_eof_resets_connection() {
     });
 }
 
-/// A body stream that fails after its first small chunk.
+/// A body stream that fails after its first chunk, which is small.
 struct FailingStream {
     has_started: bool,
 }

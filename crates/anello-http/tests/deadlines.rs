@@ -1,8 +1,9 @@
 //! Server timeouts and limits on every driver: clients that are slow or idle, exceed the connection limit, or reset the
 //! connection.
 //!
-//! The timeouts are short. The tests check that a timeout expires, what the client receives, and that other clients are
-//! served in the meantime. The time of expiry is checked only on simulated kernels, whose clocks are virtual.
+//! The timeouts are short. The tests check that a timeout expires, that the client receives the expected data, and that
+//! other clients are served in the meantime. The time of expiry is checked only on simulated kernels, whose clocks are
+//! virtual.
 
 mod common;
 
@@ -153,7 +154,7 @@ fn body_at_minimum_rate_does_not_time_out() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n").await;
         for _ in 0..100 {
             client.send([b'x'; 200]).await;
-            // Two seconds in total, which the minimum rate allows for the received bytes.
+            // On simulated kernels, the sleeps take two seconds, which the minimum rate allows for the received bytes.
             sleep(if is_simulated(&kind) { Duration::from_millis(20) } else { Duration::from_millis(1) })
                 .await;
         }
@@ -220,7 +221,7 @@ fn request_timeout_closes_connection() {
     });
 }
 
-/// A body stream that stays pending. The guard counts it as alive.
+/// A body stream that stays pending. The guard counts it until it is dropped.
 struct PendingStream(AliveGuard);
 
 impl Stream for PendingStream {
@@ -232,7 +233,7 @@ impl Stream for PendingStream {
     }
 }
 
-/// Counts the guards that are alive.
+/// Increments a counter when it is created and decrements it when it is dropped.
 struct AliveGuard(Rc<Cell<usize>>);
 
 impl AliveGuard {
@@ -248,7 +249,7 @@ impl Drop for AliveGuard {
     }
 }
 
-/// Returns a handler that never completes, for a different reason on each path. `alive` counts the pending handlers.
+/// Returns a handler that stays pending or whose response does, depending on the path. `alive` counts both.
 fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
     let alive = Rc::clone(alive);
     async move |mut request: Request| {
@@ -270,7 +271,7 @@ fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response
     }
 }
 
-/// An upgrade to a protocol whose handler never completes.
+/// A request for an upgrade, for which [`pending_handler`] starts a protocol handler that never completes.
 const CHAT: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n";
 
 const PENDING_REQUESTS: [&str; 3] = [

@@ -31,7 +31,7 @@ fn fault_37_drain_serves_connections_accepted_last() {
             let server = Server::builder().build();
             let accepting = server.serve(group.join(0), async |_: Request| Response::text("served"));
             group.close(PendingConnections::Serve);
-            // Drained in a task, so that draining starts as soon as the last connection has been accepted.
+            // Draining runs in a task, so that it starts as soon as the last connection has been accepted.
             let draining = anello::spawn(async move {
                 accepting.await.expect("accept loop finishes");
                 server.drain().await

@@ -25,7 +25,7 @@ fn options(eviction: Eviction) -> ServerOptions {
 
 #[test]
 fn fault_21_further_client_evicts_longest_idle_connection() {
-    // Clients that are idle between two requests or before the first one.
+    // The clients are idle either between two requests or before the first one.
     for had_request in [true, false] {
         for_each_driver(drivers(), move |kind| check_eviction_by_further_client(kind, had_request));
     }

@@ -49,7 +49,7 @@ impl Changer {
 #[test]
 fn fault_32_no_path_escapes_document_root() {
     for_each_driver_with_site(FileOptions::default(), async |address, directory| {
-        // Next to the document root, with a unique name.
+        // This file is next to the document root and has a unique name.
         let mut outside =
             tempfile::NamedTempFile::new_in(directory.parent().expect("parent")).expect("temporary file");
         outside.write_all(b"outside").expect("write file");
@@ -137,7 +137,7 @@ fn fault_33_swapped_links_never_escape_document_root() {
 
 #[test]
 fn fault_34_special_files_are_not_served() {
-    // Nor may a FIFO be used as a precompressed variant or an index file.
+    // A FIFO must not be used as a precompressed variant or an index file either.
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, directory| {
         for path in ["fifo", "hello.txt.gz", "docs/empty/index.html"] {
@@ -148,7 +148,7 @@ fn fault_34_special_files_are_not_served() {
         symlink("loop", directory.join("loop")).expect("create link");
         let mut missing = vec!["/fifo", "/socket", "/link", "/loop", "/fifo/", "/fifo/under"];
         missing.extend(["/docs/empty/", "/docs/empty/index.html"]);
-        // `/dev/null` reads as empty, so it would be served as an empty file.
+        // A device like `/dev/null` contains no data, so it could be served as an empty file by mistake.
         match mknodat(CWD, directory.join("device"), FileType::CharacterDevice, 0o666.into(), makedev(1, 3)) {
             Ok(()) => missing.push("/device"),
             Err(error) => eprintln!("device skipped (creating it requires root): {error}"),
@@ -253,7 +253,7 @@ fn fault_35_large_file_truncated_while_sent_closes_connection() {
 
 #[test]
 fn fault_35_changed_large_file_is_never_sent_in_old_state() {
-    // Longer than any test: each change must be detected within the interval.
+    // Longer than any test, so each change must be detected before the interval ends.
     let interval = Duration::from_secs(3600);
     let options =
         FileOptions { revalidate_interval: interval, precompressed: Codings::ALL, ..FileOptions::default() };
@@ -265,7 +265,7 @@ fn fault_35_changed_large_file_is_never_sent_in_old_state() {
         for (_, path, length) in &files {
             fs::write(path, vec![b'a'; *length]).expect("write file");
         }
-        // Resuming a download requires a strong validator, which only a file that has not changed for a while has.
+        // Resuming a download requires a strong validator, so the file must not have changed for a while.
         thread::sleep(Duration::from_millis(1100));
         let mut client = Client::connect(address).await;
         for (accepted, path, length) in files {

@@ -26,7 +26,7 @@ fn deny_syscall(call: i64) -> seccompiler::Result<()> {
     apply_filter(&program)
 }
 
-/// Without `openat2(2)` each path component is opened separately. Files are served, except through symbolic links.
+/// Without `openat2(2)`, each path component is opened separately. Files are served, except through symbolic links.
 #[test]
 fn fault_32_and_33_without_openat2_files_are_served_and_links_are_not() {
     if let Err(error) = deny_syscall(libc::SYS_openat2) {

@@ -182,8 +182,8 @@ fn other_protocols_are_rejected_with_specific_reason() {
     }
 }
 
-/// The decoder examines each byte of a head once, even if the head arrives byte by byte. Otherwise this test takes
-/// hours.
+/// The decoder examines each byte of a head once, even if the head arrives byte by byte. Otherwise, this test would
+/// take hours.
 #[test]
 fn fault_31_head_in_a_million_parts_is_decoded_in_linear_time() {
     let limits = Limits { max_head_bytes: 1 << 21, ..Limits::default() };

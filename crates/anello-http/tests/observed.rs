@@ -117,7 +117,7 @@ impl ObservedServer {
         line.unwrap_or_else(|| panic!("{name}: {text}")).parse().expect("number")
     }
 
-    /// Stops the server and returns the log lines, of which at least `count` are expected.
+    /// Stops the server, waits until at least `count` lines have been logged, and returns all lines.
     async fn lines(self, count: usize) -> Vec<Value> {
         self.accepting.abort();
         self.accepting.await.ok();
@@ -161,7 +161,7 @@ fn failed_requests_are_counted_and_logged() {
         }
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
-        // The stream that fails, and the two streams that panic.
+        // One stream fails, one panics, and the function that creates the trailers of a third one panics.
         assert_eq!(value("anello_http_connections_closed_total{reason=\"handler_error\"}"), 3, "{kind}");
         assert_eq!(value("anello_http_connections_closed_total{reason=\"protocol_error\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 4, "{kind}");
@@ -272,7 +272,7 @@ impl AbortCause {
         options
     }
 
-    /// Runs the test with a file and a body in memory, with and without TLS.
+    /// Runs the test with a file and with an in-memory body, each with and without TLS.
     fn run_on(self, kinds: Vec<DriverKind>) {
         for_each_driver(kinds, move |kind| async move {
             for (path, is_secured) in

@@ -1,6 +1,6 @@
-//! Rejection of invalid requests by a complete server: the cases in `h1_support/cases.rs`, as seen by a client. Runs on
-//! every driver and on the simulated kernels, with the bytes split in different ways. `h1_faults.rs` and `h1_splits.rs`
-//! test the decoder alone.
+//! Rejection of invalid requests by a complete server: the cases in `h1_support/cases.rs`, as seen by a client. The
+//! tests run on every driver and on the simulated kernels, with the bytes split in different ways. `h1_faults.rs` and
+//! `h1_splits.rs` test the decoder alone.
 //!
 //! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). If `ANELLO_SEED` is set to a seed
 //! printed by a failed test, only the simulated kernel with this seed is used.
@@ -95,7 +95,7 @@ fn next_response(bytes: &mut &[u8], method: &str) -> Option<ClientResponse> {
     let length = match length.map(|length| length.parse().expect("numeric length")) {
         _ if method == "HEAD" => 0,
         Some(length) => length,
-        // The remaining bytes belong to the protocol after an upgrade.
+        // After an upgrade, the remaining bytes belong to the new protocol.
         None => rest.len(),
     };
     assert!(rest.len() >= length, "truncated: {escaped}");
@@ -112,7 +112,7 @@ fn split_at_offset(text: &[u8], split_offset: usize) -> Vec<Vec<u8>> {
 }
 
 /// Returns the offsets at which to split an input; offset 0 leaves it whole. On simulated kernels, where this is fast,
-/// short inputs are split at every offset. Other inputs are split at some offsets and before the last byte.
+/// short inputs are split at every offset. Otherwise, inputs are split at some offsets and before the last byte.
 fn split_offsets(length: usize, kind: &DriverKind) -> Vec<usize> {
     let is_everywhere = matches!(kind, DriverKind::Sim(_)) && length <= SHORT_BYTES;
     let step = if is_everywhere { 1 } else { length.div_ceil(4) };

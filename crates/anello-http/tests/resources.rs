@@ -23,8 +23,8 @@ const CLIENTS: usize = 100;
 
 const DOWNLOAD_BYTES: usize = 100 << 20;
 
-/// Maximum memory per response that the client does not read: the send queue, the next chunk, and the same amount
-/// again.
+/// Maximum memory per response that the client does not read: twice the total size of the send queue and the next
+/// chunk.
 const MAX_UNREAD_RESPONSE_BYTES: usize = 512 << 10;
 
 /// A body stream that allocates each chunk when it is polled. The value is the number of remaining bytes.

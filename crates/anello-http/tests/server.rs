@@ -710,7 +710,7 @@ fn trailers_follow_chunked_body() {
                 assert_eq!(client.read_line().await, line);
             }
         }
-        // An HTTP/1.0 client receives the body, delimited by EOF.
+        // An HTTP/1.0 client receives a body that is delimited by EOF.
         client.send("GET / HTTP/1.0\r\n\r\n").await;
         let response = client.response().await.expect("response");
         assert!(response.text().ends_with("chunk 10;"), "{}", response.text());

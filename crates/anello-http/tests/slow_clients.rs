@@ -1,5 +1,5 @@
-//! Slow clients and handlers, on simulated kernels. Their clocks are virtual, so timeouts of seconds expire exactly on
-//! time and do not slow down the tests.
+//! Slow clients and handlers, on simulated kernels. The clocks of these kernels are virtual, so timeouts of several
+//! seconds expire exactly on time and do not slow down the tests.
 
 mod common;
 
@@ -28,8 +28,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(100_000);
 
-/// Takes more than two minutes at the rate of the slow client: longer than all timeouts together, and longer than the
-/// driver keeps a dropped stream open.
+/// A body of this size takes more than two minutes at the rate of the slow client: longer than all timeouts together,
+/// and longer than the driver keeps a dropped stream open.
 const BODY_BYTES: usize = 8 << 20;
 
 fn simulated() -> Vec<DriverKind> {

@@ -90,7 +90,7 @@ fn feed_once<'a>(parts: impl IntoIterator<Item = &'a [u8]>, limits: Limits, recy
     outcome
 }
 
-/// Records an event. Returns the head if the event is one.
+/// Records an event. Returns the head if the event contains one.
 fn record_event(event: Event<'_>, outcome: &mut Outcome) -> Option<Head> {
     match event {
         Event::Head(head) => {

@@ -137,7 +137,7 @@ pub enum Parsed<'a> {
     Rejected,
 }
 
-/// Parses a complete chunked body line by line. This is the reference parser.
+/// Parses a chunked body line by line. This is the reference parser.
 pub fn parse<'a>(text: &'a [u8], limits: &Limits) -> Parsed<'a> {
     let (mut body, mut rest, mut extension_bytes) = (Vec::new(), text, 0);
     loop {

@@ -1,5 +1,5 @@
-//! Properties of range selection: the selected ranges lie within the file, are no longer than the file in total, and
-//! cover the requested bytes.
+//! Properties of range selection: the selected ranges lie within the file, do not exceed its size in total, and cover
+//! the requested bytes.
 
 use anello_http::files::multipart::{Boundary, Multipart};
 use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, MAX_RANGES, Selection, select};
@@ -43,7 +43,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Checks that the ranges lie within the file, are not adjacent, and do not exceed the maximum number.
+/// Checks that the ranges lie within the file, are not close to each other, and do not exceed the maximum number.
 fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(ranges.len() <= MAX_RANGES);
     assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
@@ -131,7 +131,7 @@ fn to_byte_map(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
         .collect()
 }
 
-/// Fills the gaps that are small enough to be coalesced.
+/// Fills the gaps that are small enough for the ranges around them to be coalesced.
 fn close_gaps(mut byte_map: Vec<bool>) -> Vec<bool> {
     let mut last = None;
     for index in 0..byte_map.len() {

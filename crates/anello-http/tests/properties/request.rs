@@ -261,8 +261,8 @@ fn reencode(text: &[u8], limits: Limits) -> Vec<u8> {
             }
             Event::Data(data) => out.extend(data),
             Event::End(trailers) if framing == RequestFraming::Chunked => {
-                // Written directly, because clients may send a `Date` trailer, which the response encoder reserves for
-                // itself.
+                // The trailers are written directly, because clients can send a `Date` trailer, which the response
+                // encoder reserves for itself.
                 out.extend(b"0\r\n");
                 for (name, value) in trailers.iter().flat_map(|trailers| trailers.fields()) {
                     out.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());

@@ -240,7 +240,7 @@ fn targets() -> impl Strategy<Value = String> {
     prop_oneof![targets.clone().prop_map(|rest| format!("/{rest}")), targets, any::<String>()]
 }
 
-/// Returns the error for a file with this name, if there is one. Dotfiles are hidden.
+/// Returns the error if a file with this name is rejected. Dotfiles are hidden.
 fn name_error(name: &str, at_top: bool) -> Option<PathError> {
     match name {
         "." | ".." => Some(PathError::DotSegment),
@@ -277,7 +277,7 @@ proptest! {
         prop_assert_eq!((again.relative(), again.is_directory()), (relative, true));
     }
 
-    /// A URL is always resolved byte by byte, a plain path usually in one pass.
+    /// A URL is always resolved by `resolve_slow`, whereas a plain path is usually resolved by `resolve_fast`.
     #[test]
     fn fast_resolution_matches_slow_resolution(target in targets()) {
         if target.starts_with('/') {

@@ -30,7 +30,7 @@ fn times_out_of_range_are_clamped() {
 
 #[test]
 fn constant_modification_times_are_detected() {
-    // The tag of such a file contains the change time instead.
+    // If the modification time is a constant, the tag contains the change time instead.
     let is_constant = |seconds| {
         let stamp = FileStamp { modified: at(seconds, 0), ..FileStamp::default() };
         Validator::of(&stamp, None, at(1_800_000_000, 0)).tag.as_str().starts_with("\"c")

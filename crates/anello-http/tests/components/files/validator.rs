@@ -78,13 +78,13 @@ fn field<'a>(name: &'a str, value: &'a str) -> [(&'a str, &'a [u8]); 2] {
     [(name, value.as_bytes()), ("Range", b"bytes=0-1")]
 }
 
-/// Compares a request tag with the tag of a file in the same way as `If-None-Match`.
+/// Compares a request tag with the tag of a file by evaluating `If-None-Match`.
 fn matches_weakly(request_tag: &str, tag: EntityTag) -> bool {
     let validator = Validator { tag, last_modified_seconds: None };
     evaluate(&RequestFields::pick(field("If-None-Match", request_tag)), &validator) == Outcome::NotModified
 }
 
-/// Compares a request tag with the tag of a file in the same way as `If-Match` and `If-Range`.
+/// Compares a request tag with the tag of a file by evaluating `If-Match` and `If-Range`.
 fn matches_strongly(request_tag: &str, tag: EntityTag) -> bool {
     let validator = Validator { tag, last_modified_seconds: None };
     let fields = RequestFields::pick(field("If-Range", request_tag));

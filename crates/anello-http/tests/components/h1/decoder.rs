@@ -23,7 +23,7 @@ fn is_idle_only_between_requests() {
     for (index, byte) in text.iter().enumerate() {
         let mut input = std::slice::from_ref(byte);
         while decoder.decode(&mut input).unwrap().is_some() {}
-        // After the body, and after the empty line that follows it.
+        // The decoder is idle after the body and after the empty line that follows the body.
         let is_end = index + 3 == text.len() || index + 1 == text.len();
         assert_eq!(decoder.is_idle(), is_end, "byte {index}");
         assert_eq!(decoder.is_in_body(), index + 5 == text.len() || index + 4 == text.len());

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Options with a few small buffers and a long close timeout.
+/// Returns options with a few small buffers and a long close timeout.
 fn options(path: &Path) -> AccessLogOptions {
     let mut options = AccessLogOptions::default();
     options.target = LogTarget::File(path.into());
@@ -70,13 +70,13 @@ fn make_fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Opens a FIFO as its reader. It is opened for writing as well, because that does not wait for a peer.
+/// Opens a FIFO to read from it. It is also opened for writing, so that opening it does not wait for a peer.
 fn open_fifo(path: &Path) -> fs::File {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path).unwrap()
 }
 
-/// Fills a pipe with zeros, so that no further byte can be written until it is read.
+/// Fills a pipe with zeros, so that nothing more can be written until the pipe is read.
 fn fill(pipe: &mut fs::File) {
     let flags = fcntl_getfl(&*pipe).unwrap();
     fcntl_setfl(&*pipe, flags | OFlags::NONBLOCK).unwrap();
@@ -368,7 +368,7 @@ fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
     make_fifo(&path);
     let mut reader = open_fifo(&path);
     fill(&mut reader);
-    // Reads the first of two pages, to make room for one page.
+    // Reads one page from the FIFO, to make room for another page.
     let mut page = [0; 4096];
     reader.read_exact(&mut page).unwrap();
     let mut options = options(&path);
@@ -406,7 +406,7 @@ fn buffers_are_reused() {
         assert!(worker.flush());
         wait_until(|| handle.stats().written_lines == number + 1);
     }
-    // One buffer is in use and one is being returned; a third can be allocated before the first is back.
+    // One buffer is in use and one is being returned; a third can be allocated before the return completes.
     assert!(worker.buffers() <= 3, "{} buffers", worker.buffers());
 }
 

@@ -146,7 +146,7 @@ proptest! {
         let line = line(LogFormat::Combined, UNLIMITED, &entry);
         prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
         prop_assert!(line.trim_end().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
-        // Three quoted fields without a quote inside.
+        // The line has three quoted fields, none of which contains a quote.
         let parts: Vec<&str> = line.split('"').collect();
         prop_assert_eq!(parts.len(), 7);
         prop_assert_eq!((parts[2], parts[4], parts[6]), (" 200 13 ", " ", "\n"));
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// Returns the times of entries in both formats.
+/// Formats the times in both log formats, JSON and common.
 fn times(times_ns: &[u64]) -> Vec<(String, String)> {
     let peer = peer();
     let entries: Vec<_> =
@@ -268,7 +268,7 @@ fn time_is_formatted_in_both_formats() {
         (1_798_761_599_007_999_999, "2026-12-31T23:59:59.007Z", "31/Dec/2026:23:59:59 +0000"),
         (u64::MAX, "2554-07-21T23:34:33.709Z", "21/Jul/2554:23:34:33 +0000"),
     ];
-    // The clock may be set back.
+    // The clock can be set back, so the times are also formatted in reverse order.
     let there_and_back: Vec<_> = cases.iter().chain(cases.iter().rev()).collect();
     let formatted = times(&there_and_back.iter().map(|case| case.0).collect::<Vec<_>>());
     assert_eq!(formatted.len(), there_and_back.len());

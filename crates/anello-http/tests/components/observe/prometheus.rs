@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The samples that share a help and a type line.
+/// The samples that share a help line and a type line.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) name: String,
