@@ -161,3 +161,24 @@ fn check_reports_insufficient_open_file_limit() {
     let log_text = fs::read_to_string(log.path()).expect("UTF-8");
     assert!(log_text.contains("anello: open-file limit 64 is too low for 1000 connections"), "{log_text}");
 }
+
+/// If descriptors run out while a worker starts, the server reports an error and exits instead of serving without it.
+#[test]
+fn worker_that_fails_at_startup_stops_the_server() {
+    for driver in drivers() {
+        let document_root = document_root();
+        let mut log_text = String::new();
+        // The lowest of these limits are already reached by the main thread, the highest by a worker.
+        for limit in 10..20 {
+            let arguments = ["--addr", "127.0.0.1:0", "--driver", driver];
+            let mut command = limited_command(limit, document_root.path(), &arguments);
+            let Output { status, stdout, stderr } = command.output().expect("run anello");
+            let stderr = String::from_utf8_lossy(&stderr);
+            assert_eq!((status.code(), stdout), (Some(1), Vec::new()), "{driver}: limit {limit}: {stderr}");
+            let error = stderr.lines().last().unwrap_or_default();
+            assert!(error.starts_with("anello: ") && error.contains("Too many open files"), "{error}");
+            log_text.push_str(&stderr);
+        }
+        assert!(log_text.contains("worker failed"), "{driver}: {log_text}");
+    }
+}

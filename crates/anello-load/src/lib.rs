@@ -1,5 +1,5 @@
-//! A load generator on the anello runtime for TCP, Unix socket and HTTP/1.1 servers, with closed loops, open loops and
-//! sweeps, and optional verification of every received byte.
+//! A load generator for TCP, Unix socket and HTTP/1.1 servers, based on the anello runtime. Supports closed loops, open
+//! loops and sweeps, and optionally verifies every received byte.
 //!
 //! ```text
 //!  LoadConfig ─► run() ─┬─► worker thread 0: runtime, Session ─┐

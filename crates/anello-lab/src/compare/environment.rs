@@ -59,13 +59,13 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
             format!("servers {:?}, load generator {:?}", run.plan.server_cores, run.plan.load_cores)
         }),
         ("driver of the load generator", |run| run.plan.load_driver.clone().unwrap_or_default()),
-        ("servers' share of saturated cores", |run| format!("{:.0} %", run.plan.server_share * 100.0)),
+        ("CPU share of servers in saturated cells", |run| format!("{:.0} %", run.plan.server_share * 100.0)),
     ];
     for (label, value_of) in properties {
         add(label, value_of(before), value_of(after));
     }
     let checked = |run: &LabResult| if run.plan.checked { "yes" } else { "no" }.to_owned();
-    add("contenders checked first", checked(before), checked(after));
+    add("contenders checked before the run", checked(before), checked(after));
     differences.extend(contender_differences(before, after));
     differences
 }

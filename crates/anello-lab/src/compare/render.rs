@@ -101,7 +101,12 @@ fn facts(comparison: &Comparison) -> Table {
     if let Some(reference) =
         reference(comparison).filter(|name| comparison.counted.iter().any(|it| it == name))
     {
-        add(reference, "is the reference, so its own changes cannot be detected unless it fails".to_owned());
+        add(
+            reference,
+            "is the reference, so only a failure can be detected, not a change in its \
+            performance"
+                .to_owned(),
+        );
     }
     let is_uncounted = |change: &&Change| change.regression && !is_counted(comparison, change);
     let others = comparison.changes.iter().filter(is_uncounted);
@@ -126,7 +131,10 @@ fn facts(comparison: &Comparison) -> Table {
         {
             let name = format!("Noise floor of {}", measure.name(change.cell.workload));
             let range = format!("{} to {}", percent(low), percent(high));
-            add(&name, format!("{range} (change of the reference's twin relative to the reference)"));
+            add(
+                &name,
+                format!("{range} (change of a second instance of the reference relative to the reference)"),
+            );
         }
     }
     let mut reasons: Vec<(&str, usize)> = Vec::new();

@@ -41,8 +41,8 @@ pub enum InstructionsError {
     #[error("not output of `bench/instructions/run --json`: {0} (use a file written by this command)")]
     Format(String),
     #[error(
-        "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive number \
-         (repeat the measurement)"
+        "the number of instructions per request of {server} with {connections} connections and {bytes} bytes is not \
+         positive (repeat the measurement)"
     )]
     Count { server: String, connections: usize, bytes: usize },
 }

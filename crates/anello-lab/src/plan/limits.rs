@@ -31,7 +31,7 @@ pub enum ConfigError {
     DuplicateContender(String),
     #[error(
         "the base of \"{name}\" is \"{base}\", which is {} (use the contender that differs only in the property under \
-         test, one of {}, or remove the key)",
+         test, or remove the key; the choices are {})",
         if base == name { "the contender itself" } else { "not among the contenders" },
         others.join(", ")
     )]
@@ -46,9 +46,9 @@ pub enum ConfigError {
     LongSlice,
     #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
     ServerShare(f64),
-    #[error("stolen time limit must be a fraction of at least 0")]
+    #[error("stolen time limit must be a non-negative fraction")]
     StolenLimit,
-    #[error("servers and load generator need at least one core each")]
+    #[error("the servers and the load generator each need at least one core")]
     NoCores,
     #[error("nothing to measure (add at least one cell)")]
     NoCells,
@@ -57,8 +57,8 @@ pub enum ConfigError {
     #[error("duplicate cell \"{0}\" (remove one)")]
     DuplicateCell(Cell),
     #[error(
-        "contender {0} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its command \
-         as the paths of these files)"
+        "contender {0} does not serve TLS, which this scenario requires (add the file path placeholders \
+         {{certificate}} and {{key}} to its command)"
     )]
     NoTls(String),
 }
@@ -67,7 +67,7 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CellError {
-    #[error("connections (disk: depth) must be at least 1")]
+    #[error("connections (or depth in disk cells) must be at least 1")]
     NoConnections,
     #[error("connections, depth, bytes, requests in flight and rate must be at most {MAX_COUNT}")]
     TooLarge,
@@ -80,7 +80,8 @@ pub enum CellError {
     #[error("pipelining must be from 1 (none) to {MAX_PIPELINING}")]
     Pipelining,
     #[error(
-        "reconnect and pipelining cannot be combined: a connection that carries one request cannot pipeline (list \
+        "reconnect and pipelining cannot be combined: a connection that carries only one request cannot pipeline \
+         requests (list \
          cells of both kinds as individual [[cells]])"
     )]
     PipeliningReconnect,

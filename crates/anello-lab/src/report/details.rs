@@ -144,7 +144,7 @@ pub fn machine(result: &LabResult) -> Table {
     );
     let of_run = [
         ("Pinned", Some(pinned)),
-        ("Load average after", after.load_averages()),
+        ("Load average after the run", after.load_averages()),
         ("Used by other programs", others),
         ("Stolen by the hypervisor", stolen),
         ("Slices excluded", Some(excluded)),

@@ -187,7 +187,7 @@ impl Run<'_> {
                 div.pair { @for chart in &charts.others { (figure(chart)) } }
                 @if group.workload == Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
                 @if !peers.is_empty() {
-                    details { summary { "anello as a multiple of each peer" } @for table in &peers { (self.table(table, "ratios")) } }
+                    details { summary { "Ratios of anello to each peer" } @for table in &peers { (self.table(table, "ratios")) } }
                 }
                 @if !charts.latencies.is_empty() {
                     details open[charts.latencies.len() <= MAX_OPEN_LATENCIES] {

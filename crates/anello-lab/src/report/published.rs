@@ -12,8 +12,8 @@ use crate::result::unique::unique;
 
 pub const RULES: &str = "Only ratios are compared, because absolute figures depend on the machine. A claim that one server is \
     ahead of another holds if this run also shows it significantly ahead, by at least half of the published difference \
-    (on a logarithmic scale: 1.22 if the published ratio is 1.5). It does not hold if the whole interval is below \
-        that.";
+    (on a logarithmic scale: 1.22 if the published ratio is 1.5). It does not hold if the whole confidence interval \
+        of the measured ratio is below that value.";
 
 pub struct Published {
     pub title: &'static str,

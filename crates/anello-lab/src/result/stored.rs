@@ -84,8 +84,8 @@ pub enum ReadError {
     OtherSchema,
     /// The result has this schema version, which is not supported.
     #[error(
-        "unsupported version {0} of the {SCHEMA} format: this program reads versions {OLD_VERSION} and {SCHEMA_VERSION} (use the \
-         anello that wrote it, or repeat the run)"
+        "unsupported version {0} of the {SCHEMA} format: this program reads versions {OLD_VERSION} and \
+         {SCHEMA_VERSION} (use the anello version that wrote it, or repeat the run)"
     )]
     Version(u32),
     /// The result is inconsistent.

@@ -83,7 +83,8 @@ impl Machine for LocalMachine {
         let limit = self.max_open_connections();
         if connections * config.contenders.len() > limit {
             notes.push(format!(
-                "The lab may open {} files (`ulimit -Hn`), too few to keep the connections of all contenders open at \
+                "The lab can open at most {} files (`ulimit -Hn`), too few to keep the connections of all contenders \
+                 open at \
                  the same time in the largest cells. In these cells each contender gets new connections and a warm-up \
                  for every slice.",
                 limit + SPARE_DESCRIPTORS

@@ -30,7 +30,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if config.cores.server == config.cores.load {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
-            "Only one core is usable: server and load generator share core {}, so {} is their combined result. Compare \
+            "Only one core is usable: server and load generator share core {}, so {} depends on both. Compare \
              the {} instead.",
             config.cores.server[0],
             Measure::Rate.name(workload),
@@ -41,7 +41,8 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if let Some(share) = shares.into_iter().find(|&share| share < 1.0) {
         notes.push(format!(
             "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers could use {:.0} % of \
-             their cores. The throttle used the rest of every millisecond. Requests were therefore always queued, and \
+             their cores. The lab's CPU throttle kept these cores busy for the rest of every millisecond. Requests \
+             were therefore always queued, and \
              CPU per request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies \
              include the throttled intervals.",
             share * 100.0

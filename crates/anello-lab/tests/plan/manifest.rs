@@ -54,7 +54,7 @@ fn http_server_requires_serves() {
     assert_eq!(manifest.serves, [Serves::Files, Serves::Fixed]);
     assert!(!manifest.tls && parse(&http.replace("serves =", "tls = true\nserves =")).unwrap().tls);
     let (line, problem) = error(&TOKIO.replace("kind =", "tls = true\nkind ="));
-    assert!(line == Some(4) && problem.contains("tls requires"), "{line:?} {problem}");
+    assert!(line == Some(4) && problem.contains("`tls` requires"), "{line:?} {problem}");
     for (from, to, line, expected) in [
         ("serves = [\"files\", \"fixed\"]", "", 5, "requires serves"),
         ("protocol = \"http\"", "", 6, "http"),
@@ -76,7 +76,7 @@ fn errors_have_line_numbers() {
         ("title = \"tokio\"", "titel = \"tokio\"", 2, "titel"),
         ("title = \"tokio\"", "title = \"tokio", 2, "string"),
         ("name = \"tokio\"", "name = \"../tokio\"", 1, "letters"),
-        ("version = \"1.0.0\"", "version = \"1\"\nversion_command = [\"x\"]", 6, "either"),
+        ("version = \"1.0.0\"", "version = \"1\"\nversion_command = [\"x\"]", 6, "exactly one"),
         ("build = [[\"cargo\", \"build\"]]", "build = [[]]", 9, "commands"),
         ("program = [\"{out}/tokio\"]", "program = []", 10, "program must not"),
     ] {

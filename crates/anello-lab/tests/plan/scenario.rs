@@ -139,7 +139,9 @@ fn unavailable_resources_are_omitted_with_a_note() {
     let small = peak(2);
     assert!(small.cells.iter().all(|cell| cell.server_cores == 1));
     let scaling = small.scenario.scaling.join("\n");
-    assert!(scaling.contains("2, 4, 8, 16 server cores (of 2 usable cores, 1 runs the load generator)"));
+    assert!(
+        scaling.contains("2, 4, 8, 16 server cores (usable cores: 2, including one for the load generator)")
+    );
     assert!(scaling.contains("Peers omitted because they are not built: gnet"), "{scaling}");
     let large = peak(9);
     let largest = large.cells.iter().max_by_key(|cell| cell.server_cores).unwrap();
@@ -163,7 +165,7 @@ fn contender_with_further_core_is_omitted_if_no_core_is_left() {
     assert_eq!((pinned(&small), small.cores.further), (None, None));
     let scaling = small.scenario.scaling.join("\n");
     let omitted = "Omitted because they need a core in addition to those of the servers and the load generator, and \
-                   only 2 are usable: SQPOLL pinned";
+                   only 2 cores are usable: SQPOLL pinned";
     assert!(scaling.contains(omitted), "{scaling}");
     let large = options(3);
     assert!(pinned(&large).unwrap().contains("--sqpoll-core 2 "), "{:?}", pinned(&large));
@@ -420,7 +422,7 @@ fn contender_may_name_its_base() {
     for (against, message) in [
         ("mine", "the base of \"mine\" is \"mine\", which is the contender itself (use the contender"),
         ("gnet", "\"gnet\", which is not among the contenders"),
-        ("bare epoll again", "one of bare epoll, or remove the key"),
+        ("bare epoll again", "the choices are bare epoll)"),
         ("", "the base of \"mine\" is \"\", which is not among the contenders"),
     ] {
         let error = resolve_error(&with(against, ""));
@@ -478,7 +480,7 @@ fn errors_report_position_and_remedy() {
     let error = resolve_error(&MINIMAL.replace("[1, 50]", "[1, 0]"));
     assert!(
         error.starts_with("mine.toml:5:19: ")
-            && error.contains("connections (disk: depth) must be at least 1"),
+            && error.contains("connections (or depth in disk cells) must be at least 1"),
         "{error}"
     );
     let error = resolve_error(&MINIMAL.replace("\"64ms\"", "64"));

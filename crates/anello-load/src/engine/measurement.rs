@@ -35,7 +35,7 @@ use crate::engine::slot::{AbortReason, ConnectionSlot};
 use crate::model::interval::Interval;
 use crate::system::nanoseconds;
 
-/// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
+/// Interval between timeout checks or progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
@@ -44,7 +44,7 @@ const STOP_GRACE_NS: u64 = 500_000_000;
 /// Maximum number of requests in the due queues of a thread. Further requests count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
-/// Bounded so that replies, timeouts and stop requests are handled at any request rate.
+/// Limits the requests dispatched per turn, so that replies, timeouts and stop requests are handled at any rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
 /// Receiver of measurement events. `()` ignores all events.
@@ -70,7 +70,7 @@ pub(crate) struct MeasurementRequest {
     pub duration: Duration,
     /// Length of the intervals that the observer receives.
     pub interval: Option<Duration>,
-    /// Open loop: requests per second over all threads, and the number of the measurement, which alters the seed.
+    /// Open loop: requests per second over all threads, and the index of the measurement, which modifies the seed.
     pub rate: Option<(u64, u64)>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct FinalInterval {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
-    /// Time from the end of the warm-up.
+    /// Length of the measured period, which starts at the end of the warm-up.
     pub elapsed_ns: u64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct MeasurementRunner<'a> {
     /// End of the next interval; `u64::MAX` if there is none.
     next_interval_end_ns: u64,
     last_interval_end_ns: u64,
-    /// Requests in the intervals so far.
+    /// Requests answered in the completed intervals.
     interval_requests: u64,
     /// Set when the deadline has passed.
     throughput: Option<Throughput>,
@@ -114,7 +114,7 @@ pub(crate) struct MeasurementRunner<'a> {
     timer: Sleep,
     /// Time for which the timer is set; 0 if it has fired.
     timer_ns: u64,
-    /// Time of the last poll that had nothing to do, and the value of [`Shared::polls`] at that time.
+    /// Time of the last poll, if it found no work, and the value of [`Shared::polls`] at that time.
     idle_poll: Option<(u64, u64)>,
     pacing_ns: u64,
 }
@@ -322,7 +322,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &self.pacer {
             let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
             if sleep_until_ns <= now_ns {
-                // If a request is still due, more requests were due than may be dispatched in one turn.
+                // A request is still due here if more requests were due than can be dispatched in one turn.
                 self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;
@@ -345,7 +345,7 @@ struct Pacer {
     schedule: Schedule,
     start_ns: u64,
     end_ns: u64,
-    /// Due time of the next request, and slot index of its connection. `None` at the end of the schedule.
+    /// Due time of the next request, and slot index of its connection. `None` if there are no more requests.
     next: Option<(u64, usize)>,
     /// Time before the due time at which the pacer stops sleeping.
     wake_margin_ns: u64,
@@ -355,7 +355,7 @@ struct Pacer {
 
 impl Pacer {
     fn new(schedule: Schedule, start_ns: u64, end_ns: u64, max_queue_len: usize) -> Self {
-        // Exceeds the maximum delay of the runtime's timers.
+        // Exceeds the time by which the runtime's timers can be late.
         let wake_margin_ns = match anello::current_driver() {
             Some(driver) if driver.name == "uring" => 300_000,
             _ => 1_300_000,

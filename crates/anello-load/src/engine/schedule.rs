@@ -1,7 +1,7 @@
 //! The schedule of an open loop: due times of requests, and their connections.
 //!
-//! Both depend only on the rate, the arrivals and the seed, never on the server. Requests go to the connections in
-//! turn. Each thread computes the schedule of its own connections on demand, without communicating with other threads.
+//! Both depend on rate, arrival distribution and seed, but not on the server. Requests go to the connections in turn.
+//! Each thread computes the schedule of its own connections on demand, without communicating with other threads.
 //!
 //! ```text
 //!  N = 5 connections, 2 threads      request     0  1  2  3  4 | 5  6  7  8  9 | …    due at k / rate
@@ -9,8 +9,8 @@
 //!  thread c mod 2)                   thread      0  1  0  1  0 | 0  1  0  1  0 |
 //! ```
 //!
-//! With Poisson arrivals, each thread independently generates its share of the rate. Together, the arrivals of all
-//! threads form a Poisson process at the full rate.
+//! With Poisson arrivals, each thread independently generates requests at its share of the rate. Together, the arrivals
+//! of all threads form a Poisson process at the full rate.
 
 use fastrand::Rng;
 
@@ -19,7 +19,7 @@ use crate::model::config::Arrivals;
 const SECOND_NS: u128 = 1_000_000_000;
 
 /// Maximum number of Poisson arrivals that are counted one by one. Above this limit, the expected number is used
-/// instead, which is accurate to a thousandth.
+/// instead, which is accurate to within 0.1 %.
 const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.

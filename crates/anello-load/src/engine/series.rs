@@ -1,7 +1,7 @@
 //! Combines the intervals of all threads, and adds the measurements of the server process and the machine.
 //!
-//! Every thread ends its intervals at the same times, according to its own clock. An interval is complete when every
-//! thread has reported its part, has reported a later part (a delayed thread skips intervals), or has finished.
+//! All threads end their intervals at the same scheduled times, without communicating. An interval is complete when
+//! every thread has reported its part, has reported a later part (a delayed thread skips intervals), or has finished.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// The phase is measured from `first_ns` to `end_ns` and starts `offset_ns` after the start of the measurement.
+    /// The intervals cover `first_ns` to `end_ns`. The first starts `offset_ns` after the first interval of the run.
     pub fn new(threads: usize, first_ns: u64, end_ns: u64, interval_ns: u64, offset_ns: u64) -> Self {
         Self {
             next_indexes: vec![0; threads],
@@ -66,7 +66,7 @@ impl Series {
 
     /// Marks a thread as finished and adds its remaining measurements.
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
-        // If the thread finished early, this belongs to an interval in which other threads are still active.
+        // If the thread finished early, `rest` belongs to an interval in which other threads are still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
         let no_counts = Counts { offered: rest.counts.offered.map(|_| 0), ..Counts::default() };
         if rest.elapsed_ns > 0 || rest.requests > 0 || rest.counts != no_counts {
@@ -107,7 +107,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// `cores` are those of the load generator; if empty, all cores that the current thread may run on.
+    /// `cores` are the cores of the load generator. If empty, all cores that the current thread can run on are used.
     pub fn new(server_pid: Option<u32>, mut cores: Vec<usize>) -> std::io::Result<Self> {
         let server = server_pid.map(ProcessMeter::new).transpose()?;
         if cores.is_empty() {

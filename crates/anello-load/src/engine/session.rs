@@ -1,4 +1,4 @@
-//! A set of open connections, and slices of load on them.
+//! A set of open connections, and short periods of load (slices) on them.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -58,12 +58,12 @@ pub struct Session {
     slices: u64,
 }
 
-/// Results of one slice of load.
+/// Results of one call to [`Session::run_slice`].
 #[derive(Clone, Debug)]
 pub struct Slice {
     /// Measurements of the slice, which ends with the last reply or error. In an open loop, requests that were not yet
-    /// due when no connection was left count as unsent. The resource usage of the server and the load generator is not
-    /// measured.
+    /// due when the last connection failed count as unsent. The resource usage of the server and the load generator is
+    /// not measured.
     pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
@@ -73,7 +73,7 @@ pub struct Slice {
 }
 
 impl Session {
-    /// Opens the connections of `load`. The configured duration, warm-up, ramp and number of threads are ignored: all
+    /// Opens the connections of `load`. The configured duration, warm-up, ramp, threads and cores are ignored. All
     /// connections belong to the calling thread. Dropping the future closes them.
     ///
     /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
@@ -168,8 +168,8 @@ impl Session {
         &self.connect_errors
     }
 
-    /// Loads the server for `duration`, then waits for the replies to requests in flight. Dropping the future closes
-    /// all connections.
+    /// Applies load to the server for `duration`, then waits for the replies to requests in flight. Dropping the future
+    /// closes all connections.
     ///
     /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
     /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end can still be
@@ -257,7 +257,7 @@ impl Session {
             }
         }
         drop(self);
-        // The driver needs a few turns: io_uring cancels pending receives first.
+        // The driver needs a few turns of the event loop, because io_uring first cancels pending receives.
         sleep(Duration::from_millis(1)).await;
     }
 }

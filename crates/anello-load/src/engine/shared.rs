@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub count_from_ns: Cell<u64>,
     /// No request is started after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. Connections that have not sent a request then do not have to send one.
+    /// Set when the load is stopped. From then on, a connection can finish without having sent a request.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
@@ -136,7 +136,7 @@ pub(crate) struct InFlightRequest {
 
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Results since the last interval, without times and the number of open connections.
+    /// Results since the last interval, except the times and the number of open connections.
     interval: RefCell<Interval>,
     /// Open loop: delay of requests whose connection was free when they were due. Not reset at the end of an interval.
     pub schedule_error: RefCell<Histogram<u64>>,

@@ -37,8 +37,8 @@ pub(crate) enum AbortReason {
 }
 
 impl ConnectionSlot {
-    /// Clears the reason for an abort that happened while connecting, when there was nothing to close. The timeout is
-    /// then checked again on the open connection.
+    /// Marks the connection as open. Discards an abort requested before the connection was open, when there was nothing
+    /// to close. The timeout is then checked again on the open connection.
     pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
         self.abort_reason.set(None);
         self.shutdown_handle.replace(Some(shutdown_handle));

@@ -73,7 +73,7 @@ pub(crate) struct ThreadUsage {
     pub cpu_ns: u64,
     /// Time during which the thread was runnable but waiting for its core.
     pub delayed_ns: u64,
-    /// Time that the thread spent only polling the clock, including time spent waiting for its core meanwhile.
+    /// Time that the thread spent polling the clock without other work, including waits for its core in that time.
     pub pacing_ns: u64,
 }
 
@@ -187,7 +187,7 @@ impl Worker {
     }
 
     fn report(&self, event: WorkerEvent) {
-        // Fails if the load has been dropped. No report is needed then.
+        // Fails if the receiver has been dropped. No report is needed then.
         self.reports.send((self.share.thread, event)).ok();
     }
 
@@ -200,7 +200,7 @@ impl Worker {
 
 struct WorkerObserver<'a> {
     worker: &'a Worker,
-    /// Requests and errors in the intervals so far.
+    /// Requests and errors in the completed intervals.
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
@@ -234,7 +234,7 @@ impl WorkerObserver<'_> {
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
             self.usage.add(&ThreadUsage {
-                // Differs from the length of the interval, which ends with the last reply or error.
+                // Can differ from the interval length: the final interval ends with the last reply or error.
                 elapsed_ns: nanoseconds(self.last_sample.at - last.at),
                 cpu_ns: load_cpu_ns,
                 delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),

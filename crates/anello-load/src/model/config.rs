@@ -18,7 +18,7 @@ const MAX_SWEEP_STEPS: u64 = 1000;
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MAX_THREADS: usize = 1024;
 /// Maximum number of connections from one loopback address to one server address. This is less than a third of the
-/// ports that the kernel finds quickly, so ports remain free while those of a previous load are in TIME_WAIT.
+/// ports that the kernel tries first, so ports remain free while those of a previous load are in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// Address of a server.
@@ -77,12 +77,12 @@ pub struct LoadConfig {
     /// Time over which the opening of the connections is spread evenly, from the start of the warm-up. Each connection
     /// sends requests as soon as it is open. With 0, the default, all connections are opened before the load starts.
     pub ramp: Duration,
-    /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
-    /// 1 second by default. Requests that remain are counted as unsent.
+    /// Open loop: time after the end of the schedule during which requests queued for a busy connection can still be
+    /// sent; 1 second by default. Requests that remain are counted as unsent.
     pub drain_timeout: Duration,
     /// Whether every byte of every reply is compared with its expected value rather than merely counted; off by
     /// default. Messages differ by connection and by request, so a reply to a different request is detected. With HTTP,
-    /// the first complete response to a path with an expected status is the reference for later responses.
+    /// later responses for a path are compared with its first complete response that has an expected status.
     pub verify: bool,
     /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
     /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
@@ -93,13 +93,13 @@ pub struct LoadConfig {
     /// is reopened, the timeout applies to each connection separately.
     pub connect_timeout: Duration,
     /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. It is
-    /// checked four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
+    /// checked at least four times in this period, so a connection is aborted after at most 1.25 times the timeout.
     pub stall_timeout: Duration,
     /// Maximum number of connections that each thread opens at the same time; 64 by default, which suits servers with a
     /// short accept queue.
     pub max_concurrent_connects: usize,
     /// Local addresses that connections use in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). Empty by
-    /// default. [`effective_source_addresses`](Self::effective_source_addresses) then returns the addresses in use.
+    /// default. [`effective_source_addresses`](Self::effective_source_addresses) returns the addresses in use.
     pub source_addresses: Vec<IpAddr>,
     /// ID of a process on this machine, usually the server, whose resource usage is measured; `None` by default.
     pub server_pid: Option<u32>,
@@ -127,12 +127,12 @@ pub enum Protocol {
 pub struct HttpLoad {
     /// Value of the `Host` field.
     pub host: String,
-    /// Paths that every connection requests in turn. Each connection starts with a different path.
+    /// Paths that every connection requests in turn. Consecutive connections start with consecutive paths.
     pub paths: Vec<String>,
     /// Additional header fields of each request.
     pub headers: Vec<(String, String)>,
     /// Whether a connection is used for more than one request; on by default. If off, each request uses its own
-    /// connection, and opening the connection is part of its latency.
+    /// connection, and opening the connection is part of the request latency.
     pub keep_alive: bool,
     /// Maximum number of requests in flight on a connection; 1 by default.
     pub pipeline_depth: usize,
@@ -187,7 +187,7 @@ pub struct Sweep {
     pub knee: Knee,
 }
 
-/// Criteria for saturation of the server. A sweep stops after the first step that meets one of them.
+/// Limits beyond which the server counts as saturated. A sweep stops after the first step that violates one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
     /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
@@ -397,7 +397,7 @@ impl HttpLoad {
 }
 
 impl Mode {
-    /// Returns the first rate, the arrivals and the seed of an open loop.
+    /// Returns the first rate, the arrival distribution and the seed of an open loop.
     pub(crate) fn open_loop(&self) -> Option<(u64, Arrivals, u64)> {
         match self {
             Self::Closed { .. } => None,

@@ -1,4 +1,4 @@
-//! Error kinds of connections and replies, and error counts per kind.
+//! Kinds of connection and reply errors, and error counts per kind.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::tls::{TlsError, TlsRemedy};
 
-/// Kind of error. Every kind except [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
-/// [`WrongLength`](Self::WrongLength) closes the connection.
+/// Kind of error. The connection is closed after an error of any kind except [`WrongBytes`](Self::WrongBytes),
+/// [`WrongStatus`](Self::WrongStatus) and [`WrongLength`](Self::WrongLength).
 #[derive(
     Clone,
     Copy,
@@ -189,12 +189,12 @@ impl Errors {
         self.iter().find(|entry| entry.kind == kind).map_or(0, |entry| entry.count)
     }
 
-    /// Returns an iterator over the kinds that occurred, in declaration order.
+    /// Returns an iterator over the counts of the kinds that occurred, in declaration order.
     pub fn iter(&self) -> impl Iterator<Item = &ErrorCount> {
         self.counts.iter()
     }
 
-    /// Like [`iter`](Self::iter), but mutable: an application can add its own remedy, such as a flag, to an example.
+    /// Like [`iter`](Self::iter), but mutable. An application can add its own remedy, such as an option, to an example.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ErrorCount> {
         self.counts.iter_mut()
     }

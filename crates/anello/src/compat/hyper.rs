@@ -164,7 +164,9 @@ impl Future for Sleeping {
             Poll::Pending
         });
         polled.unwrap_or_else(|| {
-            panic!("no anello runtime on this thread (await it in Runtime::block_on or a spawned task)")
+            panic!(
+                "no anello runtime on this thread (await the timer in Runtime::block_on or a spawned task)"
+            )
         })
     }
 }

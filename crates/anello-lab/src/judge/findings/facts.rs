@@ -100,7 +100,8 @@ impl Facts<'_> {
         let unknown = result.cells.iter().filter(is_unknown).count();
         if unknown > 0 {
             let text = format!(
-                "{}: no difference is claimed, because {} and its twin have fewer than 5 pairs or 3 passes",
+                "{}: no difference is claimed, because {} and its second instance have fewer than 5 pairs of slices \
+                 or fewer than 3 passes",
                 self.of_cells(unknown),
                 result.plan.reference
             );
@@ -119,8 +120,8 @@ impl Facts<'_> {
         };
         if let Some((factor, fraction)) = quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)) {
             let text = format!(
-                "in {}; in {} of the slices, a {} cost {factor:.1} times as much; slices are compared within a phase \
-                 (excluded: {} with a phase change)",
+                "in {}: in {} of the slices, a {} cost {factor:.1} times as much CPU as in the others; only slices in \
+                 the same phase are compared (excluded: {} with a phase change)",
                 self.of_cells(phases.len()),
                 whole_percent(fraction),
                 result.workload().unit(),
@@ -176,7 +177,7 @@ impl Facts<'_> {
         let remark = " (latencies are those of an overloaded server)";
         self.add_list(Caution, "Offered rate not reached", &behind, remark);
         let remark = " (latency is measured from the scheduled send time)";
-        self.add_list(Caution, "Requests sent more than 1 ms late, or never", &server, remark);
+        self.add_list(Caution, "Requests sent more than 1 ms late or not at all", &server, remark);
         let remark = " (latencies do not describe the server; offer a lower rate)";
         let subject = "Load generator behind schedule while the server was not busy";
         self.add_list(Caution, subject, &load, remark);
@@ -213,8 +214,8 @@ impl Facts<'_> {
         let both = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
         if both > 0 {
             let text = format!(
-                "in {both} of {} with several connections: a server that needs less CPU than the load generator gains \
-                 less from batching, so real differences are larger",
+                "in {both} of {} with several connections: a server that needs less CPU than the load generator \
+                 benefits less from batching, so the actual differences are larger than those measured",
                 counted(loops.len(), "cell")
             );
             self.add(Caution, "The load generator was as busy as the servers", text);
@@ -226,19 +227,19 @@ impl Facts<'_> {
         let result = self.result;
         let any = |is: fn(Workload) -> bool| result.cells.iter().any(|cell| is(cell.cell.workload));
         if any(Workload::has_large_answers) {
-            let text = "compare the combined CPU of server and load generator: the kernel charges its work for a \
-                        connection to either of them, and server CPU per request of identical servers can differ by more than \
-                        half";
+            let text = "compare the combined CPU of server and load generator: the kernel can charge its work for a \
+                connection to either process, so the server CPU per request of identical servers can differ by more \
+                than 50 %";
             self.add(Caution, "Large responses", text);
         }
         if any(|workload| workload == Workload::Idle) {
-            let text = "memory of the server process; kernel memory per connection was not measured and differs \
-                        between servers";
+            let text = "includes only the memory of the server process; kernel memory per connection, which differs \
+                between servers, was not measured";
             self.add(Caution, "Memory per idle connection", text);
         }
         if !result.plan.checked && any(|workload| !workload.is_disk()) {
-            let text = "it was not tested whether servers return all data, tolerate stalled readers and serve many \
-                connections: contenders may be fast but incorrect";
+            let text = "the lab did not test whether servers return all data, tolerate stalled readers and serve many \
+                connections, so contenders may be fast but incorrect";
             self.add(Caution, "Contenders not checked before the run", text);
         }
     }

@@ -139,19 +139,19 @@ impl Manifest {
             (
                 version.is_some() != version_command.is_empty(),
                 "version",
-                "either version or version_command is required",
+                "exactly one of version and version_command is required",
             ),
             (
                 is_http && serves.is_empty(),
                 "protocol",
                 "protocol = \"http\" requires serves (\"files\", \"fixed\" or both)",
             ),
-            (!is_http && !serves.is_empty(), "serves", "the key serves requires protocol = \"http\""),
-            (!is_http && self.tls, "tls", "the key tls requires protocol = \"http\""),
+            (!is_http && !serves.is_empty(), "serves", "the key `serves` requires protocol = \"http\""),
+            (!is_http && self.tls, "tls", "the key `tls` requires protocol = \"http\""),
             (
                 self.compiler.is_empty(),
                 "compiler",
-                "the key compiler must be the command that prints the compiler's version",
+                "the key `compiler` must contain the command that prints the compiler's version",
             ),
             (self.program.is_empty(), "program", "program must not be empty"),
             (!has_commands, "build", "build must contain commands, each a list of words"),

@@ -81,7 +81,7 @@ fn phases_are_reported_in_finding() {
         result
             .findings
             .iter()
-            .any(|finding| finding.text.starts_with("Slow and fast phases of the machine: in 1 of 1 cell; ")),
+            .any(|finding| finding.text.starts_with("Slow and fast phases of the machine: in 1 of 1 cell: ")),
         "{result:?}"
     );
     assert!(result.slices.iter().any(|slice| slice.phase == Some(1)));
@@ -113,7 +113,7 @@ fn missing_twin_gives_no_claims_and_caution() {
     let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").comparison.cpu_verdict, Verdict::TooNoisy);
     let cautions = texts(&result, FindingKind::Caution).join("\n");
-    assert!(cautions.contains("Noise floor unknown: 1 of 1 cell: no difference is claimed, because bare epoll and its twin have fewer than 5 pairs or 3 passes"), "{cautions}");
+    assert!(cautions.contains("Noise floor unknown: 1 of 1 cell: no difference is claimed, because bare epoll and its second instance have fewer than 5 pairs of slices or fewer than 3 passes"), "{cautions}");
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn tables_list_every_peer_for_both_drivers() {
         assert_eq!(standings("anello epoll").matches(&same).count(), 1, "{peer}, same driver");
         assert_eq!(standings("anello io_uring").matches(&other).count(), 1, "{peer}, other driver");
     }
-    let summary = "<summary>anello as a multiple of each peer</summary>";
+    let summary = "<summary>Ratios of anello to each peer</summary>";
     assert_eq!(page.matches(summary).count(), 2, "one in each group");
     let tables = render_markdown(&[result]);
     // One line in the standings, one for each of two measures in each of two groups, and one for the instructions.

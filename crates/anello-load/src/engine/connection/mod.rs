@@ -125,7 +125,11 @@ impl Connection {
                 }
                 Poll::Ready(Err(error)) => self.fail_connection(error, shared),
                 Poll::Pending if self.slot.abort_reason.get().is_some() => {
-                    self.fail(ErrorKind::Timeout, "timed out while connecting for a request", shared);
+                    self.fail(
+                        ErrorKind::Timeout,
+                        "timed out while opening a connection for a request",
+                        shared,
+                    );
                 }
                 // No request is waiting for this connection.
                 Poll::Pending

@@ -206,7 +206,7 @@ impl Connection {
             let has_answered = self.oldest_sequence() > self.first_sequence;
             if self.in_flight.is_empty() {
                 self.close(shared);
-                // No delay if the connection was open for a while: closing an idle connection is not a failure.
+                // Closing an idle connection is not a failure, so no delay is needed if it was open for a while.
                 let open_ns = self.now_ns.saturating_sub(self.opened_ns);
                 if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
                     self.schedule_reconnect();
@@ -214,7 +214,7 @@ impl Connection {
                 return;
             }
             // The server closed the idle connection while the next request was in flight, so the request is sent again.
-            // This happens at most once per request, because the next connection must receive a reply first.
+            // This cannot repeat forever, because each connection must receive a reply before its requests are resent.
             let sent_ns = self.in_flight.front().map_or(0, |request| request.sent_ns);
             let idle_ns = self.now_ns.saturating_sub(sent_ns.max(self.last_reply_ns));
             let is_in_retry_window = idle_ns < RETRY_WINDOW.as_nanos() as u64;

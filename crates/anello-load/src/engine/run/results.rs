@@ -14,7 +14,7 @@ use crate::model::report::{
 use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
 
-/// Above this percentage, a thread counts as the bottleneck.
+/// Busy percentage above which a thread counts as the bottleneck.
 const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
 /// Results of a load.
@@ -38,7 +38,7 @@ pub(super) struct Results {
     /// Usage of each thread.
     pub usage: Vec<ThreadUsage>,
     pub totals: Totals,
-    /// From the last measurement.
+    /// Requests answered in the last measurement on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
     pub opened: usize,
     pub reopened: u64,
@@ -96,7 +96,7 @@ impl Results {
         result.final_interval
     }
 
-    /// Returns `None` if nothing was measured.
+    /// Adds the results of a step of a sweep. Returns `None` if nothing was measured.
     pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
         let total = totals.interval.as_ref()?;
         let answered_in_time = totals.throughput.requests;
@@ -132,7 +132,7 @@ impl Results {
         let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
         let in_time = self.totals.throughput;
         let throughput = match in_time.requests {
-            // If a measurement is shorter than one request, no reply arrives before the deadline.
+            // If a measurement is shorter than the request latency, no reply arrives in time.
             0 => Throughput { requests: total.requests, elapsed_ns: total.end_ns() },
             _ => in_time,
         };

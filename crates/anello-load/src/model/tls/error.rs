@@ -91,7 +91,7 @@ fn certificate_advice(error: &CertificateError) -> &'static str {
             "renew the certificate, correct the clock, or disable verification"
         }
         error if is_ca_used_as_end_entity(error) => {
-            "the server uses a CA certificate as its own, which is common for self-signed certificates \
+            "the server uses a CA certificate as its server certificate, which is common with self-signed certificates \
              (trust this certificate itself, or disable verification)"
         }
         _ => "invalid server certificate (to accept it anyway, disable verification)",

@@ -354,7 +354,7 @@ mod tests {
         let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n";
         let mut cache = HeadCache::default();
         assert_eq!(Decoder::default().next(&mut &interim[..], &mut cache), Ok(None));
-        assert_eq!(cache.find(interim), None, "another connection with the same page");
+        assert_eq!(cache.find(interim), None, "another connection does not find the interim head");
     }
 
     #[test]

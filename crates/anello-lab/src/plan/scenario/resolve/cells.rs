@@ -90,7 +90,8 @@ impl Resolver<'_> {
             let available = self.cores_for_servers();
             if server_cores > available {
                 self.notes.push(format!(
-                    "Omitted: a cell with {server_cores} server cores. This machine has {available} for servers."
+                    "Omitted: a cell with {server_cores} server cores (on this machine, servers can use at most \
+                     {available})."
                 ));
                 continue;
             }
@@ -190,7 +191,7 @@ impl Resolver<'_> {
             requested.into_iter().partition(|&count| count <= available);
         let (excess, cores) = (comma_separated(&excess), self.resources.cores.len());
         let note = format!(
-            "Omitted: cells with {excess} server cores (of {cores} usable cores, 1 runs the load generator)."
+            "Omitted: cells with {excess} server cores (usable cores: {cores}, including one for the load generator)."
         );
         if !excess.is_empty() && !self.notes.contains(&note) {
             self.notes.push(note);
@@ -217,7 +218,8 @@ pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<Stri
     cells.retain(fits);
     (!dropped.is_empty()).then(|| {
         format!(
-            "Omitted because the lab may have only {limit} connections open (`ulimit -Hn`): cells with {} connections.",
+            "Omitted: cells with {} connections, because the lab can have at most {limit} connections open (`ulimit \
+             -Hn`).",
             comma_separated(&dropped)
         )
     })

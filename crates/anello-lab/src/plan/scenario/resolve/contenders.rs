@@ -186,8 +186,8 @@ impl<'a> Resolver<'a> {
         let Some(core) = core else {
             let omitted = drop_unless(contenders, |contender| !uses_core(contender));
             let why = format!(
-                "Omitted because they need a core in addition to those of the servers and the load generator, and only \
-                 {} are usable",
+                "Omitted because they need a core in addition to those of the servers and the load generator, and \
+                 only {} cores are usable",
                 self.resources.cores.len()
             );
             self.note_omitted(&why, &omitted);
