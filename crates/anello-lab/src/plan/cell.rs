@@ -27,7 +27,7 @@ pub enum Workload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cipher: Option<Cipher>,
     },
-    /// Keeps connections open and idle after exchanging one message, to measure the memory of the process.
+    /// Keeps connections open and idle after one message on each, to measure the memory usage of the process.
     Idle,
     /// Reads or writes blocks of a file. The contender is a worker, not a server.
     Disk {
@@ -165,13 +165,13 @@ impl Cell {
         Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
     }
 
-    /// Without an offered rate, each connection waits for its response before it sends the next request.
+    /// Returns whether each connection waits for a response before it sends the next request (no offered rate).
     pub(crate) fn is_closed_loop(&self) -> bool {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
 
-    /// Returns whether this closed loop keeps the server and the load generator busy. Pipelined requests do not count,
-    /// because the requests on one connection are sent and processed together.
+    /// Returns whether this cell is a closed loop that keeps the server and the load generator busy. Pipelining is not
+    /// considered, because the requests on one connection are sent and processed together.
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
@@ -182,7 +182,7 @@ impl Cell {
     ///
     /// It is also 1 for large responses, where the bottleneck is clear anyway: with about 100 KiB per response, the
     /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much
-    /// slower. In addition, the throttle would interrupt responses and distort every latency.
+    /// slower. In addition, limiting the CPU time would interrupt responses and distort all latencies.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;

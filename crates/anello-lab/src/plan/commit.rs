@@ -1,8 +1,8 @@
 //! Git commits: reading them from directories and version strings, and shortening them.
 //!
 //! A commit is stored with all available digits (12 if it comes from `git` or a version string, 40 if it comes from a
-//! crate), followed by [`CHANGED`] if tracked files differ from it. A commit identifies the sources. The hashes of two
-//! programs show whether the programs are identical.
+//! crate), followed by [`CHANGED`] if tracked files differ from it. A commit identifies only the sources. To find out
+//! whether two programs are identical, compare their hashes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Suffix that marks a commit with modified files.
 pub const CHANGED: &str = "+changes";
 
-/// Suffix in results from older versions.
+/// Suffix that marks modified files in results from older versions.
 const OLD_DIRTY_SUFFIX: &str = "-dirty";
 
 const COMMIT_DIGITS: usize = 12;
@@ -22,7 +22,7 @@ pub fn of_sources(directories: &[&Path]) -> Option<String> {
     let git = |words: &[&str], paths: &[&Path]| {
         let mut command = Command::new("git");
         command.arg("--no-optional-locks").args(words).arg("--").args(paths).current_dir(first);
-        // Git hooks set these variables, which may refer to another repository.
+        // Git sets these variables when it runs a hook. They may refer to another repository.
         for variable in
             ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"]
         {

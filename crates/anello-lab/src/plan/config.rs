@@ -16,7 +16,8 @@ use crate::plan::method::Method;
 
 /// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
 /// process before the process can be reaped. With 300 threads, the exit takes about one second, or two seconds on a
-/// machine that is short of CPU time. If a server closes connections but keeps running, each failure takes this long.
+/// machine that is short of CPU time. If a server closes connections but keeps running, the lab waits this long after
+/// each failure.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default CPU share of servers in saturated closed loops. In measurements with this share and small messages on 50 and
@@ -82,7 +83,7 @@ pub struct Timing {
     pub rounds: usize,
     /// Seed for all random orders and the bootstrap.
     pub seed: u64,
-    /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit does not count.
+    /// Maximum fraction of stolen or throttled time in a slice. Slices above this limit are excluded.
     pub stolen_fraction_limit: f64,
 }
 
@@ -95,8 +96,8 @@ pub struct CoreLayout {
     pub load: Vec<usize>,
     /// Additional core for contenders that use `{further_core}`, if the machine has one.
     pub further: Option<usize>,
-    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). A throttle uses the rest,
-    /// so that the load generator is not the bottleneck.
+    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The lab uses up the rest of
+    /// the CPU time so that the load generator is not the bottleneck.
     pub server_share: f64,
 }
 
@@ -105,9 +106,9 @@ pub struct CoreLayout {
 pub struct Startup {
     /// Command prefix for starting contenders, hidden in reports. It prepares the process and executes the contender.
     pub launcher: Vec<String>,
-    /// Time limit for the ready line of a contender.
+    /// Maximum time from the start of a contender until it prints its ready line.
     pub start_timeout: Duration,
-    /// Time to wait for a server with broken connections to exit before it is considered still running.
+    /// Time to wait for a server to exit after a connection breaks. Then the server is reported as still running.
     pub exit_timeout: Duration,
 }
 
@@ -118,7 +119,7 @@ pub struct Provenance {
     pub repeat_command: String,
     /// Version of anello.
     pub version: String,
-    /// I/O driver of the load generator: "epoll", "io_uring". `None` if it is unknown.
+    /// I/O driver of the load generator, either "epoll" or "io_uring". `None` if it is unknown.
     pub load_driver: Option<String>,
     /// Instructions per request from a separate measurement.
     pub instructions: Option<Instructions>,
@@ -160,8 +161,8 @@ impl LabConfig {
         cores.into_iter().collect()
     }
 
-    /// Selects the measurement method. [`Method::Saturated`] keeps a scenario's share below 1 and otherwise sets the
-    /// default share. Returns a note if the method has changed.
+    /// Selects the measurement method. [`Method::Saturated`] keeps the share of the scenario if it is below 1, and
+    /// otherwise sets the default share. Returns a note if the method has changed.
     pub fn set_method(&mut self, method: Method) -> Option<String> {
         let previous = Method::of_share(self.cores.server_share);
         (method != previous).then(|| {
@@ -173,8 +174,8 @@ impl LabConfig {
         })
     }
 
-    /// Measures other connection counts (disk: queue depths), other message sizes, or both. An empty list leaves the
-    /// values of the cells unchanged.
+    /// Replaces the connection counts (disk: queue depths) and the message sizes of the cells. An empty list leaves the
+    /// existing values unchanged.
     pub fn override_cells(&mut self, connections: &[usize], message_bytes: &[usize]) {
         let mut overridden: Vec<Cell> = Vec::new();
         for &cell in &self.cells {

@@ -17,7 +17,7 @@ pub(crate) const KEY: &str = "{key}";
 /// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// The highest descriptor of `select(2)` is 1023, and some descriptors have other uses.
+/// Maximum number of connections with `select(2)`, whose highest descriptor is 1023. Some descriptors have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.
@@ -29,7 +29,7 @@ pub enum Role {
     /// A baseline: the smallest possible loop that does the work.
     #[serde(alias = "bare")]
     Baseline,
-    /// A server of another project.
+    /// A server from another project.
     #[default]
     Peer,
 }
@@ -43,7 +43,7 @@ pub enum Kind {
     Runtime,
     /// Invokes callbacks for events. Asio also has futures and coroutines, but the Asio peer uses callbacks.
     Library,
-    /// A minimal event loop around socket readiness.
+    /// A minimal event loop that waits for socket readiness.
     Loop,
     /// HTTP framework that calls application handlers, on its own runtime or another one.
     Framework,
@@ -64,7 +64,7 @@ pub enum Serves {
 /// A server under comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contender {
-    /// Name, unique in a run: "anello io_uring", "bare epoll".
+    /// Name, unique within a run, such as "anello io_uring" or "bare epoll".
     pub name: String,
     /// Role in the run.
     pub role: Role,
@@ -73,7 +73,7 @@ pub struct Contender {
     /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of server cores, such as `0,1`;
     /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the paths of the TLS files.
     pub arguments: Vec<String>,
-    /// I/O interface, such as "io_uring", if it is known before the ready line.
+    /// I/O interface, such as "io_uring", if it is known before the server prints its ready line.
     pub driver: Option<String>,
     /// Version of the server, or of the library that it demonstrates.
     pub version: Option<String>,
@@ -81,7 +81,7 @@ pub struct Contender {
     pub commit: Option<String>,
     /// Checksum of the library that the server demonstrates, from the server's lock file.
     pub library_checksum: Option<String>,
-    /// For a server that demonstrates a library: commit of the server's own sources at build time.
+    /// Commit of the server's own sources at build time, if the server demonstrates a library.
     pub server_commit: Option<String>,
     /// Language, toolchain and other details of the build.
     pub built_with: Option<String>,
@@ -115,7 +115,7 @@ impl Contender {
         }
     }
 
-    /// Returns this HTTP server, which serves files if its command contains [`ROOT`], otherwise the fixed response.
+    /// Sets `serves` to files if the command of this HTTP server contains [`ROOT`], otherwise to the fixed response.
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }
@@ -167,7 +167,7 @@ impl Contender {
     /// Returns anello's HTTP server on both drivers. `executable` is the `anello` command.
     pub fn http_servers(executable: &Path) -> Vec<Contender> {
         let server = |driver: &str, flag: &str| {
-            // Same timeout as the peers: connections stay idle during the slices of other contenders.
+            // The peers use the same timeout. Connections are idle during the slices of other contenders.
             let timeout = ["--keep-alive-timeout", "75s"];
             let words = [&["http", ROOT, "--driver", flag, "--cores", "{cores}"][..], &timeout].concat();
             Contender {

@@ -1,4 +1,4 @@
-//! Estimate of a run's duration, based on the measured times of its steps in earlier runs.
+//! Estimate of a run's duration, based on the times that individual steps took in earlier runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::plan::limits::supports;
 // Durations that were measured in earlier runs, per contender, cell, connection or slice.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-/// Time to set up a contender for a cell, including the measurement of its CPU usage while idle, but not connecting.
+/// Time to set up a contender for a cell. Includes measuring its CPU usage while idle, but not the time to connect.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
 const CONNECT_TIME: Duration = Duration::from_micros(55);
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
@@ -56,7 +56,8 @@ impl LabConfig {
             + own_warm_ups * saturating_u32(self.timing.passes * self.core_counts())
     }
 
-    /// Returns the number of distinct server core counts in timed cells. All contenders are restarted for each count.
+    /// Returns the number of different server core counts, ignoring idle cells. All contenders are restarted for each
+    /// count.
     fn core_counts(&self) -> usize {
         let timed = self.cells.iter().filter(|cell| cell.workload != Workload::Idle);
         timed.map(|cell| cell.server_cores).collect::<BTreeSet<_>>().len()
@@ -89,7 +90,7 @@ fn time_to_connect(cell: &Cell) -> Duration {
     CONNECT_TURN_TIME + each.saturating_mul(saturating_u32(cell.connections))
 }
 
-/// Returns how long a closed-loop slice is extended to complete the requests in flight, regardless of their size.
+/// Returns how long a closed-loop slice is extended to complete the requests in flight, excluding the transfer of data.
 fn in_flight_request_time(cell: &Cell) -> Duration {
     let (each, pipelining) = match cell.workload {
         _ if !cell.is_closed_loop() => return Duration::ZERO,

@@ -1,10 +1,10 @@
 //! Instructions per request in kernel and user space, as counted by `bench/instructions/run --json` in an emulated
 //! machine. They are not measured during the run; the report shows them as additional data.
 //!
-//! A contender matches a server in the file if their names are equal apart from case and non-alphanumeric
-//! characters, with "io_uring" equal to "uring": `anello-uring` matches "anello io_uring". A twin has the count of
-//! its original. Counts apply only to echo cells on one core without an offered rate, with the same number of
-//! connections and bytes.
+//! A contender matches a server in the file if their names are equal when case and non-alphanumeric characters are
+//! ignored and "io_uring" is treated as "uring": `anello-uring` matches "anello io_uring". A twin has the count of its
+//! original. Counts apply only to echo cells on one core without an offered rate, with the same number of connections
+//! and bytes.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -13,12 +13,12 @@ const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
 pub(crate) const MAX_SLICE_DURATION: Duration = Duration::from_secs(3600);
-/// Maximum number of connections, queue depth, message or block size in bytes, and number of requests per second.
+/// Maximum number of connections or requests per second, queue depth, and message or block size in bytes.
 const MAX_COUNT: usize = 1 << 30;
 /// Maximum number of requests in flight on one connection.
 const MAX_PIPELINING: usize = 1024;
 
-/// Minimum CPU share of servers. With less, a server mostly waits for its core.
+/// Minimum CPU share of servers. With a smaller share, a server mostly waits for its core.
 pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
 /// Problem in a configuration, with its remedy.
@@ -154,7 +154,7 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellErr
     }
 }
 
-/// Returns why a contender is skipped in a cell because of its limits. `None` if it is not skipped.
+/// Returns the reason why the limits of a contender exclude it from a cell. `None` if they do not.
 pub(crate) fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {

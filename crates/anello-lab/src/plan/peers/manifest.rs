@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::contender::{Kind, Serves};
 use crate::plan::toml_error::describe_toml_error;
 
-/// Contents of a `peer.toml`. In the words of `build` and `program`, `{out}` is replaced by the output directory, and
+/// Contents of a `peer.toml`. In the commands `build` and `program`, `{out}` is replaced by the output directory, and
 /// `{peer}` by the directory of the peer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +43,7 @@ pub struct Manifest {
     pub(crate) toolchain: Vec<String>,
     pub(crate) compiler: Vec<String>,
     pub(crate) build: Vec<Vec<String>>,
-    /// Other build requirements, as a clause. Shown when a build fails.
+    /// Other build requirements, worded as a clause of the message that is shown when a build fails.
     #[serde(default)]
     pub hint: Option<String>,
     /// Directories with additional sources, relative to the peer's directory.

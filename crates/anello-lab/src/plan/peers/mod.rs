@@ -157,7 +157,7 @@ fn has_peers(directory: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
 }
 
-/// Returns the absolute path, because builds run in the peers' directories.
+/// Makes a path absolute so that it is also valid in builds, which run in the peers' directories.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path))
 }

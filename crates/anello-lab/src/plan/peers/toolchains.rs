@@ -1,4 +1,4 @@
-//! Search for the programs that build peers, and commands that run them.
+//! Finding and running the programs that build peers.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -131,7 +131,7 @@ impl Resolver<'_> {
                 for reconnect in values_or(&file.reconnect, &[false]) {
                     let (requested, pipelining) = (*target.get_ref(), *pipelining);
                     let workload = Workload::Http { target: requested, pipelining, reconnect, cipher: None };
-                    // A depth of 1 is never the cause of an error.
+                    // A depth of 1 never causes an error, so errors refer to the target.
                     let span = span.clone().filter(|_| pipelining != 1);
                     workloads.push((workload, span.unwrap_or_else(|| target.span())));
                 }

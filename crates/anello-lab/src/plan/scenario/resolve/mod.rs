@@ -1,4 +1,4 @@
-//! Creates a run's configuration from a scenario file for a machine, with notes about what was reduced or omitted.
+//! Converts a scenario file to the configuration of a run for a machine, with notes about what was reduced or omitted.
 
 mod cells;
 mod contenders;
