@@ -33,7 +33,7 @@ pub struct Plan {
     pub load_cores: Vec<usize>,
     /// Driver of the load generator, "epoll" or "io_uring"; `None` if it did not report one.
     pub load_driver: Option<String>,
-    /// Fraction of their cores' time that servers could use in saturated closed loops.
+    /// Fraction of the cores' CPU time that servers were allowed to use in saturated closed loops.
     #[serde(default = "one")]
     pub server_share: f64,
     /// Measurement method. `None` in results that were written before the field existed; see [`method`](Self::method).
@@ -44,14 +44,14 @@ pub struct Plan {
     pub disk_file: Option<String>,
     /// Name of the reference, with which the other contenders are compared.
     pub reference: String,
-    /// Fraction of a slice that may be stolen or throttled. A slice above this limit is excluded.
+    /// Maximum stolen or throttled time, as a fraction of the slice. A slice above this limit is excluded.
     pub stolen_fraction_limit: f64,
     /// `true` if the contenders were checked before the measurements.
     pub checked: bool,
 }
 
 impl Plan {
-    /// Returns the method of the run. For older results, which do not contain it, derives it from the server share.
+    /// Returns the method of the run. If an older result does not contain the method, derives it from the server share.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
@@ -75,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// Describes the method used in a cell: "saturated: server limited to 80 % of its core", "whole core".
+    /// Describes the method used in a cell, for example "saturated: server limited to 80 % of its core".
     pub fn method_description(&self, cell: &Cell) -> String {
         match self.method_in(cell) {
             Method::Saturated => {

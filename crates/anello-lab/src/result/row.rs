@@ -79,13 +79,13 @@ pub struct Row {
     /// Ratios to the reference, with verdicts.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Ratio of the low deciles of server CPU time per request: the difference when the machine is at its fastest.
+    /// Ratio of the first deciles of server CPU time per request: the difference when the machine is at its fastest.
     pub cpu_low_ratio: Option<Ratio>,
     /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
     /// Server instructions per request, from [`instructions`](crate::LabResult::instructions); `None` if not counted.
     pub instructions_per_request: Option<f64>,
-    /// Quantiles and latencies in nanoseconds over all clean slices; empty if the contender was not measured.
+    /// Quantiles and their latencies in nanoseconds over all clean slices; empty if the contender was not measured.
     pub latency_curve: Vec<(f64, u64)>,
 }
 
@@ -122,7 +122,7 @@ pub struct Figures {
     pub p999_ns: Estimate,
     /// Maximum latency in all clean slices, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile of the latency from the actual send time, in nanoseconds; only at an offered rate.
+    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; only at an offered rate.
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
@@ -170,11 +170,11 @@ pub struct Ratio {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Number of paired ratios in the sample. If two runs are compared, the smaller of their two numbers.
+    /// Number of paired ratios in the sample. If two runs are compared, the smaller of the two runs' numbers.
     #[serde(default)]
     pub pairs: usize,
     /// Number of passes (for idle connections: rounds) with at least one paired ratio. Each pass or round has its own
-    /// processes. If two runs are compared, the smaller of their two numbers.
+    /// processes. If two runs are compared, the smaller of the two runs' numbers.
     #[serde(default)]
     pub passes: usize,
     /// Exponent that was used to widen the interval because of the small number of passes.
@@ -186,7 +186,7 @@ pub struct Ratio {
 /// field names, `contender` refers to the first of the two, and `peer` to the second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairComparison {
-    /// Name of the anello contender, or of the contender that names a base.
+    /// Name of the anello contender, or of the contender that is compared with its base.
     pub contender: String,
     /// Name of the peer or base.
     pub peer: String,
@@ -203,11 +203,11 @@ pub struct PairComparison {
 /// second's, and the verdict. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Requests/s. [`Verdict::More`]: the contender is faster.
+    /// Requests per second. [`Verdict::More`] means that the contender is faster.
     pub rate_ratio: Option<Ratio>,
-    /// Server CPU time per request. [`Verdict::Less`]: the contender uses less.
+    /// Server CPU time per request. [`Verdict::Less`] means that the contender uses less.
     pub cpu_ratio: Option<Ratio>,
-    /// Median latency. Not computed for pairs.
+    /// Median latency. Not computed in a [`PairComparison`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ratio: Option<Ratio>,
     /// p99 latency.
@@ -266,11 +266,11 @@ impl Measure {
 pub enum Outcome {
     /// The contender was measured.
     Measured,
-    /// The contender could not be started, for this reason.
+    /// The contender could not be started. Contains the reason.
     Skipped(String),
-    /// The contender failed for this reason, and its figures are excluded.
+    /// The contender failed, and its figures are excluded. Contains the reason.
     Failed(String),
-    /// The contender failed a check for this reason and was not measured.
+    /// The contender failed a check and was not measured. Contains the reason.
     CheckFailed(String),
     /// The cell exceeds a limit of the contender.
     BeyondLimit(String),

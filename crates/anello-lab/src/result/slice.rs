@@ -11,7 +11,7 @@ pub struct Slice {
     pub cell: usize,
     /// Pass, 0-based.
     pub pass: usize,
-    /// Round within cell and pass, 0-based.
+    /// Round within the cell and pass, 0-based.
     pub round: usize,
     /// Start of the slice, in nanoseconds since the start of the run.
     pub start_ns: u64,
@@ -79,9 +79,8 @@ impl Slice {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the memory growth per connection, in bytes, for those of the `connections` that were opened after the
-    /// first `connections_before`. The growth can be zero or negative if the server released other memory in the
-    /// meantime.
+    /// Returns the memory growth per connection, in bytes, from `connections_before` to `connections` open connections.
+    /// The growth can be zero or negative if the server released other memory in the meantime.
     pub(crate) fn memory_per_connection(&self, connections: usize) -> Option<f64> {
         let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
         Some(grown / connections.saturating_sub(self.connections_before).max(1) as f64)
@@ -92,7 +91,7 @@ impl Slice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// The slice counts.
+    /// The slice is used in the analysis.
     Clean,
     /// The hypervisor stole CPU time during the slice.
     Stolen,

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::plan::limits::{check_cell, check_extent};
 use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
 
-/// Oldest readable version. It differs from version 3 only in names.
+/// Oldest readable version. It differs from version 3 only in the names of some fields and values.
 const OLD_VERSION: u32 = 2;
 
 /// Fields that were renamed after [`OLD_VERSION`]. The prefix `cpu_of_both` was also renamed to `total_cpu`.
@@ -73,7 +73,7 @@ fn upgrade_field((name, value): (String, Value)) -> (String, Value) {
     (name, value)
 }
 
-/// Reason why this version cannot read a stored result.
+/// Reason why a stored result cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The text is not the JSON form of a run.

@@ -1,10 +1,10 @@
 //! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
-//! On loopback, a small request costs the load generator as much as the server because both do the same work in the
-//! kernel. If each has its own core, the faster side waits for the slower one, finds fewer requests or replies per
-//! wake-up, and spends the saved time on more wake-ups: all servers that cost no more than the load generator seem to
-//! cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result shows
-//! the cost of a busy server.
+//! On loopback, a small request costs the load generator as much CPU time as the server, because both do the same work
+//! in the kernel. If each has its own core, the faster side waits for the slower one, finds fewer requests or replies
+//! per wake-up, and spends the saved time on more wake-ups: all servers that cost no more than the load generator seem
+//! to cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result
+//! shows the cost of a busy server.
 
 use std::io;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl CpuThrottle {
         Ok(cpu_throttle)
     }
 
-    /// Leaves this share of the cores (0 to 1) to the servers until [`release`](Self::release).
+    /// Leaves this share (0 to 1) of the cores to the servers until [`release`](Self::release) is called.
     pub(crate) fn throttle(&self, share: f64) {
         let busy_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
         self.shared.busy_ns.store(busy_ns as u64, Ordering::Relaxed);

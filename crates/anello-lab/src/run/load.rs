@@ -20,8 +20,8 @@ pub use crate::result::latency::latency_histogram;
 /// A load generator.
 pub trait Load {
     /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that later
-    /// carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and then stay
-    /// idle; for disk cells, the control connection of the worker.
+    /// carry requests (none if each request opens its own connection); for idle cells, connections that exchange one
+    /// message and then stay idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
     /// Returns an error, and closes all connections, if a connection cannot be opened in reasonable time.
@@ -29,8 +29,8 @@ pub trait Load {
 
     /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
-    /// Must return in bounded time. When `stop` becomes true, must return promptly, with an error unless the check is
-    /// complete.
+    /// The check must finish in bounded time. When `stop` becomes true, it must return promptly, with an error if it is
+    /// incomplete.
     ///
     /// # Errors
     /// Returns an error that describes the incorrect behaviour.
@@ -42,8 +42,8 @@ pub trait Load {
     ) -> Result<Vec<String>, LoadError>;
 }
 
-/// Functional check of a contender before it is measured, because the speed of an incorrect server is meaningless.
-/// Contains the resources that an HTTP server supports, or `None` for an echo server.
+/// Functional check of a contender. Checks precede the measurement because the speed of an incorrect server is
+/// meaningless. Contains the resources that an HTTP server supports, or `None` for an echo server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
@@ -68,8 +68,8 @@ impl fmt::Display for Check {
 
 /// Open connections of one contender in one cell. Dropping the session closes the connections.
 pub trait LoadSession {
-    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. Must return in bounded
-    /// time: a stalled server is an error.
+    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. Implementations must
+    /// return in bounded time, with an error if the server has stalled.
     ///
     /// # Errors
     /// Returns an error if the slice cannot be completed. Errors that do not invalidate the slice are counted in
@@ -117,16 +117,16 @@ pub struct SliceLoad {
     pub errors: Vec<(String, u64)>,
     /// Number of complete replies with wrong contents.
     pub wrong_replies: u64,
-    /// Description of one wrong reply, if it had errors other than wrong bytes.
+    /// Description of one reply that had an error other than wrong bytes, if there was one.
     pub wrong_example: Option<String>,
-    /// With an offered rate: time from the actual send time to the end of the reply. `latency` starts at the
+    /// Time from actually sending a request to the end of its reply; only at an offered rate. `latency` starts at the
     /// scheduled time instead.
     pub uncorrected: Option<Histogram<u64>>,
-    /// With an offered rate: number of scheduled requests.
+    /// Number of scheduled requests; only at an offered rate.
     pub offered: Option<u64>,
-    /// With an offered rate: number of requests sent more than 1 ms after their scheduled time.
+    /// Number of requests sent more than 1 ms after their scheduled time; only at an offered rate.
     pub late: u64,
-    /// With an offered rate: number of requests that were never sent.
+    /// Number of scheduled requests that were never sent; only at an offered rate.
     pub unsent: u64,
     /// Number of connections that were reopened during the slice.
     pub reopened: u64,

@@ -45,8 +45,8 @@ pub trait Machine {
     fn load_cpu_ns(&mut self) -> u64;
 
     /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the lab
-    /// and the contenders that it has reaped. `None` if the time is unknown. Only differences between two calls without
-    /// running contenders are meaningful.
+    /// and the contenders that it has reaped. `None` if the time is unknown. Only the difference between two calls is
+    /// meaningful, and only if no contender is running during either call.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.
@@ -64,13 +64,13 @@ pub trait Machine {
     /// still running after `timeout`.
     fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
 
-    /// Sleeps without using any of the cores.
+    /// Sleeps for `duration` without using CPU time.
     fn sleep(&mut self, duration: Duration);
 
-    /// Limits servers to this share of these cores (0 to 1), until [`unthrottle_servers`](Self::unthrottle_servers).
+    /// Limits servers to this share (0 to 1) of these cores until [`unthrottle_servers`](Self::unthrottle_servers).
     ///
     /// # Errors
-    /// Returns an error if the limit cannot be applied. The servers then keep their full cores.
+    /// Returns an error if the limit cannot be applied. In this case, the servers are not limited.
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), MachineError>;
 
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).

@@ -111,7 +111,7 @@ impl ServerProcess {
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` waits, sends SIGKILL if necessary, and
+    /// Sends SIGTERM to the process group without waiting for it to exit. `Drop` waits, sends SIGKILL if necessary, and
     /// reaps the child.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
@@ -218,7 +218,7 @@ fn core_list(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the number and name of a signal: "9 (SIGKILL)".
+/// Returns the number and name of a signal, for example "9 (SIGKILL)".
 fn signal_text(signal: i32) -> String {
     ExitStatus::from_raw(signal).to_string().replace("signal: ", "")
 }
@@ -230,7 +230,7 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 /// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on a full pipe.
 fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     let mut is_waiting = true;
-    // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.
+    // Limit the length of a line so that a child that writes no newline cannot exhaust the lab's memory.
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();

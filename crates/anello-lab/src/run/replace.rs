@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 /// Replaces the contents of the file at `path` with `bytes`. After an error, the file is unchanged unless the rename
-/// succeeded. A path that is not a regular file (a pipe, a terminal) is written to directly.
+/// succeeded. If `path` is not a regular file (for example, a pipe or a terminal), it is written to directly.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return fs::write(path, bytes),
@@ -27,7 +27,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory(&path)
 }
 
-/// Flushes the entries of the directory that contains `path` to disk, if the file system supports it.
+/// Syncs the directory that contains `path`, if the file system supports it.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(directory).and_then(|directory| directory.sync_all()) {

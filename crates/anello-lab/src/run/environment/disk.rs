@@ -65,7 +65,7 @@ fn device_name(tree: &Tree<'_>, directory: &str) -> Option<String> {
     uevent.lines().find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
 }
 
-/// Returns the active scheduler. A partition has no scheduler of its own: its directory is inside that of its device.
+/// Returns the active scheduler. A partition uses the scheduler of its device, whose directory is the parent directory.
 fn scheduler(tree: &Tree<'_>, directory: &str) -> Option<String> {
     let queues = [format!("{directory}/queue/scheduler"), format!("{directory}/../queue/scheduler")];
     let line = queues.iter().find_map(|path| tree.line(path))?;

@@ -99,8 +99,8 @@ fn limit(limits: &str, name: &str) -> Option<String> {
     Some(format!("{}, {}", words.next()?, words.next()?))
 }
 
-/// Returns the active mitigations ("meltdown: PTI"), and the vulnerabilities that are unmitigated, partly mitigated or
-/// unknown, in the kernel's words. A partly mitigated vulnerability is in both lists.
+/// Returns the active mitigations (for example, "meltdown: PTI") and the vulnerabilities that are unmitigated, partly
+/// mitigated or of unknown status, as described by the kernel. A partly mitigated vulnerability is in both lists.
 fn vulnerabilities(tree: &Tree<'_>) -> Option<(Vec<String>, Vec<String>)> {
     let directory = "sys/devices/system/cpu/vulnerabilities";
     let entries = fs::read_dir(tree.root.join(directory)).ok()?;
@@ -125,7 +125,7 @@ fn vulnerabilities(tree: &Tree<'_>) -> Option<(Vec<String>, Vec<String>)> {
     Some((mitigated, unmitigated))
 }
 
-/// Returns the last value of the `mitigations=` boot parameter: "auto,nosmt". Arguments after "--" belong to init.
+/// Returns the last value of the `mitigations=` boot option, such as "auto,nosmt". Arguments after "--" belong to init.
 fn boot_parameter(tree: &Tree<'_>) -> Option<String> {
     let line = tree.line("proc/cmdline")?;
     let words = line.split_whitespace().take_while(|word| *word != "--");

@@ -10,7 +10,7 @@ use crate::run::runner::Runner;
 /// Number of connections in the many-connections check, unless the contender or the machine supports fewer.
 const CHECK_CONNECTIONS: usize = 5000;
 
-/// All TLS handshakes, each as costly as a hundred requests, must complete within the server's handshake timeout.
+/// Number for TLS: all handshakes, each as costly as a hundred requests, must fit in the server's handshake timeout.
 const CHECK_TLS_CONNECTIONS: usize = 1000;
 
 const START: &str = "start";
