@@ -236,7 +236,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Computes the quantiles of a histogram of values in nanoseconds. Returns `None` if it is empty.
+    /// Computes the quantiles of a histogram of values in nanoseconds. Returns `None` if the histogram is empty.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
             min_ns: histogram.min(),
@@ -257,9 +257,9 @@ pub fn latency_histogram() -> Histogram<u64> {
 }
 
 /// Adds `other` to `sum` bucket by bucket. If their layouts (lowest discernible value and number of significant digits)
-/// differ, `sum` is converted to the coarser one. Each bucket of the finer layout lies within one bucket of the coarser
-/// one, so each value is counted in the bucket into which it would have been recorded directly, and the order of
-/// additions does not matter.
+/// differ, `sum` is converted to the coarser one. Each bucket of the finer layout lies within a single bucket of the
+/// coarser layout, so each value is counted in the bucket in which it would have been recorded directly, and the order
+/// of additions does not matter.
 pub(crate) fn add_histogram(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
     if sum.low() < other.low() || sum.sigfig() > other.sigfig() {
         let (low, high) = (sum.low().max(other.low()), sum.high().max(other.high()));

@@ -17,12 +17,12 @@ pub const SCHEMA: &str = "anello-load";
 /// Version of the report format. Incremented for incompatible changes; adding a field is a compatible change.
 pub const SCHEMA_VERSION: u32 = 3;
 
-/// Results of a load. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
+/// Results of a load. Times (`_ns`) are in nanoseconds, and sizes (`_bytes`) are in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// Value of [`SCHEMA_VERSION`] in the program that wrote the report.
     pub schema_version: u32,
     /// Start of the measurement, in nanoseconds since the Unix epoch.
     #[serde(alias = "began_unix_ns")]
@@ -45,8 +45,8 @@ pub struct Report {
     pub connections: usize,
     /// Number of connections opened successfully.
     pub connections_opened: usize,
-    /// Number of usable connections at the end. Without keep-alive, this includes connections that could have been
-    /// reopened.
+    /// Number of connections still usable at the end of the load. Without keep-alive, this includes connections that
+    /// could have been reopened.
     #[serde(alias = "connections_left")]
     pub connections_open_at_end: usize,
     /// Number of times a connection was reopened.
@@ -67,17 +67,17 @@ pub struct Report {
     pub ramp_ns: u64,
     /// Whether the load was stopped early.
     pub interrupted: bool,
-    /// Requests with a complete reply and, if verification is enabled, the expected bytes. Excludes the warm-up.
+    /// Requests whose reply was complete and, if verification is enabled, had the expected bytes. Excludes the warm-up.
     pub requests: u64,
     /// Time from the start of the measurement to the last reply or error. Excludes the warm-up.
     pub elapsed_ns: u64,
     /// Requests answered before the planned end of the measurement, or of each step of a sweep.
     #[serde(default)]
     pub answered_in_time: u64,
-    /// Time in which these requests were answered. Excludes the wait for replies still pending at the planned end.
+    /// Time covered by `answered_in_time`. Excludes the wait for replies still pending at the planned end.
     #[serde(default)]
     pub in_time_ns: u64,
-    /// Requests answered per second until the planned end, or until the last reply if none was answered by then.
+    /// Requests answered per second until the planned end, or until the last reply if no request was answered by then.
     pub requests_per_second: f64,
     /// Request latency, as in [`IntervalRecord::latency`].
     pub latency: Option<Latency>,
@@ -93,7 +93,7 @@ pub struct Report {
     /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
-    /// Open loop only: delay between the scheduled time and the send time of requests whose connection was idle, which
+    /// Open loop only: delay between the scheduled time and the send time, for requests whose connection was idle. This
     /// is the part of the latency that the load generator itself causes.
     pub schedule_error: Option<Latency>,
     /// Bytes sent. With TLS, counts only the plaintext of requests.
@@ -110,12 +110,12 @@ pub struct Report {
     pub load_cpu_ns: u64,
     /// CPU time of the load generator per request. `None` if no request was answered.
     pub load_cpu_ns_per_request: Option<f64>,
-    /// Open loop only: time that the load generator's threads spent polling the clock without other work. Their CPU
-    /// time includes it, except for periods in which other threads were running on the core.
+    /// Open loop only: time that the load generator's threads spent polling the clock while they had no other work.
+    /// Their CPU time includes this time, except for periods in which other threads were running on the core.
     pub load_pacing_ns: u64,
     /// Percentage of time that the busiest thread was working or waiting for a core.
     pub load_busy_percent: f64,
-    /// Whether `load_busy_percent` exceeded 95 %, or did so during any step of a sweep. In this case, a closed loop
+    /// Whether `load_busy_percent` exceeded 95 %, either overall or in any step of a sweep. If so, a closed loop
     /// measures the load generator rather than the server.
     pub load_was_bottleneck: bool,
     /// Steal time, as in [`IntervalRecord::stolen_ns`].
@@ -196,7 +196,7 @@ impl Knee {
     /// Returns the reason why the server did not keep up with the last of `steps`, or `None` if it did.
     pub fn saturation_reason(&self, steps: &[Step]) -> Option<String> {
         let (first, last) = (steps.first()?, steps.last()?);
-        // Relative to the offered requests, which differ from the nominal rate during a ramp and with Poisson arrivals.
+        // Relative to the offered requests, whose number is not the nominal one during a ramp or with Poisson arrivals.
         let offered = last.total.counts.offered.filter(|&offered| offered > 0);
         let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
         let min_percent = self.min_answered_percent;
@@ -248,8 +248,8 @@ impl TlsReport {
     }
 }
 
-/// Requests answered per connection that was usable at the end. If the server treats all connections equally, the
-/// minimum is close to the median.
+/// Distribution of answered requests over the connections that were usable at the end of the load. If the server treats
+/// all connections equally, the minimum is close to the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
     /// Minimum.
@@ -274,7 +274,7 @@ impl Spread {
 pub struct ServerCost {
     /// Process ID of the server.
     pub pid: u32,
-    /// Usage over all threads, and the memory usage at the end.
+    /// Resources used by all threads during the measurement, and the memory usage at its end.
     #[serde(flatten)]
     pub usage: ProcessUsage,
     /// CPU time per request. `None` if no request was answered.
@@ -285,7 +285,7 @@ pub struct ServerCost {
 }
 
 impl ServerCost {
-    /// Returns the cost of the server with this process ID, or `None` if `total` has no measurements of it.
+    /// Returns the resources used by the server process `pid`, or `None` if `total` has no measurements of the server.
     pub fn of(pid: u32, total: &Interval) -> Option<Self> {
         let usage = total.server?;
         let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);

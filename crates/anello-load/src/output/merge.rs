@@ -36,7 +36,7 @@ pub struct NamedLog {
     pub log: HdrLog,
 }
 
-/// Latencies recorded in a period of time, in nanoseconds.
+/// Latencies, in nanoseconds, that were recorded during a period of time.
 #[derive(Clone, Debug)]
 pub struct Sum {
     /// Start of the earliest line, in nanoseconds since the Unix epoch.
@@ -140,8 +140,8 @@ pub fn errors(logs: &[NamedLog]) -> io::Result<ReportedErrors> {
 /// errors of [`seconds`] and [`errors()`], and any error from the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     let errors = errors(logs)?;
-    // A start time in a header is used only if no log has an interval: start times written by other tools may disagree
-    // with the intervals.
+    // A start time in a header is used only if no log has an interval, because start times written by other tools may
+    // disagree with the intervals.
     let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
     let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
     // Truncated to whole milliseconds, the resolution of the log. A remainder would change the rounding of every start.

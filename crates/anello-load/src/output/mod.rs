@@ -1,4 +1,4 @@
-//! Results for other programs: interval formats, and merging of logs.
+//! Output for other programs: formats for intervals, and the merging of logs.
 
 pub mod formats;
 pub mod merge;

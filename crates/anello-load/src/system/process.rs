@@ -20,7 +20,7 @@ use crate::system::nanoseconds;
 /// Resource usage of a process, since its start or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUsage {
-    /// CPU time in user space and in the kernel, in nanoseconds, including threads that have exited.
+    /// CPU time in user space and in the kernel, in nanoseconds, including that of threads that have exited.
     pub cpu_ns: u64,
     /// Number of times that a thread blocked (voluntary context switches).
     pub voluntary_switches: u64,

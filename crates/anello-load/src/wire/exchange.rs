@@ -1,5 +1,5 @@
 //! Encoding of requests and decoding of replies, for all protocols. `Exchange` and `ReplyDecoder` support every
-//! protocol, so a connection needs no type parameter. A session uses one protocol, so the branch is always predicted.
+//! protocol, so a connection needs no type parameter. A session uses one protocol, so the branch is predictable.
 
 use bytes::Bytes;
 

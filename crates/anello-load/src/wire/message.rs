@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The offset is a function of the connection and request numbers. Consecutive requests on a connection have different
-//! offsets, as do neighbouring connections. Different windows of random bytes differ, so stale replies, swapped replies
-//! and shifts by one byte are detected. (Two windows of a single byte are equal with a probability of 1 in 256.)
+//! offsets, as do neighboring connections. Windows at different offsets contain different bytes, so stale replies,
+//! swapped replies and shifts by one byte are detected. (Two windows of a single byte are equal with a probability of 1
+//! in 256.)
 
 use bytes::Bytes;
 

@@ -46,11 +46,11 @@ pub struct TlsOptions {
 /// Server certificates that a load accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Certificates for the server name that are signed by a CA in the system trust store (`SSL_CERT_FILE` and
-    /// `SSL_CERT_DIR` if set, otherwise the default location).
+    /// Certificates that are valid for the server name and signed by a CA in the system trust store (`SSL_CERT_FILE`
+    /// and `SSL_CERT_DIR` if set, otherwise the default location).
     #[default]
     System,
-    /// Certificates for the server name that are signed by a CA in this PEM file or are themselves in the file.
+    /// Certificates that are valid for the server name and are in this PEM file or signed by a CA in it.
     CaFile(PathBuf),
     /// Only the first certificate in this PEM file. Its name and validity period are not checked, which makes this the
     /// cheapest verification.

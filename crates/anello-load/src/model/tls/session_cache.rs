@@ -18,7 +18,7 @@ pub(super) struct SessionCache(Mutex<CachedSessions>);
 #[derive(Debug, Default)]
 struct CachedSessions {
     group: Option<NamedGroup>,
-    /// Can be resumed by any number of connections.
+    /// TLS 1.2 session, which any number of connections can resume.
     session: Option<Tls12ClientSessionValue>,
     /// TLS 1.3 tickets, oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,

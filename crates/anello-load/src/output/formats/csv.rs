@@ -65,7 +65,7 @@ pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<I
     output.flush()
 }
 
-/// Formats a number. Rates and per-request values have three decimals, because more would not be significant.
+/// Formats a number. Rates and per-request values have three decimals, because further digits would not be significant.
 fn format_cell(value: Option<&Value>) -> String {
     match value {
         Some(Value::Number(number)) if number.is_f64() => {

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! - Times have three decimals, as in logs written by the Java library, because some readers interpret the decimals as
-//!   milliseconds regardless of their number. The end of an interval is rounded rather than its length, so that
-//!   consecutive intervals remain consecutive.
+//!   milliseconds regardless of their number. The start and end of an interval are rounded rather than its length, so
+//!   that consecutive intervals remain contiguous.
 //! - Lines with the main latencies have no tag, because readers show lines without a tag by default.
 //! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
 //!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
@@ -55,14 +55,14 @@ const UNKNOWN_ERRORS: &str = "unknown";
 /// Cookies at the start of an encoded histogram. The flag 0x10 denotes counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
 const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
-/// Cookies of older encodings, without the bits for the size of a count.
+/// Cookies of older encodings, with the bits that specify the size of a count cleared.
 const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
 
 /// Size of the header of an encoded histogram: cookie, length, offset, digits, lowest value, highest value, ratio.
 const HEADER_BYTES: usize = 40;
-/// The finest layout has 6 million counts of at most 9 bytes each.
+/// Sufficient for the finest layout, which has 6 million counts of at most 9 bytes each.
 const MAX_ENCODED_BYTES: u64 = 64 << 20;
-/// Sums of times must not overflow.
+/// Maximum time in a log, chosen so that sums of times do not overflow.
 const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -220,8 +220,8 @@ pub struct LogRecord {
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
-    /// Start of the interval, in nanoseconds since the Unix epoch, or since an origin known only to the writer if the
-    /// log has neither absolute times nor a header with a base or start time.
+    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither absolute times nor a header
+    /// with a base or start time, the origin is known only to the writer.
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
@@ -230,7 +230,7 @@ pub struct LogRecord {
 }
 
 impl HdrLog {
-    /// Parses a log, including logs written by other tools: headers are optional, a log can contain several runs one
+    /// Parses a log. Logs written by other tools are accepted: headers are optional, a log can contain several runs one
     /// after the other, and lines can end with CRLF. The histograms are not decoded. Returns a [`LogError`] for the
     /// first line that is neither an interval nor a valid comment.
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
@@ -300,8 +300,8 @@ fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String>
 struct TimeBase {
     base_ns: Option<u64>,
     start_ns: Option<u64>,
-    /// For logs without a base time: whether starts are relative to the start time. Determined by the first interval
-    /// after the header.
+    /// For logs without a base time: whether interval starts are relative to the start time in the header. Determined
+    /// by the first interval after the header.
     from_start: Option<bool>,
 }
 
@@ -320,9 +320,9 @@ impl TimeBase {
         Ok(None)
     }
 
-    /// Returns the offset to add to the start of an interval. If the log has no base time, a start that is more than a
-    /// year before the start time is taken as relative to the start time, as in the Java library; other starts are Unix
-    /// times.
+    /// Returns the offset to add to the start of an interval. If the log has no base time, an interval start more than
+    /// a year before the start time in the header is interpreted as relative to it, as in the Java library; other
+    /// interval starts are interpreted as Unix times.
     fn offset_ns(&mut self, start_ns: u64) -> u64 {
         const YEAR_NS: u64 = 365 * 24 * 3600 * NS_PER_S;
         match (self.base_ns, self.start_ns) {
@@ -455,7 +455,7 @@ fn check(plain: &[u8]) -> Result<(), String> {
     let mut rest = counts;
     while !rest.is_empty() {
         if rest.starts_with(&[0xff; 9]) {
-            // Negating -2^63 would overflow in the decoder.
+            // These bytes encode -2^63, which the decoder cannot negate without overflow.
             return Err("invalid histogram: too many counts".to_owned());
         }
         let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();

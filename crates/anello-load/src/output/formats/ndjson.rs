@@ -37,7 +37,7 @@ pub enum Line {
 pub struct Begin {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// Value of [`SCHEMA_VERSION`] in the program that wrote the stream.
     pub schema_version: u32,
     /// Start of the measurement, in nanoseconds since the Unix epoch.
     #[serde(alias = "began_unix_ns")]

@@ -215,7 +215,7 @@ impl Decoder {
         let capacity = MAX_HEAD_BYTES - buffered_bytes;
         let latest = &input[..input.len().min(capacity)];
         self.partial.extend_from_slice(latest);
-        // Only a line feed can complete a head. A head that arrives slowly is not parsed again for every byte.
+        // Only a line feed can complete a head, so a head that arrives slowly is not parsed again for every byte.
         let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
         match parsed {
             Some((head, bytes)) => {

@@ -15,7 +15,7 @@ use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
-/// Creates the references for all paths. They are empty unless the load has an expected body.
+/// Creates the reference bodies for all paths. They are unset unless the load specifies an expected body.
 pub(crate) fn references(load: &HttpLoad) -> References {
     let reference = || load.expected_body.clone().map(Reference::expected).unwrap_or_default();
     load.paths.iter().map(|_| reference()).collect()
@@ -69,8 +69,8 @@ impl HttpShared {
         }
     }
 
-    /// Returns the index of the page that a request is for. A connection requests all pages in turn, and each
-    /// connection starts with a different page.
+    /// Returns the index of the page requested by `id`. A connection requests all pages in turn, and consecutive
+    /// connections start with different pages.
     #[inline]
     fn page(&self, id: RequestId) -> usize {
         match self.pages.len() {

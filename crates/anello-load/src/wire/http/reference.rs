@@ -138,7 +138,7 @@ impl Comparison {
                 BodyMatch::of(bytes, expected, || !differs)
             }
             Self::Digest { crc, recorded } => {
-                // The first digest is that of the first complete body.
+                // The first complete body sets the digest with which later bodies are compared.
                 let digest = Digest { bytes, crc32: crc.sum() };
                 let expected = reference.digest.get_or_init(|| digest);
                 let body_match = BodyMatch::of(bytes, expected.bytes, || digest.crc32 == expected.crc32);
@@ -157,8 +157,8 @@ impl Comparison {
 }
 
 impl Drop for RecordedBody {
-    /// Allows another recording. The body does not become the reference if it was wrong or too long, or if its
-    /// connection failed.
+    /// Allows another body to be recorded. The recorded body does not become the reference if it was wrong or too long,
+    /// or if its connection failed.
     fn drop(&mut self) {
         self.references[self.page].is_being_recorded.store(false, Ordering::Relaxed);
     }
