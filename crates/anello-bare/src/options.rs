@@ -228,7 +228,7 @@ pub fn parse_core(text: &str) -> Result<u32, String> {
         return Ok(core);
     }
     if text != "last" {
-        return Err(format!("invalid core {text:?} (expected a number or last)"));
+        return Err(format!("invalid core {text:?} (expected a number, or `last` for the last usable core)"));
     }
     let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| error.to_string())?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core));

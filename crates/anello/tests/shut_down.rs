@@ -218,8 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams, and the number of times a destructive waker was dropped. The first stream holds the last
-/// clone of that waker.
+/// Returns a pair of streams and a counter. The first stream holds the last clone of a waker whose destructor performs
+/// the action and increments the counter.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,
@@ -395,7 +395,7 @@ fn futures_are_dropped_on_their_thread_despite_panicking_subscriber() {
     });
 }
 
-/// Environment variable that contains the name of the setup for the process that exits.
+/// Environment variable that contains the name of the setup that the child process uses.
 const EXITS: &str = "ANELLO_TEST_EXITS";
 const EXIT_CODE: i32 = 42;
 
@@ -440,7 +440,7 @@ fn exit_in_a_task(setup: &Setup) -> ! {
                 let on_stack = OnStack(Box::new(Cell::new(1)));
                 let _received = far.recv().await.unwrap();
                 yield_now().await;
-                // The thread keeps the memory of completed tasks.
+                // The thread keeps the memory of completed tasks for reuse.
                 spawn(async {}).await.unwrap();
                 if on_stack.0.get() == 1 {
                     std::process::exit(EXIT_CODE);

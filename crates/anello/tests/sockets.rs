@@ -16,7 +16,7 @@ use bytes::Bytes;
 use common::{ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, pair, pattern};
 use socket2::SockRef;
 
-/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
+/// Returns a stream of the runtime and the standard-library stream connected to it, which has read and write timeouts.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -33,8 +33,8 @@ fn accepted_bytes_are_sent_when_block_on_returns() {
         for size in [1, 90, 3000, 50_000] {
             let message = pattern(1, size);
             runtime.block_on(stream.write_all(&message)).unwrap();
-            // The runtime is not running here, so the kernel must already have all bytes that fit. With a queue of 100
-            // bytes, the last few may wait for the next turn.
+            // The runtime is not running here, so the kernel must already have all bytes that fit in its buffers. If
+            // the send queue is limited to 100 bytes, the last bytes may be sent in the next turn.
             let mut received = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
             peer.read_exact(&mut received).unwrap();
             assert_same_bytes(&received, &message[..received.len()]);
@@ -114,7 +114,7 @@ fn streams_convert_to_and_from_standard_library() {
             peer.write_all(b"taken, left over").unwrap();
             let mut first = [0; 6];
             stream.read_exact(&mut first).await.unwrap();
-            // Accepted bytes are sent first, regardless of their number.
+            // All accepted bytes are sent before the conversion, regardless of their number.
             let message = pattern(3, 500_000);
             stream.send(message.clone()).await.unwrap();
             let reading = thread::spawn(move || {
@@ -124,7 +124,7 @@ fn streams_convert_to_and_from_standard_library() {
             let (mut stream, left) = stream.into_std().await.unwrap();
             let (mut peer, received) = reading.join().unwrap().unwrap();
             assert_same_bytes(&received, &message);
-            // Blocking mode: the rest is read with as many calls as needed.
+            // The stream is in blocking mode, and `read_exact` calls `read` as often as needed.
             let mut rest = vec![0; 10 - left.len()];
             stream.read_exact(&mut rest).unwrap();
             assert_eq!([left, rest].concat(), b" left over");
@@ -216,7 +216,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
             second.write_all(b"3").await.unwrap();
             second.shutdown().await.unwrap();
-            // This thread waits for the peer below, and the driver makes no progress in the meantime.
+            // The blocking read below also blocks the driver, so all bytes must be sent first.
             second.flush().await.unwrap();
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();
@@ -367,7 +367,7 @@ fn connect_error_contains_peer_address() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
             assert!(error.to_string().contains(&free.to_string()), "{error}");
             assert!(TcpStream::connect(&[][..] as &[SocketAddr]).await.is_err());
-            // Connecting to the first address fails, and the second accepts the connection.
+            // Connecting to the first address fails, and connecting to the second succeeds.
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let both = [free, listener.local_addr().unwrap()];
             let client = TcpStream::connect(&both[..]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stream test suite on TCP.
+//! Runs the stream test suite on TCP.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Tests of the whole runtime on the simulated kernels under seeded faults: bytes arrive complete and in order, no
-//! wake-up is lost, and all sockets are closed. A run can be repeated exactly with its seed.
+//! Tests of the whole runtime on the simulated kernels, with faults generated from a seed: bytes arrive complete and in
+//! order, no wake-up is lost, and all sockets are closed. A run can be repeated exactly with its seed.
 //!
 //! `ANELLO_SEEDS` sets the number of seeds. A failed test prints its seed, and `ANELLO_SEED` selects a single seed. A
 //! lost wake-up does not hang the test: the simulated kernel returns an error if no event can end a wait. If the driver
@@ -162,7 +162,7 @@ async fn both<A, B>(
     .await
 }
 
-/// Returns the seeds that the environment requests, or `count` seeds.
+/// Returns the seeds selected by environment variables, or `count` seeds by default.
 fn seeds(count: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
     if let Some(seed) = number("ANELLO_SEED") {
@@ -239,7 +239,7 @@ fn driver_options(random: &mut Rng) -> DriverOptions {
     options
 }
 
-/// A stream that may be aborted instead of released when it is dropped.
+/// A stream that is aborted on drop if the flag is set.
 struct Abortable(Option<TcpStream>, bool);
 
 impl Deref for Abortable {
@@ -371,7 +371,7 @@ impl Server {
 
 /// Sends all received bytes back until EOF.
 async fn echo_all(stream: TcpStream, aborts: bool, trace: Trace) {
-    // If the task is cancelled, the client may have released its stream, and both would wait for room to send.
+    // Aborts on cancellation, because the client may have dropped its stream and both would wait for room to send.
     let mut stream = Abortable(Some(stream), true);
     let note = |count| {
         trace.borrow_mut().push((monotonic_now().as_nanos() as usize, "echoed", count));
@@ -427,7 +427,7 @@ fn run_echo(sim: SimOptions, bytes: usize, abandons: bool) -> (Vec<Rc<Client>>, 
 
 #[test]
 fn fault_42_swarm() {
-    // Each seed selects its model.
+    // The seed also selects the model, so the model passed here is ignored.
     for_seeds(1000, &MODELS[..1], |seed, _| drop(run(seed)));
 }
 
@@ -631,7 +631,7 @@ fn fault_12_late_completion_after_slot_reuse_is_ignored_and_counted() {
                 let address = listener.local_addr().unwrap();
                 let server = Server::default();
                 server.spawn(server.clone().serve(listener, 0, Rng::with_seed(seed)));
-                // Each connection reuses the slot of the previous one, whose late completions arrive in the meantime.
+                // Each connection reuses the slot of the previous one, for which late completions still arrive.
                 for number in 0..20u8 {
                     let client = Rc::new(Client { sent: vec![number; 100], ..Client::default() });
                     Rc::clone(&client).run(address, Rng::with_seed(seed), false).await;
@@ -684,7 +684,7 @@ fn flush_completes_with_partial_submissions() {
         let mut faults = SimFaults::none();
         faults.partial_submissions = 500;
         run_test(SimOptions::new(seed).faults(faults), DriverOptions::default(), async {
-            // Only the sends of the other stream are in flight, and they do not end a wait.
+            // During a flush, only sends of the other stream are in flight, and these do not end the driver's wait.
             let flush_often = async |mut stream: TcpStream| {
                 for number in 0..20u8 {
                     stream.send(vec![number; 10]).await.unwrap();

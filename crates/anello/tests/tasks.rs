@@ -243,8 +243,7 @@ fn sleeping_runtime_is_woken_by_other_threads() {
     });
 }
 
-/// A turn that first completes sends, or polls for work before it blocks, may receive the wake-up. It must not block
-/// afterwards.
+/// A turn may receive the wake-up while it completes sends or polls for work. The turn must not block afterwards.
 #[test]
 fn wake_up_is_not_lost_when_turn_has_other_work() {
     on_every_driver(|setup| {
@@ -319,13 +318,13 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         let mine = runtime.handle();
         for round in 0..ROUNDS {
-            // Spawns a task on the other runtime, which spawns one on this runtime and awaits it.
+            // Spawns a task on the other runtime. That task spawns a task on this runtime and awaits it.
             let mine = mine.clone();
             let answer = handle.spawn(async move { mine.spawn(async move { round * 2 }).await.unwrap() + 1 });
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
-    // The last message is sent even though this runtime is no longer running.
+    // The other runtime is woken even though this runtime is no longer running.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
@@ -400,7 +399,7 @@ fn yielding_lets_all_tasks_run() {
             for _ in 0..1000 {
                 yield_now().await;
             }
-            // Timers and sockets are served while tasks are always ready.
+            // Timers fire and sockets make progress even though some tasks are always ready.
             sleep(Duration::from_millis(2)).await;
             let (mut client, mut server) = pair().await.unwrap();
             client.write_all(b"turn").await.unwrap();
@@ -456,7 +455,7 @@ fn workers_share_a_port() {
                 let mut answer = [0; 6];
                 client.read_exact(&mut answer).await.unwrap();
             }
-            // Each worker that exits leaves the group. Some connections may have been assigned to it.
+            // A worker that exits leaves the `SO_REUSEPORT` group, but may already have been assigned connections.
             while let Ok(mut client) = TcpStream::connect(address).await {
                 client.write_all(b"end").await.ok();
                 client.recv().await.ok();

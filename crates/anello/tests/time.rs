@@ -1,4 +1,4 @@
-//! Timers: never early, in order, and never lost. Lateness is not tested.
+//! Tests that timers never fire early, fire in order, and are never lost. Lateness is not tested.
 
 mod common;
 
@@ -134,7 +134,7 @@ fn sleep_moves_between_tasks() {
         setup.run(async {
             let mut sleeping = sleep(Duration::from_millis(3));
             assert!(poll_at_most(1, &mut sleeping).await.is_none());
-            // Polled in this task and awaited in another: the last task to poll is woken.
+            // The sleep is polled in this task and awaited in another. The last task that polled it is woken.
             spawn(sleeping).await.unwrap();
         });
     });
@@ -187,7 +187,7 @@ fn durations_beyond_clock_range_do_not_overflow() {
             late.reset(Duration::MAX);
             assert!(poll_at_most(1, &mut late).await.is_none());
             if is_simulated {
-                // The virtual clock advances to its maximum, at which everything still works.
+                // The virtual clock advances to its maximum, at which timers and sockets still work.
                 sleep(Duration::MAX).await;
                 late.await;
                 sleep(Duration::from_secs(1)).await;

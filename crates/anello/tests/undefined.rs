@@ -31,15 +31,15 @@ use common::{
     simulated_drivers,
 };
 
-/// Size of a message, which spans several buffers if the buffers are small. Miri is about a thousand times slower, so
-/// messages are shorter there.
+/// Size of a message, which spans several buffers if the buffers are small. Messages are shorter under Miri, which runs
+/// the tests about a thousand times more slowly.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
 /// Larger than the number of polls that any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, the other setups are skipped, because Miri
-/// does not support them, and there is no watchdog, because Miri's clock runs too fast.
+/// Runs the test on the `real` setups and on the simulated kernels. Under Miri, the `real` setups are skipped, because
+/// Miri does not support them, and there is no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -58,7 +58,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 enum DropTime {
     /// While the runtime is running.
     Within,
-    /// Between two runs of the runtime, which is then dropped.
+    /// After `block_on` has returned, but before the runtime is dropped.
     Before,
     /// After the runtime has been dropped.
     After,
@@ -120,7 +120,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Accepts, connects, waits for timers, sends and receives with and without a copy, and half-closes.
+/// Connects and accepts, waits for timers, sends and receives with and without copying, and shuts down the write half.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("task does not panic")?;
@@ -154,7 +154,7 @@ async fn exchange(alive: Rc<()>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a connection to a task that echoes.
+/// Returns a connection to a task that echoes all received bytes.
 async fn open_with_echo(alive: Rc<()>) -> io::Result<TcpStream> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let address = listener.local_addr()?;
@@ -211,7 +211,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
     });
 }
 
-/// Collects the wakers of tasks that poll [`keep`](Self::keep).
+/// Collects the wakers of tasks that await [`keep`](Self::keep).
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Waker>>>);
 
@@ -244,8 +244,8 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // The chunks are returned in a different order than they were received, after the runtime that owns the pools
-        // has been dropped.
+        // The chunks are dropped in a different order from that in which they were received, after the runtime that
+        // owns the pools has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);
@@ -302,8 +302,8 @@ fn fault_15_sends_in_flight_outlive_stream_and_runtime() {
                 let (mut client, mut server) = pair().await.unwrap();
                 client.write_all(b"leased").await.unwrap();
                 let chunk = server.recv().await.unwrap().unwrap();
-                // No task is reading: the kernel takes the bytes it has room for. The chunk is queued after them, or is
-                // not accepted.
+                // No task is reading, so the kernel takes only the bytes for which it has room. The chunk is queued
+                // after the remaining bytes, or is not accepted.
                 let sends = async {
                     server.send(pattern(1, bytes)).await.unwrap();
                     server.send(chunk).await.unwrap();

@@ -51,7 +51,7 @@ impl Drop for Path {
     }
 }
 
-/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
+/// Returns a stream of the runtime and the standard-library stream connected to it, which has read and write timeouts.
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
@@ -176,7 +176,7 @@ fn connect_waits_for_full_backlog() {
     });
 }
 
-/// All buffers fill up. No bytes may be lost, and memory stays within the queue's limit.
+/// All buffers fill up. No bytes may be lost, and the send queue must stay within its limit.
 #[test]
 fn long_stream_to_stalled_reader() {
     on_every_driver(|setup| {
@@ -197,7 +197,7 @@ fn long_stream_to_stalled_reader() {
                 writer.shutdown(std::net::Shutdown::Write).unwrap();
                 hash.finalize()
             });
-            // Nothing is read until the echo has made no progress over a few checks.
+            // The peer reads nothing until the echo task has made no progress during several checks.
             let (mut last, mut still) = (0, 0);
             while still < 5 {
                 anello::time::sleep(Duration::from_millis(2)).await;
@@ -229,7 +229,7 @@ fn long_stream_to_stalled_reader() {
 #[test]
 fn closed_peer_returns_error_without_signal() {
     Child::default().run("closed_peer_returns_error_without_signal", || {
-        // As in programs that are not written in Rust, where SIGPIPE would kill the process.
+        // Detects SIGPIPE, which Rust programs ignore by default, but which would kill other programs.
         let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))
             .unwrap();
@@ -285,7 +285,8 @@ fn descriptors_are_not_leaked() {
     });
 }
 
-/// Opens connections that end in every possible way, with futures dropped in flight. No socket may remain at the end.
+/// Opens connections that end in different ways, and drops futures before they complete. No socket may remain at the
+/// end.
 async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
     let base = current_metrics().unwrap().sockets;
@@ -423,7 +424,7 @@ fn streams_and_listeners_convert_to_and_from_standard_library() {
             let (mut stream, left) = stream.into_std().await.unwrap();
             let (mut early, received) = reading.join().unwrap().unwrap();
             assert_same_bytes(&received, &message);
-            // Blocking mode: the rest is read with as many calls as needed.
+            // The stream is in blocking mode, and `read_exact` calls `read` as often as needed.
             let mut rest = vec![0; 10 - left.len()];
             stream.read_exact(&mut rest).unwrap();
             assert_eq!([left, rest].concat(), b" left over");

@@ -45,7 +45,7 @@ pub fn take() -> io::Result<PassedSockets> {
         }
     }
     if passed.sockets.is_empty() && passed.metrics.is_some() {
-        let remedy = "also pass a socket to serve, under another name";
+        let remedy = "also pass a listening socket under another name";
         return Err(invalid_input("LISTEN_FDS contains only the metrics socket")).remedy(remedy);
     }
     Ok(passed)

@@ -39,8 +39,8 @@ pub struct Arguments {
     pub directory: PathBuf,
     /// Read flags from a TOML file
     ///
-    /// Each long flag is a key, without its dashes, and `directory` is the document root. Flags on the command line
-    /// override the file. Relative paths are relative to the working directory, as on the command line.
+    /// The keys are the long flags without the leading dashes, and `directory` for the document root. Flags on the
+    /// command line override the file. Relative paths are relative to the working directory, as on the command line.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Validate the configuration without serving

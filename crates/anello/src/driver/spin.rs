@@ -2,9 +2,10 @@
 //!
 //! A blocking wait costs a context switch in each direction, which, with a single connection, takes more time than the
 //! request itself. Spinning for a short time trades CPU time for latency. When a spin finds work, the following spins
-//! last at least twice as long as it took to find that work. When a spin finds none, the time is halved, so that an
-//! idle worker spins only briefly. After every sixteenth consecutive spin without work, however, the next one runs for
-//! the full time. Otherwise, work that arrives regularly but later than the current limit would never be found again.
+//! last at least twice as long as it took to find that work. When a spin finds none, the spin time is halved, so that
+//! an idle worker spins only briefly. After every sixteenth consecutive spin without work, however, the next one runs
+//! for the full time. Otherwise, work that arrives regularly but later than the current limit would never be found
+//! again.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ pub(crate) struct Table<T> {
     occupied: usize,
 }
 
-/// The generation precedes the value, so it shares a cache line with the value's most frequently used fields.
+/// The generation precedes the value, so that it shares a cache line with the value's most frequently used fields.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot<T> {
@@ -47,7 +47,7 @@ impl<T> Table<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the current occupant of a slot. Callers must verify by other means that they expect this occupant.
+    /// Returns the current occupant of a slot. Callers must verify by other means that it is the expected one.
     #[inline]
     pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;

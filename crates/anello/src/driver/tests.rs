@@ -71,7 +71,7 @@ fn for_each_driver(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
 #[test]
 fn dropped_driver_cancels_operations_before_freeing_memory() {
     for_each_driver(|driver, _, mut far, freed| {
-        // The notifier keeps the ring open, and therefore all operations stay in flight.
+        // The notifier keeps the ring open, so that operations stay in flight until the driver cancels them.
         let _notifier = driver.notifier().unwrap();
         drop(driver);
         assert_eq!(freed.load(Ordering::SeqCst), 1);

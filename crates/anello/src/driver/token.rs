@@ -55,7 +55,7 @@ impl Token {
         Self((kind as u64) << 60 | u64::from(key.generation & GENERATION_MASK) << 32 | u64::from(key.index))
     }
 
-    /// Creates a token for the driver itself, which does not belong to a slot.
+    /// Creates a token that belongs to the driver itself rather than to a slot.
     pub fn internal(kind: Kind) -> Self {
         Self::new(kind, Key { index: 0, generation: 0 })
     }

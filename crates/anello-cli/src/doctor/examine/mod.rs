@@ -182,7 +182,7 @@ impl Examination<'_> {
             None => ("unknown", ""),
             Some(0) => ("off", "no system calls are filtered"),
             Some(1) => ("strict", "only read, write, exit and sigreturn are allowed"),
-            Some(_) => ("filtered", "a filter can forbid io_uring; probed below"),
+            Some(_) => ("filtered", "a filter can forbid io_uring; see the io_uring checks below"),
         };
         self.check("seccomp", Note, value, note);
         self.check("container", Note, container.as_deref().unwrap_or("not detected"), "");

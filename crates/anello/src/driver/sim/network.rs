@@ -89,7 +89,7 @@ pub(super) struct Endpoint {
     error: Option<i32>,
     /// True if a sender is waiting for free space in the buffer.
     wants_space: bool,
-    /// Number of events so far that wake the tasks polling this endpoint.
+    /// Number of events so far. Each event wakes the tasks that are polling this endpoint.
     pub events: u64,
 }
 
@@ -190,7 +190,7 @@ impl Network {
 
     // ---- Endpoints -----------------------------------------------------------------------------------------------
 
-    /// Returns an endpoint, which must be open: its descriptor, a peer or an accept queue refers to it.
+    /// Returns an endpoint. It must be open, that is, a descriptor, a peer or an accept queue must refer to it.
     pub fn endpoint(&self, id: Id) -> &Endpoint {
         self.slots[id as usize].as_ref().expect("the endpoint is open")
     }
@@ -247,7 +247,7 @@ impl Network {
                 return Err(libc::EADDRINUSE);
             }
         }
-        // Like Linux: one more than requested.
+        // Like Linux, allow one more connection than requested.
         let backlog = backlog as usize + 1;
         let id = self.insert(address, Role::Listener { backlog, reuse_port, queue: VecDeque::new() });
         self.listeners.insert(id);
@@ -423,8 +423,8 @@ impl Network {
         }
     }
 
-    /// Returns the number of bytes that can be sent. If the peer has closed, the number is unlimited: the bytes are
-    /// lost and the connection is reset, as on a real network.
+    /// Returns the number of bytes that can be sent. If the peer has closed the connection, the number is unlimited:
+    /// the bytes are lost and the connection is reset, as on a real network.
     pub fn send_space(&mut self, id: Id) -> Result<usize, i32> {
         let free_bytes = self.free_bytes(id);
         let endpoint = self.endpoint_mut(id);
@@ -441,7 +441,7 @@ impl Network {
         }
     }
 
-    /// Sends bytes, at most [`send_space`](Self::send_space).
+    /// Sends bytes. Their number must not exceed [`send_space`](Self::send_space).
     pub fn put(&mut self, id: Id, data: &[u8]) {
         let Some(peer) = self.endpoint(id).peer else { return self.hang_up(id, true) };
         let peer = self.endpoint_mut(peer);
@@ -535,7 +535,7 @@ impl Network {
     }
 }
 
-/// Detects sockets that a driver has not closed. No descriptor exists at this point.
+/// Detects sockets that a driver has not closed. By this point, all descriptors have been dropped.
 impl Drop for Network {
     fn drop(&mut self) {
         let is_closed = self.slots.iter().all(Option::is_none);
@@ -562,8 +562,8 @@ impl Endpoint {
     }
 }
 
-/// Returns whether a listener on one address accepts connections to the other address, and therefore conflicts with a
-/// listener there.
+/// Returns whether a listener on one of the addresses accepts connections to the other, so that listeners on both
+/// conflict.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)

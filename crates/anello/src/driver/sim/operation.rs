@@ -233,7 +233,7 @@ impl Operation {
             let error = match mode {
                 SendMode::Inline => libc::EAGAIN,
                 SendMode::Async => libc::EINTR,
-                // Zero-copy is not supported on this socket, or the limit of locked memory is reached.
+                // Zero-copy is not supported on this socket, or the limit on locked memory is reached.
                 SendMode::ZeroCopy if network.random.bool() => libc::EOPNOTSUPP,
                 SendMode::ZeroCopy => libc::ENOMEM,
             };

@@ -76,14 +76,14 @@ pub struct SimFaults {
     /// A send fills only part of the available buffer space, but accepts at least one byte.
     pub short_sends: u16,
     /// A non-blocking send fails with `EAGAIN` even though the buffer has space. A zero-copy send fails because it is
-    /// not supported, or because the limit of locked memory is reached.
+    /// not supported, or because the limit on locked memory is reached.
     pub refused_sends: u16,
     /// A completion or a readiness event is delayed.
     pub delays: u16,
     /// Maximum delay in nanoseconds.
     pub max_delay_ns: u64,
-    /// Completions or readiness events of different operations are reordered, or occur before the submissions of the
-    /// turn.
+    /// Completions or readiness events are reordered, or operations complete before the submissions of the current turn
+    /// are consumed.
     pub reordering: u16,
     /// A receive fails with `ENOBUFS` even though the receive ring contains buffers.
     pub buffer_exhaustion: u16,
@@ -122,7 +122,7 @@ impl SimFaults {
         Self::lossless(0)
     }
 
-    /// Returns rates with all faults that connections must survive at the given rate. All bytes must still arrive.
+    /// Returns the given rate for each fault that connections must survive without data loss, and 0 for the others.
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,
@@ -147,8 +147,8 @@ impl SimFaults {
         }
     }
 
-    /// Returns rates with every fault set to the given rate, except that faults that end a connection are set to one
-    /// fiftieth of it.
+    /// Returns fault rates: the given rate for each fault, except resets and refused connects, whose rate is one
+    /// fiftieth of it, and dropped completions, whose rate is 0.
     pub fn all(per_mille: u16) -> Self {
         // At the full rate, connections would not last long enough for the other faults to occur.
         let fatal_rate = per_mille.div_ceil(50);

@@ -16,8 +16,8 @@ pub(in super::super) struct SimReadiness {
     network: SimNetwork,
     watches: BTreeMap<Id, Watch>,
     edges: VecDeque<Edge>,
-    /// Spurious events, ordered by time. The second value, if any, is the socket that must still be open when the event
-    /// is reported.
+    /// Spurious and late events, ordered by time. If an entry contains an identifier, its event is reported only if
+    /// that socket is still open.
     strays: BTreeMap<(u64, u64), (Token, Option<Id>)>,
     stray_order: u64,
 }

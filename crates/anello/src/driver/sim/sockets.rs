@@ -1,4 +1,4 @@
-//! Non-blocking system calls on the simulated network, with fault injection, and simulated descriptors.
+//! Simulated descriptors, and non-blocking system calls on the simulated network with fault injection.
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
@@ -54,7 +54,7 @@ impl SimNetwork {
         Self { network: Rc::new(RefCell::new(Network::new(options))) }
     }
 
-    /// Borrows the state. The borrow must end before a socket can be dropped.
+    /// Borrows the state. The borrow must end before any socket is dropped.
     pub(super) fn lock(&self) -> RefMut<'_, Network> {
         self.network.borrow_mut()
     }
@@ -75,8 +75,8 @@ fn would_block<T>() -> io::Result<T> {
 
 const NO_DESCRIPTORS: &str = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import or export sockets)";
 
-/// Unix sockets are not simulated, because the state machines handle a connected Unix stream like a TCP stream, apart
-/// from some kernel features that Unix sockets lack.
+/// Unix sockets are not simulated, because the driver's state machines treat a connected Unix stream like a TCP stream
+/// that lacks some kernel features.
 const NO_UNIX_SOCKETS: &str =
     "Unix sockets are unsupported on the simulated driver (use TCP, or the uring or epoll driver)";
 

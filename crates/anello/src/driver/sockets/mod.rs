@@ -90,7 +90,7 @@ pub(crate) trait Sockets {
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Makes later calls to [`send_file`](Self::send_file) non-blocking. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Returns 0 at the end of the file or if the length is 0. Does not block if the socket was prepared.
+    /// Returns 0 at the end of the file or if the length is 0. Does not block after a call to `prepare_send_file`.
     fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
     -> io::Result<usize>;
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
@@ -112,7 +112,7 @@ pub(crate) trait Sockets {
 
 #[derive(Debug)]
 pub(crate) struct OsSockets {
-    /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs sockets without this flag: on a non-blocking socket,
+    /// Whether `O_NONBLOCK` is set on new sockets. io_uring needs sockets without this flag: on a non-blocking socket,
     /// an accept, connect, read or write does not wait. Sends and receives check only their own flags, except those
     /// with a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
     nonblocking: bool,
@@ -141,8 +141,8 @@ impl OsSockets {
         Self { nonblocking, reserve: reserve_descriptor(), started: Instant::now() }
     }
 
-    /// Creates a TCP socket with the options of all streams. Accepted sockets inherit them from their listener, which
-    /// saves system calls per connection.
+    /// Creates a TCP socket with the options that all streams use. Accepted sockets inherit them from their listener,
+    /// which saves system calls for each connection.
     fn tcp_socket(address: SocketAddr, nodelay: bool) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(nodelay)?;
@@ -365,7 +365,7 @@ pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next one may
+/// Returns `true` if an accept failed only because of one particular connection or an interruption. The next accept may
 /// succeed.
 pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
@@ -378,7 +378,7 @@ pub(crate) fn is_file_error(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| errors.contains(&errno))
 }
 
-/// Returns `true` if the peer of this socket is on this machine, where the kernel copies the data of zero-copy sends.
+/// Returns `true` if the peer is on this machine. The kernel then copies the data even for zero-copy sends.
 pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     match SockRef::from(&socket).peer_addr().ok().and_then(|address| address.as_socket()) {
         Some(address) => address.ip().to_canonical().is_loopback(),

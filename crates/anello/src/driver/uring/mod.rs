@@ -1,10 +1,10 @@
-//! The io_uring kernel, which translates operations to submission queue entries and completion queue entries to
+//! The io_uring kernel, which translates operations into submission queue entries, and completion queue entries into
 //! completions. Each worker has one ring. One `io_uring_enter(2)` per turn submits all entries and can also wait.
 //!
 //! # Invariants
 //!
-//! - Entries reach the kernel in the order of [`push`](CompletionKernel::push), through the backlog if the queue is
-//!   full. The submission index of an entry therefore shows whether it was consumed.
+//! - Entries reach the kernel in the order of the calls to [`push`](CompletionKernel::push), through the backlog if the
+//!   queue is full. The submission index of an entry therefore shows whether it was consumed.
 //! - Memory that an entry refers to (the outgoing bytes of a stream, the address to connect to, the buffer ring) is
 //!   owned by the driver and outlives the operation.
 
@@ -94,7 +94,7 @@ impl Uring {
         true
     }
 
-    /// Arms a multishot poll of the eventfd, which is never read, because each write triggers the poll again.
+    /// Arms a multishot poll of the eventfd. The eventfd is never read, because each write triggers the poll again.
     fn arm_wake(&mut self) {
         let poll = Sqe::poll(self.wake.as_raw_fd(), libc::POLLIN as u32);
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
@@ -208,7 +208,7 @@ impl Kernel for Uring {
     }
 
     fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
-        // Other rings send messages to a second descriptor of this one.
+        // Other rings send messages through a duplicate of this ring's descriptor.
         let duplicate = || self.ring.descriptor.try_clone().map(Arc::new);
         let ring = self.features.msg_ring.then(duplicate).transpose()?;
         Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring }))
@@ -268,7 +268,7 @@ impl CompletionKernel for Uring {
                     return None;
                 }
                 let entry = self.ring.completion();
-                // If memory is short, the call can also return without fetching them.
+                // If memory is short, the call can also return without fetching any completions.
                 let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
                 self.overflow_pending = has_more || fetched.is_err();
                 entry?

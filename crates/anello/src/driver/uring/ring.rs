@@ -376,7 +376,7 @@ mod tests {
         assert!(!ring.has_dropped());
         ring.enter(Wait::None).unwrap();
         assert!(!ring.has_dropped());
-        // Drop completions as the kernel does, by incrementing its count: both sides can write to the memory.
+        // Simulate dropped completions by incrementing the kernel's count, which is in writable shared memory.
         ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
         assert!(ring.has_dropped());
         assert!(!ring.has_dropped());

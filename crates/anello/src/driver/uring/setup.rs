@@ -136,7 +136,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     let has_task_work_flags = options.submission_polling.is_none();
     let defers = has_task_work_flags && task_work == TaskWork::Deferred && !disabled.defer_taskrun;
     let cooperates = has_task_work_flags && task_work != TaskWork::Interrupting && !disabled.coop_taskrun;
-    // The newest come first.
+    // The newest flags come first.
     let mut optional = VecDeque::from([
         (IoringSetupFlags::NO_SQARRAY, !disabled.no_sqarray),
         // Deferred task work requires a single issuer.
@@ -314,9 +314,9 @@ fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<boo
     }
 }
 
-/// Returns `true` if a kernel of this release, as reported by uname(2), is at least 6.1, the oldest kernel on which
-/// inline sends are tested. From Linux 5.19 to 6.0.3, an inline send reports `EAGAIN` after part of the message was
-/// sent, and the number of bytes sent is lost.
+/// Returns `true` if this kernel release, as reported by uname(2), is 6.1 or later. Inline sends are not tested on
+/// older kernels. From Linux 5.19 to 6.0.3, an inline send reports `EAGAIN` after part of the message was sent, and the
+/// number of bytes sent is lost.
 fn is_tested_release(release: &CStr) -> bool {
     let release = release.to_string_lossy();
     let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn short_send_result_must_be_partial_count() {
-        // The whole message was sent, no bytes were sent, or the count was lost.
+        // In the last three cases, the whole message was sent, no bytes were sent, or the count was lost.
         let cases = [(1, true), (99, true), (100, false), (0, false), (-libc::EAGAIN, false)];
         assert_eq!(cases.map(|(result, _)| is_short_count(result, 100)), cases.map(|(_, is_short)| is_short));
     }

@@ -58,7 +58,7 @@ impl Sqe {
         Self { ioprio, op_flags, ..Self::new(IoringOp::Accept, File::Descriptor(listener)) }
     }
 
-    /// `IORING_OP_CONNECT` (5.5). The kernel may read the address until the completion.
+    /// `IORING_OP_CONNECT` (5.5). The kernel may read the address until the operation completes.
     pub fn connect(socket: i32, address: *const libc::sockaddr, length: u32) -> Self {
         let offset = u64::from(length);
         let connect = Self::new(IoringOp::Connect, File::Descriptor(socket));
@@ -73,15 +73,15 @@ impl Sqe {
         Self { ioprio, buffer_group, ..receive }
     }
 
-    /// `IORING_OP_SEND` (5.6). The kernel may read the data until the completion or, for an inline send, until the
-    /// entry is consumed.
+    /// `IORING_OP_SEND` (5.6). The kernel may read the data until the operation completes or, for an inline send, until
+    /// the entry is consumed.
     #[inline(always)]
     pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         let op_flags = flags.cast_unsigned();
         Self { address: data as u64, length, op_flags, ..Self::new(IoringOp::Send, file) }
     }
 
-    /// `IORING_OP_SEND_ZC` (6.0). The kernel may read the data until the notification.
+    /// `IORING_OP_SEND_ZC` (6.0). The kernel may read the data until the notification is posted.
     pub fn send_zero_copy(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
     }

@@ -1,6 +1,6 @@
 //! Tests of dropped completions: the affected connections fail, but no task waits indefinitely.
 //!
-//! The tests run turns of the driver while their runtime is polling them.
+//! While the runtime polls a test, the test itself calls the driver's `turn` method.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -87,7 +87,7 @@ fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Drops the completion of a connect, so that every operation in flight is in doubt.
+/// Drops the completion of a connect. The driver then cannot tell which of the operations in flight have ended.
 fn drop_completion() {
     set_dropped(900);
     loop {
@@ -182,8 +182,8 @@ fn fault_09_zero_copy_send_without_result_is_not_repeated() {
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (runs, whole) = for_seeds(400, |seed| {
-        // Ten more bytes are sent while completions are dropped, or are rejected because the write half has been shut
-        // down.
+        // The last ten bytes are sent while completions are dropped, or rejected if the write half has already been
+        // shut down.
         let sent: Vec<u8> = (0..200).chain(iter::repeat_n(3, 10)).collect();
         let test = async {
             let (mut near, mut far) = pair().await;
@@ -229,9 +229,9 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     assert!(0 < whole && whole < runs, "{whole} of {runs} runs reached EOF");
 }
 
-/// Runs a test in which an operation in doubt is armed again before its cancellation is submitted. If the cancellation
-/// finds no operation, that does not mean that the operation armed last has ended. The test returns whether the
-/// operation was armed again.
+/// Runs a test in which an operation whose completion may have been dropped is armed again before its cancellation is
+/// submitted. If the cancellation then finds no operation, the newly armed one may still be in flight. The test returns
+/// whether the operation was armed again.
 fn assert_rearmed_operation_is_cancelled(options: &DriverOptions, test: impl AsyncFn() -> bool) {
     let (runs, rearmed) = for_seeds(100, |seed| {
         let (is_rearmed, metrics) = run(SimOptions::new(seed), options.clone(), test());
@@ -251,7 +251,7 @@ fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled()
         assert!(poll_once(listener.accept()).is_pending());
         turn();
         drop_completion();
-        // Connect without the driver, because the kernel consumes only the first submission: the cancellation of the
+        // Connect without the driver, because the kernel consumes only the first submission, which cancels the earlier
         // connect.
         let (network, address) = (network(), listener.local_addr().unwrap());
         let client = network.lock().open_stream(None);
@@ -276,8 +276,7 @@ fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
         assert!(poll_once(near.recv()).is_pending() && poll_once(far.recv()).is_pending());
         turn();
         drop_completion();
-        // Send with a system call, because the kernel consumes only the first submission: the cancellation of the other
-        // poll.
+        // Send with a system call, because the kernel consumes only the first submission, which cancels the other poll.
         near.send(vec![7; 10]).await.unwrap();
         set_faults(|faults| (faults.partial_submissions, faults.multishot_terminations) = (900, 900));
         turn();
