@@ -31,7 +31,7 @@ const MANIFEST: &str = "crates/anello-cli/Cargo.toml";
 // Reasons for an unknown commit.
 const NO_GIT: &str = "git cannot be run";
 const GIT_REFUSED: &str =
-    "git rejects the repository, perhaps because another user owns it; run `git status` in it to see why";
+    "git rejects the repository, perhaps because another user owns it; `git status` in it shows the cause";
 const NOT_OWN_REPOSITORY: &str = "the sources are not in a git repository of their own";
 const NOT_COMMITTED: &str = "the sources are not committed to the repository";
 

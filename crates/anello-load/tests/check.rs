@@ -47,8 +47,8 @@ mod echo {
     /// A test that takes longer than this has hung.
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Starts a server that replies to each chunk with the result of `respond`, or closes the connection if there is no
-    /// result. `respond` is called with the number of bytes received so far and the chunk.
+    /// Starts a server that replies to each chunk with the result of `respond`, or closes the connection if it is
+    /// `None`. `respond` is called with the number of bytes received, including this chunk, and with the chunk.
     fn server(respond: fn(usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
         common::server(move |mut stream| {
             let (mut total, mut buffer) = (0, [0; 16_384]);
@@ -255,8 +255,8 @@ mod http {
             let error = complete(target, pages()).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        // The body may arrive with the head or after it, and the second response may arrive with the first or before
-        // the next.
+        // Either error is possible: the body may arrive with the head or after it, and the duplicate response may
+        // arrive with the original or later.
         let error = complete(body_after_head, pages()).unwrap_err();
         assert!(
             error.starts_with("HEAD /small: unexpected body")

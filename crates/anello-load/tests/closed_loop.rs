@@ -29,7 +29,7 @@ fn connections_wait_think_time_between_requests() {
             if number == REPLIES {
                 break;
             }
-            // Taken before sending, so that the client cannot receive the reply earlier.
+            // Taken before sending, so that this time is never later than the receipt of the reply.
             replied = Some(Instant::now());
             stream.write_all(&message)?;
         }

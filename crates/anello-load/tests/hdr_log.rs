@@ -25,7 +25,7 @@ const JAVA_LOG: &[u8] = include_bytes!("data/java.hlog");
 const START_NS: u64 = 1_700_000_000_250_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Summary of a histogram as listed by the Java program: number of values, maximum, and sum of counts times values.
+/// Returns the summary that the Java program lists: the number of values, the maximum, and the sum of all values.
 fn summary(histogram: &Histogram<u64>) -> (u64, u64, u64) {
     let sum = histogram.iter_recorded().fold(0u64, |sum, value| {
         let product =
@@ -340,7 +340,7 @@ fn record(header: &str, line: &str) -> LogRecord {
 fn reads_times_of_other_tools() {
     let line = "Tag=x,5.5,1,0.1,HIST\r\n";
     assert_eq!(record("", line).start_ns, 5_500_000_000);
-    // Without a base time, starts are relative to the start time, unless they are Unix times.
+    // Without a base time, the times of records are relative to the start time of the log, unless they are Unix times.
     assert_eq!(
         record("#[StartTime: 1700000000.0 (seconds since epoch)]\r\n", line).start_ns,
         1_700_000_005_500_000_000

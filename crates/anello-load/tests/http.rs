@@ -65,7 +65,7 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
 fn supports_all_framings_and_multiple_paths() {
     let address = http_server(|stream, path, number| match path {
         "/length" => respond(stream, &with_length("hello")),
-        // Split at varying positions, so that splits occur everywhere in heads and chunks.
+        // The response is split at varying positions, to cover all positions in the head and the chunks.
         "/chunked" => {
             let text =
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
@@ -144,7 +144,7 @@ fn unannounced_close_between_requests_reconnects() {
         respond(stream, &with_length("hello"));
         if number == 2 {
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // Read a request in flight, so that the close does not become a reset.
+            // Read any request in flight, because closing the socket with unread data would send a reset.
             std::io::copy(stream, &mut std::io::sink()).ok();
         }
         number < 2
@@ -178,8 +178,8 @@ fn late_close_after_request_counts_as_closed_early() {
 
 #[test]
 fn latency_of_resent_request_starts_at_first_send() {
-    // The server closes the connection instead of answering its second request. The request is answered on the next
-    // connection.
+    // The server closes each connection instead of answering the second request on it. That request is then answered on
+    // the next connection.
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&dropped);
     let address = http_server(move |stream, _, number| {
@@ -198,7 +198,7 @@ fn latency_of_resent_request_starts_at_first_send() {
         assert_eq!(report.requests, dropped + 1, "requests sent before the end are answered: {report:?}");
         assert!(report.latency.is_some_and(|latency| latency.max_ns >= 200_000_000), "{report:?}");
     }
-    // Requests pipelined after the last answered one are not answered.
+    // The server answers only the first request on each connection, not the requests pipelined after it.
     let address = http_server(|stream, _, _| {
         thread::sleep(Duration::from_millis(50));
         respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
@@ -245,7 +245,7 @@ fn immediate_close_delays_reconnects() {
     };
     for report in reports(&load) {
         assert_eq!((report.requests, report.offered), (0, Some(1)), "{report:?}");
-        // Reconnects after 10 ms, 20 ms, 40 ms and so on.
+        // The load generator reconnects after 10 ms, 20 ms, 40 ms and so on.
         let accepted = accepted.swap(0, Ordering::SeqCst);
         assert!((3..15).contains(&accepted), "{accepted} connections: {report:?}");
     }
@@ -267,8 +267,8 @@ fn slow_close_does_not_count_as_schedule_error() {
     };
     for report in reports(&load) {
         assert!(report.is_success() && report.requests == 8, "{report:?}");
-        // Only the first request finds its connection idle. If the slow close were counted, a request scheduled just
-        // after a close would be 300 ms late.
+        // Only the first request finds its connection idle. If the slow close were counted, the second request, due at
+        // 100 ms and sent at 400 ms, would be 300 ms late.
         assert!(report.schedule_error.is_some_and(|error| error.max_ns < 250_000_000), "{report:?}");
     }
 }

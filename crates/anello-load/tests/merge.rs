@@ -1,4 +1,4 @@
-//! Merging: the sum of logs contains the values from all logs, regardless of order and grouping.
+//! Merging: the merged log contains the values of all logs, regardless of the order and grouping of the merges.
 
 #![forbid(unsafe_code)]
 
@@ -150,11 +150,11 @@ fn merged_errors_are_complete_if_all_logs_are_complete() {
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
-        // The counts of the sum are unknown, as in the input.
+        // The error counts of the merged log are unknown, as in the input.
         (&[&without_counts], "", false, None),
         (&[&none, &none], "", true, Some("none")),
         (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),
-        // Only one log has counts, so the sum is incomplete.
+        // Only one log has error counts, so the merged counts are incomplete.
         (&[&without_counts, &none], "", false, None),
         (&[&without_counts, &some], "reset=3;timeout=1", false, Some("reset=3;timeout=1;unknown")),
         (&[&none, &partial], "reset=3", false, Some("reset=3;unknown")),
@@ -179,7 +179,7 @@ fn merged_start_time_without_intervals_is_earliest_header() {
     let began = |name: usize| with_errors_comment(log(name, 3, &[]), "refused=1");
     let sum = merged(&[began(2), began(1)]);
     assert_eq!((sum.log.records.len(), sum.log.began_ns), (0, Some(START_NS + 37 * MS_NS)));
-    // With intervals, the start time is that of the first interval.
+    // If there are intervals, the start time is that of the first interval.
     let sum = merged(&[began(1), log(2, 3, &[(500, 10, false, vec![5])])]);
     assert_eq!(sum.log.began_ns, Some(START_NS + 574 * MS_NS));
 }

@@ -36,7 +36,7 @@ fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'sta
             stream.read_exact(&mut message)?;
             let received = origin.elapsed();
             thread::sleep(delay(received, number));
-            // Taken before sending, so that the client cannot receive the reply earlier.
+            // Taken before sending, so that this time is never later than the receipt of the reply.
             let times = (received.as_nanos() as u64, origin.elapsed().as_nanos() as u64);
             writer.lock().unwrap().push(times);
             stream.write_all(&message)?;
@@ -58,12 +58,12 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// Returns lower bounds on the latencies, from the scheduled times and from the send times, that a load on one
-/// connection must have measured.
+/// Returns lower bounds on the latencies measured by a load on one connection: those from the scheduled times, and
+/// those from the send times.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
-    // No request is sent before its scheduled time. The request with the smallest delay therefore gives the best
-    // estimate of the start of the schedule.
+    // No request is sent before its scheduled time. The request that arrives soonest after its scheduled time therefore
+    // gives the best estimate of the start of the schedule.
     let began_ns =
         log.iter().enumerate().map(|(number, (received, _))| received - due_ns(number)).min().unwrap();
     let mut histograms = [latency_histogram(), latency_histogram()];
@@ -76,8 +76,8 @@ fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
 
 const QUANTILES: [f64; 6] = [0.25, 0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Runs the load on each driver until its quantiles are at most 1 % plus 0.3 ms (network time) above those computed
-/// from the log of the server. They must never be lower. Fails if 20 attempts are not enough.
+/// Runs the load on each driver until its latency quantiles exceed those computed from the server's log by at most 1 %
+/// plus 0.3 ms (network time). They must never be lower. Fails if 20 attempts are not enough.
 fn assert_percentiles(
     delay: impl Fn(Duration, u64) -> Duration + Send + Sync + Copy + 'static,
     per_second: u64,
@@ -271,7 +271,7 @@ fn intervals_of_all_threads_sum_to_total() {
 
 #[test]
 fn sweep_stops_at_knee() {
-    // 10 connections with at most 100 replies per second each.
+    // The server sends at most 100 replies per second on each of the 10 connections.
     let (address, _) = logging_server(|_, _| Duration::from_millis(10));
     let sweep = Sweep {
         first: 100,
@@ -383,7 +383,7 @@ fn ramped_connections_are_used_once_open() {
             assert!(report.is_success(), "{report:?}");
             assert_eq!((report.connections_opened, report.connections_open_at_end), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
-            // Connection number c is offered a request every 10 ms, but only from 20 * c ms on, when it is opened.
+            // Connection c is opened after 20 * c ms. From then on, it is offered a request every 10 ms.
             assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
         }
     }

@@ -58,7 +58,7 @@ fn poisson_arrivals_match_rate_deviation_and_seed() {
     };
     let first = due_times(1, 0);
     assert!(first == due_times(1, 0) && first != due_times(2, 0) && first != due_times(1, 1));
-    // 4 of 7 connections: 4,000 requests per second.
+    // The thread has 4 of the 7 connections, and therefore sends 4,000 requests per second.
     let gaps: Vec<f64> = first.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -116,7 +116,7 @@ fn delaying_server() -> (SocketAddr, Arc<Mutex<Vec<LoggedRequest>>>) {
                 while stream.read_exact(&mut message).is_ok() {
                     let received_ns = nanoseconds(origin.elapsed());
                     thread::sleep(DELAY);
-                    // Taken before sending, because the client cannot receive the reply earlier.
+                    // Taken before sending, so that this time is never later than the receipt of the reply.
                     let replied_ns = nanoseconds(origin.elapsed());
                     let id = (connection, requests.next().unwrap());
                     writer.lock().unwrap().push((id, received_ns, replied_ns));
@@ -170,8 +170,8 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     assert!(report.is_success() && log.len() == due_ns.len(), "{report:?}");
     assert_eq!((report.offered, report.unsent, report.requests), (Some(count), 0, count));
 
-    // No request is sent before it is due. The request with the shortest time from its due time to its arrival gives
-    // the best estimate of the start of the schedule.
+    // No request is sent before it is due. The request that arrives soonest after its due time therefore gives the best
+    // estimate of the start of the schedule.
     let began_ns = log.iter().map(|(id, received_ns, _)| received_ns - due_ns[id]).min().unwrap();
     let mut expected = [latency_histogram(), latency_histogram()];
     for (id, received_ns, replied_ns) in log.iter() {

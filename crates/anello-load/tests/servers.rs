@@ -389,7 +389,7 @@ fn fault_44_excess_bytes_are_counted() {
             true
         })
     });
-    // An extra byte may be counted as the first byte of the next reply instead. The excess then accumulates until it is
+    // An extra byte may be mistaken for the first byte of the next reply. The excess then accumulates until it is
     // detected.
     let load = LoadConfig { verify: false, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {

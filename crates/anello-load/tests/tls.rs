@@ -155,7 +155,7 @@ fn listed_ca_certificate_is_accepted_as_end_entity() {
     for report in reports(&load(serve_with_identity(&right), right.trusting_options(), |_| {})) {
         assert!(report.is_success() && report.tls.unwrap().certificates_verified);
     }
-    // The other checks still apply: the certificate must be listed, and its name and validity period must match.
+    // The other checks still apply: the certificate must be listed, match the server name, and be currently valid.
     let other_name = identity_with(|parameters| {
         *parameters = CertificateParams::new(["example.org".to_owned()]).unwrap();
         authority(parameters);
@@ -294,7 +294,7 @@ fn wrong_bytes_are_reported_without_closing_connection() {
 #[test]
 fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
-    // Close without reading, after reading the ClientHello, and in the middle of the server's first flight.
+    // Servers that close without reading, after reading the ClientHello, and in the middle of their first flight.
     let immediately = server(|_| Ok(()));
     let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());

@@ -1,5 +1,5 @@
-//! Sends a fixed 13-byte response to every HTTP/1.1 request. It only searches for the end of each request, so that the
-//! client is the bottleneck in benchmarks of HTTP clients. Request bodies are not supported.
+//! An HTTP/1.1 server that answers every request with the same 13-byte body. It only searches for the end of each
+//! request, so that the client is the bottleneck in benchmarks of HTTP clients. Request bodies are not supported.
 //!
 //! Usage: `fixed_answer [ADDRESS]`
 //!

@@ -78,8 +78,8 @@ impl Messages {
         self.block.slice(offset..offset + self.message_bytes)
     }
 
-    /// Returns `true` if `reply` equals the expected reply starting at byte `reply_offset`, or if replies are not
-    /// checked.
+    /// Returns `true` if `reply` equals the part of the expected reply that starts at byte `reply_offset`, or if
+    /// replies are not checked.
     #[inline]
     pub fn matches_request(&self, id: RequestId, reply_offset: usize, reply: &[u8]) -> bool {
         if !self.verify {
@@ -102,7 +102,7 @@ impl Messages {
     }
 }
 
-/// Returns `true` if `reply` equals the endless repetition of `message` starting at byte `reply_offset`.
+/// Returns `true` if an endless repetition of `message` contains `reply` at byte `reply_offset`.
 fn is_repetition(message: &[u8], reply_offset: usize, reply: &[u8]) -> bool {
     let first = reply_offset % message.len();
     let (head, rest) = reply.split_at(reply.len().min(message.len() - first));

@@ -24,7 +24,7 @@ use crate::wire::transport::Transport;
 /// Approximate maximum amount of plaintext that is returned at a time.
 const PLAINTEXT_BYTES: usize = 64 * 1024;
 
-/// Maximum amount by which one part of the ciphertext can exceed [`PLAINTEXT_BYTES`].
+/// Maximum amount by which the plaintext can exceed [`PLAINTEXT_BYTES`] after one part of the ciphertext is decrypted.
 const RECORD_BYTES: usize = 16 * 1024;
 
 /// State shared by all TLS connections of a thread.

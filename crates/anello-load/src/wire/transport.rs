@@ -19,7 +19,7 @@ impl Transport {
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            // A pending send has not accepted any bytes and can be dropped.
+            // While the send is pending, no bytes have been accepted, so the future can be dropped.
             Self::Tcp(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
             Self::Unix(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
         }
@@ -31,7 +31,7 @@ impl Transport {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match self {
-            // A pending write has not accepted any bytes and can be dropped.
+            // While the write is pending, no bytes have been accepted, so the future can be dropped.
             Self::Tcp(stream) => pin!(stream.write_vectored(slices)).poll(context),
             Self::Unix(stream) => pin!(stream.write_vectored(slices)).poll(context),
         }
@@ -61,8 +61,8 @@ impl Transport {
         }
     }
 
-    /// Closes the connection immediately, without sending buffered data. TCP connections are reset, so that their port
-    /// does not stay in TIME_WAIT for a minute.
+    /// Closes the connection immediately, without sending buffered data. TCP connections are reset, so that they do not
+    /// occupy their ports in TIME_WAIT for a minute.
     pub fn abort(self) {
         match self {
             Self::Tcp(stream) => {

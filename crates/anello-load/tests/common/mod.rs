@@ -23,7 +23,7 @@ pub fn drivers() -> Vec<RuntimeBuilder> {
     drivers
 }
 
-/// Starts a server that calls `serve` for every connection, each in its own thread. It runs until the process exits.
+/// Starts a server that calls `serve` for every connection in a separate thread and runs until the process exits.
 pub fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

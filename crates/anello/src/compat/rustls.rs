@@ -23,7 +23,7 @@ where
 {
     /// Creates a session.
     pub fn new(mut connection: C) -> Self {
-        // Records are passed to the stream immediately, and the stream limits what it accepts.
+        // No limit is needed: records are passed to the stream immediately, and the stream limits what it accepts.
         connection.set_buffer_limit(None);
         Self { connection, is_peer_closed: false }
     }
@@ -57,7 +57,7 @@ where
     }
 
     /// Decrypts a prefix of `ciphertext`, which must not be empty, and appends the data to `plaintext`. Returns the
-    /// number of bytes consumed. Call it again until all bytes are consumed.
+    /// number of bytes consumed. Call this method again with the rest until all bytes are consumed.
     ///
     /// # Errors
     /// Returns an error if the peer violates the protocol. Data that preceded the error has been appended. The next

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::poll::{impl_read, impl_write};
 use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket, WriteHalf};
 
-/// Copies received bytes directly into uninitialized memory: a `&mut [u8]` would require zeroing it first.
+/// Copies received bytes directly into uninitialized memory, which a `&mut [u8]` would require to be zeroed first.
 fn poll_read(
     connection: &Connection,
     context: &mut Context<'_>,

@@ -24,8 +24,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Buffer sizes of the pool in bytes. A stream switches to the next larger size when its reads fill the buffer, and to
-/// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read, so
-/// the largest size is twice 64 KiB, the most common size of large sends.
+/// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read. The
+/// largest size is therefore twice the most common size of large sends, which is 64 KiB.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// Maximum number of free buffers kept for reuse, by class. Any others are returned to the allocator.
@@ -78,11 +78,11 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer of a class above the smallest. The pool keeps only a few of these, and
-    /// one turn can run more tasks than that.
+    /// Returns `true` if this is a pool buffer of a class above the smallest. The pool keeps only a few of these, fewer
+    /// than the number of tasks that one turn of the event loop can run.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
-        // The ID of a ring buffer does not have the flag, and the pool keeps enough buffers of class 0.
+        // Excludes ring buffers, whose IDs do not have the flag, and class 0, of which the pool keeps enough buffers.
         self.id > POOL_FLAG
     }
 
@@ -232,8 +232,8 @@ struct Entry {
 }
 
 impl BufferRing {
-    /// Creates a ring that grows from `initial` to at most `limit` buffers. Both are rounded up to a power of two, up
-    /// to 32,768. If too little address space is available, the limit is halved until an allocation succeeds. Returns
+    /// Creates a ring that grows from `initial` to at most `limit` buffers. Both are rounded up to a power of two, at
+    /// most 32,768. If too little address space is available, the limit is halved until an allocation succeeds. Returns
     /// `None` if there is not even space for a single buffer.
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
         let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
@@ -335,8 +335,8 @@ impl Drop for BufferRing {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
         // this ring. The ring may still be registered if a handle keeps the io_uring descriptor open, but the kernel
-        // uses it only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself,
-        // with everything that it owns, if a stream is still in its table (see `Drop for Driver`); the probe during
+        // uses it only for an armed receive, and none is armed. If a stream is still in the driver's table, the driver
+        // leaks itself and everything that it owns, including its `Pools` (see `Drop for Driver`). The probe during
         // setup waits for its receive to end.
         unsafe {
             dealloc(self.allocation.0.as_ptr(), self.allocation.1);

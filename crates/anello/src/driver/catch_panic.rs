@@ -1,5 +1,5 @@
-//! Containment of panics in application code that the runtime calls outside of tasks: the destructors of wakers, byte
-//! owners and results, and the `tracing` subscriber.
+//! Containment of panics in application code that the runtime calls outside of tasks: wakers and their destructors, the
+//! destructors of sent buffers and task results, and the `tracing` subscriber.
 
 use std::any::Any;
 use std::mem::forget;
@@ -20,7 +20,7 @@ fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     drop_payload(panic);
 }
 
-/// Logs a message where a panic must not propagate: a `tracing` subscriber is application code and may panic.
+/// Logs a message without propagating panics, because a `tracing` subscriber is application code and may panic.
 #[cold]
 #[inline(never)]
 pub(crate) fn log(write: impl FnOnce()) {

@@ -1,5 +1,5 @@
-//! Direct receives: system calls on sockets that the kernel has reported as readable. Their buffers are still in the
-//! CPU cache, and the buffer size adapts to the received messages.
+//! Direct receives: system calls on sockets that the kernel has reported as readable. These receives use buffers that
+//! are still in the CPU cache, and adapt the buffer size to the received messages.
 
 use std::io;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use super::{CLASS_BYTES, Chunk, Family, Pools, Sockets};
 pub(crate) struct DirectRead {
     /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further event
-    /// will arrive; urgent data was reported, before which a read stops; or it is a Unix socket.
+    /// Set if a short read does not mean that the socket is drained. This is the case for Unix sockets, after a
+    /// reported hangup (no further event will arrive), and after reported urgent data (a read stops before it).
     pub short_read_is_inconclusive: bool,
     /// Set when a receive has returned EOF.
     pub eof: bool,
@@ -52,8 +52,8 @@ impl DirectRead {
         Ok(Some(chunk))
     }
 
-    /// Receives into the caller's memory. Returns `None` if no data is available yet. A short read means that the
-    /// socket was drained, which makes a second call unnecessary.
+    /// Receives into the caller's memory. Returns `None` if no data is available yet. Clears `readable` if a short read
+    /// shows that the socket is drained, so that no second call is needed.
     #[inline]
     pub fn receive_into<S: Sockets>(
         &mut self,

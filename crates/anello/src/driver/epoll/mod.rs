@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use crate::driver::{Descriptors, Edge, Kernel, Kind, OsSockets, ReadinessKernel, Token, Wait, timespec};
 
 /// Maximum number of events per wait. The next wait returns the remaining ones. The limit is small because the kernel
-/// accesses every socket that it reports, the turn accesses its stream, and the task accesses both again. With more
-/// than about a hundred events, the data for the first ones would have been evicted from the L2 cache by then.
+/// accesses each reported socket, the event loop accesses its stream, and the task accesses both again. With more than
+/// about a hundred events, the data for the first ones would have been evicted from the L2 cache by then.
 const EDGES_PER_WAIT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     sockets: OsSockets,
-    /// Written to by other threads. It is never read, because each write triggers a new event.
+    /// The eventfd to which other threads write. It is never read, because each write triggers a new event.
     wake: Arc<OwnedFd>,
     events: Box<[MaybeUninit<Event>]>,
     count: usize,
