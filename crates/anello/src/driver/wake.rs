@@ -1,9 +1,9 @@
 //! Waker slots of a socket, and the queue of deferred wake-ups.
 //!
 //! A waker can run arbitrary code, including code that uses the driver. Wakers are therefore collected in a list and
-//! called when the driver is not borrowed. Nearly all wakers belong to tasks of the executor, and waking those only
-//! changes its queues. They are recognised by their vtable, called immediately, and kept for the next wait, which
-//! avoids incrementing and decrementing the reference count.
+//! called when the driver is not borrowed. Nearly all wakers belong to tasks of the executor, and calling them only
+//! changes its queues. Such wakers are recognised by their vtable, called immediately, and kept for the next wait,
+//! which avoids incrementing and decrementing the reference count.
 
 use std::io;
 use std::task::{Poll, RawWakerVTable, Waker};
@@ -24,10 +24,10 @@ pub(crate) struct WakerSlot {
 pub(crate) struct WakeQueue {
     /// Vtable of the wakers that may be called while the driver is borrowed.
     task_vtable: Option<&'static RawWakerVTable>,
-    /// All other wakers, including those of expired timers. [`call`](Self::call) calls them.
+    /// Wakers with a different vtable, and wakers of expired timers. [`call`](Self::call) calls them.
     pub deferred_wakers: Vec<Waker>,
     has_work: bool,
-    /// Returns `true` if tasks are ready. A turn drops sent buffers, which can run application code that wakes tasks.
+    /// Returns `true` if tasks are ready. Needed because destructors of sent buffers can wake tasks.
     has_ready_tasks: Option<fn() -> bool>,
 }
 
@@ -52,7 +52,7 @@ impl WakerSlot {
         self.waiting
     }
 
-    /// Takes the waker of the waiting task, if any. It must be called when the driver is not borrowed.
+    /// Takes the waker of the waiting task, if any. The returned waker must be called while the driver is not borrowed.
     pub fn take(&mut self) -> Option<Waker> {
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
@@ -111,8 +111,8 @@ impl WakeQueue {
         Self { task_vtable: Some(task_vtable), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
-    /// Returns `true` if the driver must not sleep: a task is ready, or a task was woken or the worker was notified
-    /// since the last [`call`](Self::call).
+    /// Returns `true` if a task is ready, or if a task was woken or the worker was notified since the last
+    /// [`call`](Self::call). The driver must then not sleep.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())

@@ -1,7 +1,7 @@
 //! Thread pools for blocking work, so that workers never wait for disk I/O.
 //!
-//! The process has two pools, so that file operations never queue behind slow application work. The FIFO queue of a
-//! pool has no limit of its own: it is bounded by the number of tasks that are waiting for results.
+//! The process has two pools, so that file operations never queue behind slow application work. A pool's FIFO queue has
+//! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -112,12 +112,12 @@ impl Pool {
 
 /// Runs a blocking closure on the process-wide blocking thread pool. The returned future waits for its result.
 ///
-/// Use it for every call that may block outside of the driver, so that the worker's other tasks continue to run. The
+/// Use this function for every call that can block the thread, so that the worker's other tasks continue to run. The
 /// closure runs even if the future is never polled. Dropping the future discards the result.
 ///
-/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. A thread exits
-/// after 10 s without work. Further work waits in a FIFO queue. File operations have their own pool; see
-/// [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. If all of them
+/// are busy, work waits in a FIFO queue. A thread exits after 10 s without work. File operations have their own pool;
+/// see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
 /// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
 /// not advance in the meantime, so that a seed always produces the same run. A closure that waits for a task, or for a

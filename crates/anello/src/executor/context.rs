@@ -63,7 +63,7 @@ pub(crate) struct Shared {
 pub(crate) struct Inbox {
     pub(super) mailbox: Mailbox<MailboxMessage>,
     pub(super) notifier: Notifier,
-    /// Identifies the worker in the state of other mailboxes.
+    /// Identifies this worker in the state of other workers' mailboxes.
     worker_id: u32,
 }
 
@@ -114,8 +114,8 @@ pub(super) fn has_ready_tasks() -> bool {
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
-/// blocks to wait for another worker: the next turn, which would otherwise submit the notifications, runs only
-/// afterwards.
+/// blocks to wait for another worker, because the driver's next turn, which would otherwise submit the notifications,
+/// runs only after the wait.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
@@ -145,7 +145,7 @@ impl Drop for EnterGuard {
 impl Shared {
     pub fn new(driver: Driver) -> std::io::Result<Rc<Self>> {
         static RUNTIMES: AtomicU32 = AtomicU32::new(0);
-        // 31 bits: the mailbox uses the highest bit as a flag.
+        // Limited to 31 bits, because the mailbox uses the highest bit as a flag.
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
         let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
         #[cfg(feature = "compat-hyper")]
@@ -187,7 +187,7 @@ impl Shared {
             }
         });
         drop(driver);
-        // These wakers wake tasks on other runtimes, which take over the connections accepted here.
+        // These wakers wake tasks of other runtimes that take over connections accepted by this runtime.
         catch_and_log_panic("waker panicked while a runtime was being dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
         self.budget.set(i64::MAX);
@@ -234,9 +234,9 @@ impl Shared {
         }
     }
 
-    /// Releases the key of a stream or listener in a separate task, because the driver is borrowed: it is dropping a
-    /// waker or a buffer's owner, whose destructor has dropped the stream or listener. `own` creates the owner of the
-    /// key.
+    /// Releases the key of a stream or listener in a separate task. Used if the driver is borrowed because it is
+    /// dropping a waker or a buffer's owner whose destructor has dropped the stream or listener. `own` creates the
+    /// owner of the key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
@@ -293,7 +293,8 @@ impl Shared {
         self.budget.set(self.budget.get() - cost);
     }
 
-    /// Polls the driver if the running task has budget left, and charges the budget for the number of bytes in a result.
+    /// Polls the driver if the running task has budget left, and charges the budget for the number of bytes
+    /// transferred.
     #[inline]
     pub fn poll_driver<T>(
         &self,
@@ -400,14 +401,14 @@ impl Inbox {
     /// Sends a message and notifies the worker. Returns the result of [`notify_worker`](Self::notify_worker).
     #[cold]
     pub(super) fn send(&self, message: MailboxMessage) -> bool {
-        // After the runtime has been dropped, this drops the message, which cancels the task that it would have spawned.
+        // If the runtime has been dropped, the message is dropped here, which cancels the task to be spawned.
         self.mailbox.push(message).is_ok() && self.notify_worker()
     }
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
     /// Returns `true` if the notification is only queued. This thread's io_uring runtime then submits it in its next
-    /// turn. Otherwise, an eventfd wakes the worker immediately.
+    /// turn. Otherwise, an eventfd wakes the worker immediately if it is asleep.
     #[cold]
     pub(super) fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {
@@ -487,9 +488,10 @@ pub async fn yield_now() {
 /// driver.
 ///
 /// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
-/// of data. Futures from other crates, such as channels, do not consume budget: a task that receives from a channel that
+/// of data. Other futures, such as those of channels, do not consume budget: a task that receives from a channel that
 /// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
-/// futures may always be ready, and in long computations. Outside a runtime of this crate, it does nothing. Cancel-safe.
+/// futures may always be ready, and in long computations. Outside a runtime of this crate, it does nothing.
+/// Cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

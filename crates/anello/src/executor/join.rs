@@ -109,8 +109,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// The error of a task that returned no result: it panicked, was aborted, or its runtime was dropped before it
-/// finished.
+/// The error of a task that returned no result, because it panicked or was aborted, or because its runtime was dropped
+/// before the task finished.
 pub struct JoinError(pub(super) Option<Box<dyn Any + Send>>);
 
 impl JoinError {

@@ -121,7 +121,7 @@ impl<T> Mailbox<T> {
 
     #[inline]
     pub fn finish_sleep(&self) {
-        // The exchange fails if the owner was notified while it was asleep. That state must not be overwritten.
+        // If the owner was notified while it was asleep, the exchange fails, which preserves the notification.
         self.state.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
@@ -155,13 +155,13 @@ impl Scheduled {
         Self(AtomicU8::new(SCHEDULED))
     }
 
-    /// Returns whether the task was idle.
+    /// Sets the state to `SCHEDULED`. Returns whether the task was idle.
     #[inline]
     pub fn set(&self) -> bool {
         self.0.swap(SCHEDULED, Ordering::AcqRel) == IDLE
     }
 
-    /// Called before the thread checks whether the worker is asleep. Returns whether the task was idle after all.
+    /// Called by a thread before it checks whether the worker is asleep. Returns whether the task was idle after all.
     pub fn set_rescheduled(&self) -> bool {
         self.0.swap(RESCHEDULED, Ordering::AcqRel) == IDLE
     }
@@ -234,9 +234,9 @@ mod models {
     use loom::thread;
 
     /// Runs the executor's loop as the owner until `is_done` returns `true` for the received items, while each of two
-    /// threads pushes one item. `pushed` contains the item of each thread, and `true` if the thread queues its
-    /// notification. A queued notification is never submitted. A sleep ends only if the mailbox instructs one of the
-    /// threads to wake the owner, so a lost wake-up causes a deadlock.
+    /// threads pushes one item. For each thread, `pushed` contains its item and whether it queues its notification. A
+    /// queued notification is never submitted. A sleep ends only if the mailbox instructs one of the threads to wake
+    /// the owner, so a lost wake-up causes a deadlock.
     fn receive(pushed: [(u32, bool); 2], is_done: fn(&[u32]) -> bool) {
         loom::model(move || {
             let mailbox = Arc::new(Mailbox::new());

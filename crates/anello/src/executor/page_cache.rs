@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// System call number of `cachestat(2)` (Linux 6.5), the same on every architecture.
+/// System call number of `cachestat(2)` (Linux 6.5), the same on every supported architecture.
 const CACHESTAT: libc::c_long = 451;
 
 /// Distance between the bytes that are read as a test. The last byte of the range is also read.
@@ -51,7 +51,7 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     }
 }
 
-/// Returns whether every page of these bytes is in the cache, or `None` if the kernel does not report it.
+/// Returns whether all pages of bytes `offset` to `last` are cached, or `None` if the kernel does not report this.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
     if CACHESTAT_MISSING.load(Ordering::Relaxed) {
@@ -86,8 +86,8 @@ fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bo
     Some(true)
 }
 
-/// Reads up to `bytes.len()` bytes. Returns 0 if the read would block or `offset` is past the end of the file, and
-/// `None` if the file does not support non-blocking reads.
+/// Reads up to `bytes.len()` bytes. Returns 0 if the read would block or `offset` is at or past the end of the file,
+/// and `None` if the file does not support non-blocking reads.
 fn read_nowait(file: BorrowedFd<'_>, offset: u64, bytes: &mut [u8]) -> Option<usize> {
     match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
         Err(Errno::AGAIN) => Some(0),

@@ -28,7 +28,7 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends accepted bytes for at most [`RuntimeBuilder::drain_timeout`],
+/// 2. sends bytes that streams have already accepted, for at most [`RuntimeBuilder::drain_timeout`],
 /// 3. cancels all operations in flight and waits until the kernel has completed them, and
 /// 4. frees its memory.
 ///
@@ -105,8 +105,8 @@ impl Runtime {
                 self.shared.budget.set(BUDGET_PER_POLL);
                 let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
                 if let Some(Poll::Ready(output)) = polled {
-                    // Drops the sockets that the future still owns. This runtime may not run again for a long time, so
-                    // they are closed now, and accepted bytes and notifications for other workers are submitted.
+                    // Drops the sockets that the future still owns. This runtime might not run again for a long time,
+                    // so they are closed now, and accepted bytes and notifications for other workers are submitted.
                     future.set(None);
                     self.shared.flush_driver();
                     return output;
@@ -121,7 +121,7 @@ impl Runtime {
     }
 }
 
-/// Flushes the driver when a panic unwinds `block_on`: other workers may be waiting for queued notifications.
+/// Flushes the driver when a panic unwinds `block_on`, because other workers may be waiting for queued notifications.
 struct FlushOnUnwind<'a>(&'a Shared);
 
 impl Drop for FlushOnUnwind<'_> {
@@ -188,11 +188,11 @@ fn take_turn(
     Ok(())
 }
 
-/// Returns how long the worker can sleep: until the next timer is due.
+/// Returns how long the worker can sleep before the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
     let timers = shared.timers.borrow();
-    // Usually no timer is pending, which is cheaper to check than the next deadline.
+    // Usually, no timer is pending, and checking this is cheaper than computing the next deadline.
     if timers.is_empty() {
         return Wait::Forever;
     }
@@ -208,7 +208,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         if self.shared.is_entered.get() {
             // A task has called `process::exit`, and the C library is running the destructor of a `thread_local!` that
-            // contains this runtime. Frames further down the stack still use the runtime and the future being polled.
+            // contains this runtime. Outer stack frames still use the runtime and the future being polled.
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
@@ -254,11 +254,12 @@ pub struct Handle {
 impl Handle {
     /// Spawns a future on the runtime's thread.
     ///
-    /// If both workers use io_uring, the target worker is notified through `MSG_RING`, otherwise through an eventfd. A
-    /// task on an io_uring runtime only queues the notification, and its own worker submits it in the next turn. Such a
-    /// task therefore deadlocks if it blocks its thread until the spawned task has run.
+    /// If the target runtime and the caller's runtime both use io_uring, the target is notified through `MSG_RING`,
+    /// otherwise through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime
+    /// submits in its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has
+    /// run.
     ///
-    /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
+    /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -317,7 +318,7 @@ impl Default for RuntimeBuilder {
 impl RuntimeBuilder {
     /// Sets the driver. The default is [`DriverKind::Auto`].
     ///
-    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides this setting unless it is the
+    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring` or `epoll`) overrides any driver set here except the
     /// simulated driver.
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.kind = kind;
@@ -330,8 +331,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time for which accepted bytes are sent while the runtime is being dropped. The default is 1
-    /// second.
+    /// Sets the maximum time that dropping the runtime spends sending bytes that streams have already accepted. The
+    /// default is 1 second.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self

@@ -16,7 +16,7 @@ pub(crate) struct RuntimeClock {
 impl RuntimeClock {
     pub fn new(now_ns: impl FnOnce() -> u64) -> Self {
         static RUNTIMES: AtomicU64 = AtomicU64::new(0);
-        // Read in this order, so that a converted deadline is never earlier than the original.
+        // The clocks are read in this order so that a converted deadline is never earlier than the original.
         let started = Instant::now();
         Self { id: RUNTIMES.fetch_add(1, Ordering::Relaxed), started, started_ns: now_ns() }
     }

@@ -94,7 +94,7 @@ pub(super) struct Task<O: Owner>(TaskPointer<O>);
 #[derive(Debug)]
 pub(super) struct TaskPointer<O: 'static>(NonNull<Header<O>>);
 
-/// A reference to a task, held by one of its wakers, on any thread.
+/// A reference to a task, held through one of its wakers. Can be used on any thread.
 pub(super) struct TaskHandle(Waker);
 
 // SAFETY: only the worker of the task dereferences the pointer, and its table keeps the task alive.
@@ -116,7 +116,7 @@ pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
 impl<O: Owner> Task<O> {
     /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
     ///
-    /// Unless the future is `Send`, its worker's thread must call [`run`](TaskPointer::run) and drop the task.
+    /// Unless the future is `Send`, only the worker's thread may call [`run`](TaskPointer::run) or drop the task.
     pub fn new<F: Abort>(future: F, owner: Arc<O>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
         let task = TaskCell {
@@ -191,7 +191,7 @@ impl<O: Owner> TaskPointer<O> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Called once the worker's table owns the task.
+    /// Called after the task has been inserted into the worker's table.
     pub fn set_key(self, key: Key) {
         self.header().key.set(key);
     }
@@ -233,7 +233,7 @@ impl TaskHandle {
     }
 }
 
-/// Polls the future, and drops it once it has completed. Returns whether it has.
+/// Polls the future, and drops it if it has completed. Returns whether the future has completed.
 ///
 /// # Safety
 /// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not

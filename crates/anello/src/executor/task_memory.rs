@@ -61,7 +61,7 @@ impl TaskCache {
         Self { sizes: Vec::new(), bytes: 0, max_bytes }
     }
 
-    /// Moves a size to the front. Returns `false` if the cache does not contain it.
+    /// Marks a size as the most recently used. Returns `false` if the cache does not contain it.
     fn touch_size(&mut self, layout: Layout) -> bool {
         let position = self.sizes.iter().position(|blocks| blocks.layout == layout);
         if let Some(index @ 1..) = position {

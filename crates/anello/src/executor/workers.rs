@@ -100,7 +100,7 @@ impl WorkersBuilder {
         }
         // From now on, only workers that have not reported yet hold senders, so `recv` fails if one of them panics.
         drop(report);
-        // The new workers may depend on other workers, for which this thread's runtime has queued notifications.
+        // The new workers may depend on other workers whose notifications are still queued in this thread's runtime.
         flush_wakes_before_blocking();
         for _ in 0..count {
             let reported = reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
@@ -111,8 +111,8 @@ impl WorkersBuilder {
         Ok(Workers { threads, handles: handles.into_iter().map(|(_, handle)| handle).collect() })
     }
 
-    /// Returns the core of each worker, or `None` for workers that are not pinned. A single worker on a default core is
-    /// not pinned.
+    /// Returns the core of each worker, or `None` for workers that are not pinned. If no cores are set and only one is
+    /// allowed, its worker is not pinned.
     fn worker_cores(&self) -> io::Result<Vec<Option<usize>>> {
         let invalid = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         match self.unpinned {
@@ -154,7 +154,7 @@ impl Workers<()> {
 }
 
 impl<T> Workers<T> {
-    /// Returns handles to the workers' runtimes, by worker index.
+    /// Returns handles to the workers' runtimes, ordered ordered by worker index.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
     }

@@ -1,8 +1,8 @@
 //! Asynchronous file reads, which never block the worker on disk I/O.
 //!
 //! Data in the page cache is read directly. Other data is read on a blocking-pool thread ([`spawn_blocking`]), while
-//! the worker continues to run its other tasks. Streams can send from a file without a copy through user space; see
-//! [`TcpStream::send_file`](crate::net::TcpStream::send_file).
+//! the worker continues to run its other tasks. Streams can send data from a file without copying it through user
+//! space; see [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -106,8 +106,8 @@ impl File {
         Ok(())
     }
 
-    /// Returns whether the bytes up to `end` are in the page cache. Results are cached for the range up to
-    /// `requested_end`, so that repeated requests beyond the end of the file need no `fstat(2)`.
+    /// Returns whether the bytes from `offset` to `end` are in the page cache. Positive results are cached for the
+    /// range up to `requested_end`, so that repeated requests beyond the end of the file need no `fstat(2)`.
     fn is_in_memory(&self, offset: u64, end: u64, requested_end: u64) -> bool {
         let now = Instant::now();
         let residency = || self.inner.residency.lock().unwrap_or_else(PoisonError::into_inner);

@@ -60,7 +60,7 @@ mod tests {
         apply(&mut config, &["--connections", "5,100,101", "--message-bytes", "64"], 100).unwrap();
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
-        let note = "have only 100 connections open (`ulimit -Hn`): cells with 101 connections.";
+        let note = "cells with 101 connections, because the lab can have at most 100 connections open";
         assert!(scaling.contains(note), "{scaling}");
         let error = apply(&mut config, &["--connections", "101"], 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -103,7 +103,7 @@ impl Sqe {
         Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }
     }
 
-    /// `IORING_OP_MSG_RING` (5.18): posts a completion with the given `user_data` on another ring.
+    /// `IORING_OP_MSG_RING` (Linux 5.18): posts a completion with the given `user_data` on another ring.
     pub fn message(ring: i32, user_data: u64) -> Self {
         Self { offset: user_data, ..Self::new(IoringOp::MsgRing, File::Descriptor(ring)) }
     }
@@ -112,7 +112,7 @@ impl Sqe {
         Self { user_data, ..self }
     }
 
-    /// Suppresses the completion if the operation succeeds (`IOSQE_CQE_SKIP_SUCCESS`, 5.17).
+    /// Suppresses the completion if the operation succeeds (`IOSQE_CQE_SKIP_SUCCESS`, Linux 5.17).
     #[inline(always)]
     pub fn skip_success_cqe(mut self) -> Self {
         self.flags |= IoringSqeFlags::CQE_SKIP_SUCCESS.bits();

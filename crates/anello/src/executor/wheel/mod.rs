@@ -68,7 +68,7 @@ pub(crate) struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// The slots of all levels, lowest level first.
     slots: Box<[Slot; LEVELS * SLOTS_PER_LEVEL]>,
-    /// Slab of timers. Released entries form a free list from `free_head` through `next`.
+    /// Slab of timers. Released entries form a free list that starts at `free_head` and is linked through `next`.
     entries: Vec<Entry<T>>,
     free_head: u32,
     len: usize,
@@ -135,7 +135,7 @@ impl<T> Wheel<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
-    /// Returns `None` if the key is stale.
+    /// Returns the value of a pending timer, or `None` if the key is stale.
     pub(crate) fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if entry.generation != key.generation {
@@ -172,8 +172,8 @@ impl<T> Wheel<T> {
             if self.slot_start(slot) > now_tick {
                 break;
             }
-            // No timer is due before the slot's earliest tick, so the wheel advances directly to it. A single timer
-            // then moves only once, whichever level it was on.
+            // No timer is due before the slot's earliest tick, so the wheel advances directly to it. A timer that is
+            // alone in its slot then moves only once, whatever its level.
             self.elapsed_tick = self.slots[slot].earliest_tick.min(now_tick);
             self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
             self.slots[slot].tail = NONE;
@@ -198,8 +198,8 @@ impl<T> Wheel<T> {
         Some(level * SLOTS_PER_LEVEL + self.occupied[level].trailing_zeros() as usize)
     }
 
-    /// Returns the first tick of an occupied `slot`: the digits of `elapsed_tick` above the slot's level, then the
-    /// index of the slot, then zeros.
+    /// Returns the first tick of an occupied `slot`. It consists of the digits of `elapsed_tick` above the slot's
+    /// level, the index of the slot, and zeros.
     fn slot_start(&self, slot: usize) -> u64 {
         let shift = (slot / SLOTS_PER_LEVEL) as u32 * LEVEL_BITS;
         let above = shift + LEVEL_BITS;
