@@ -293,8 +293,7 @@ impl Shared {
         self.budget.set(self.budget.get() - cost);
     }
 
-    /// Polls the driver if the running task has budget left, and charges the budget for the number of bytes
-    /// transferred.
+    /// Polls the driver if the running task has budget left, and charges the budget for the bytes transferred.
     #[inline]
     pub fn poll_driver<T>(
         &self,
@@ -490,8 +489,7 @@ pub async fn yield_now() {
 /// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
 /// of data. Other futures, such as those of channels, do not consume budget: a task that receives from a channel that
 /// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
-/// futures may always be ready, and in long computations. Outside a runtime of this crate, it does nothing.
-/// Cancel-safe.
+/// futures may always be ready, and in long computations. Does nothing outside a runtime of this crate. Cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

@@ -254,10 +254,9 @@ pub struct Handle {
 impl Handle {
     /// Spawns a future on the runtime's thread.
     ///
-    /// If the target runtime and the caller's runtime both use io_uring, the target is notified through `MSG_RING`,
-    /// otherwise through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime
-    /// submits in its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has
-    /// run.
+    /// If the target and the caller's runtime both use io_uring, the target is notified through `MSG_RING`, otherwise
+    /// through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime submits in
+    /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>

@@ -154,12 +154,12 @@ impl Workers<()> {
 }
 
 impl<T> Workers<T> {
-    /// Returns handles to the workers' runtimes, ordered ordered by worker index.
+    /// Returns handles to the workers' runtimes, ordered by worker index.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
     }
 
-    /// Waits for all workers and returns the outputs of their futures, by worker index.
+    /// Waits for all workers and returns the outputs of their futures, ordered by worker index.
     ///
     /// # Errors
     /// Returns an error if a worker panicked.
