@@ -31,7 +31,7 @@ pub enum Target {
     #[serde(rename = "hello.txt")]
     #[strum(to_string = "hello.txt")]
     Hello,
-    /// A file with a page of 6 KiB.
+    /// An HTML file of 6 KiB.
     #[serde(rename = "page.html")]
     #[strum(to_string = "page.html")]
     Page,
@@ -43,7 +43,7 @@ pub enum Target {
     #[serde(rename = "10m.bin")]
     #[strum(to_string = "10m.bin")]
     Huge,
-    /// A fixed response of 13 bytes from a handler. In servers without handlers, a file of this name.
+    /// A fixed response of 13 bytes from a handler. Servers without handlers serve a file with this name instead.
     #[serde(rename = "/fixed")]
     #[strum(to_string = "/fixed")]
     Fixed,
@@ -58,7 +58,7 @@ impl Target {
         self.into()
     }
 
-    /// Returns the request path: `/hello.txt`.
+    /// Returns the request path, for example `/hello.txt`.
     pub fn path(self) -> String {
         format!("/{}", self.file_name())
     }
@@ -84,7 +84,7 @@ impl Target {
         })
     }
 
-    /// Returns whether the response exceeds the socket buffer, so that the reader's speed limits the transfer.
+    /// Returns whether the response is larger than the socket buffer. The reader's speed then limits the transfer.
     pub const fn is_large(self) -> bool {
         self.bytes() >= LARGE_BYTES
     }
@@ -113,7 +113,7 @@ pub struct SupportedTargets {
 }
 
 impl SupportedTargets {
-    /// Converts a contender's list. An empty list means that the contender declares nothing. It is then assumed to
+    /// Converts the list of resources that a contender declares. If the list is empty, the contender is assumed to
     /// serve everything.
     pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |resource| serves.is_empty() || serves.contains(&resource);
@@ -133,7 +133,7 @@ impl SupportedTargets {
     }
 }
 
-/// Returns a page of exactly this size, with numbered lines.
+/// Returns an HTML page of exactly this size, with numbered lines.
 fn page(bytes: usize) -> Vec<u8> {
     const END: &str = "</body>\n</html>\n";
     let mut page = String::from(

@@ -1,5 +1,5 @@
-//! Chart data for pages and SVG files: for each group of cells, the measures by connections, queue depth or offered
-//! rate, their ratios to the reference, and the latency by percentile in each cell.
+//! Chart data for pages and SVG files: for each group of cells, the measures as a function of the connections, queue
+//! depth or offered rate, their ratios to the reference, and the latency by percentile in each cell.
 
 use serde::Serialize;
 
@@ -10,15 +10,15 @@ use crate::report::names;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Estimate, LabResult, Row};
 
-/// Ratios outside this range do not extend the axis, unless a quarter of all ratios is outside.
+/// Ratios outside this range do not extend the axis, unless a quarter of all ratios is below it, or a quarter above it.
 const RATIO_RANGE: (f64, f64) = (0.5, 2.2);
 
-/// Ratio of the largest to the smallest CPU time or memory above which the axis is logarithmic.
+/// The axis is logarithmic if the ratio of the largest to the smallest CPU time or memory size exceeds this value.
 const WIDE_RANGE: f64 = 5.0;
 
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Chart {
-    /// Name of its file, without the extension.
+    /// File name of the chart, without the extension.
     #[serde(skip)]
     pub name: String,
     /// Title, with the unit and a note on whether more or less is better.
@@ -29,7 +29,7 @@ pub struct Chart {
     /// Tick marks on a logarithmic vertical axis; empty for a linear axis that starts at 0.
     pub y_marks: Vec<f64>,
     pub y_range: (f64, f64),
-    /// For each point, the maximum difference from 1 for identical servers. Only for ratios.
+    /// For each point in a chart of ratios, the maximum difference from 1 for identical servers; otherwise empty.
     pub floor: Vec<Option<f64>>,
     pub series: Vec<Series>,
 }
@@ -71,7 +71,7 @@ impl GroupCharts {
     }
 }
 
-/// Returns an empty chart over the cells of a group. Positions are ordinal numbers or offered rates.
+/// Returns a chart of the cells in a group, without lines. The horizontal positions are cell indices or offered rates.
 fn chart_of(group: &Group, cells: &[&CellResult], name: &str, title: String) -> Chart {
     let is_rated = group.connections.is_some();
     let position =
@@ -88,7 +88,7 @@ fn chart_of(group: &Group, cells: &[&CellResult], name: &str, title: String) -> 
     }
 }
 
-/// Returns the lines of all contenders with at least one point. `point` returns a value with its spread.
+/// Returns one line for each contender that has at least one point. `point` returns a value with its spread.
 fn series(
     result: &LabResult,
     cells: &[&CellResult],
@@ -151,8 +151,8 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     Some(chart)
 }
 
-/// Returns the chart of the latency by percentile in one cell, for all contenders. Rarer latencies are further to the
-/// right.
+/// Returns the chart of the latency by percentile in one cell, for all contenders. Higher percentiles are further to
+/// the right.
 fn latency(result: &LabResult, group: &Group, cell: &CellResult) -> Option<Chart> {
     let rows = || names::originals(result).filter_map(|(index, _)| Some((index, cell.rows.get(index)?)));
     let curves = rows().flat_map(|(_, row)| &row.latency_curve);
@@ -195,7 +195,7 @@ fn scaled(mut chart: Chart, is_logarithmic: bool) -> Option<Chart> {
     Some(chart)
 }
 
-/// Returns the smallest and the largest positive value. `None` if there is none.
+/// Returns the smallest and the largest positive value. `None` if no value is positive.
 fn range(series: &[Series]) -> Option<(f64, f64)> {
     let values = series.iter().flat_map(|series| &series.y).flatten().copied();
     extremes(values.filter(|value| value.is_finite() && *value > 0.0))

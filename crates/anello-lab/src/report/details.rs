@@ -10,7 +10,7 @@ use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::unique::unique;
 use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality};
 
-/// Number of characters of a checksum that are shown, including the prefix for its kind.
+/// Number of characters shown of a checksum, including a prefix such as `sha256:`.
 const CHECKSUM_CHARACTERS: usize = 19;
 
 pub fn facts(result: &LabResult) -> Table {

@@ -72,7 +72,7 @@ fn document(result: &LabResult) -> String {
     let against_peers = anello_contenders(result)
         .flat_map(|own| groups.iter().flat_map(move |group| ratios::against_peers(result, group, &own.name)));
     let tables = [
-        // The standings cover the other measures.
+        // One measure is enough: the table of standings below covers the others.
         reference_tables(result, 1),
         comparisons(result),
         against_peers.collect(),
@@ -99,7 +99,7 @@ fn anello_contenders(result: &LabResult) -> impl Iterator<Item = &ContenderRecor
     result.contenders.iter().filter(|own| !findings::peers_of(result, &own.name).is_empty())
 }
 
-/// Returns the ratios to the reference in each group for the first `max_measures` of the compared measures.
+/// Returns tables of the ratios to the reference, one for each of the first `max_measures` measures of each group.
 fn reference_tables(result: &LabResult, max_measures: usize) -> Vec<Table> {
     let tables = result.groups().into_iter().flat_map(|group| {
         let measures = result.measures_of(&group).iter().take(max_measures);

@@ -80,7 +80,7 @@ fn estimate(format: fn(f64) -> String, estimate: &Estimate) -> Value {
     Value::with_detail(format(estimate.median), spread(estimate))
 }
 
-/// Returns the noise floor, method and machine phases of a cell.
+/// Returns a note on a cell: noise floor, measurement method, and slow phases of the machine.
 fn note(result: &LabResult, cell: &CellResult) -> String {
     let floor = |measure: &Measure| {
         Some(format!("{} ±{}", measure.name(cell.cell.workload), percent(measure.resolution(cell)?)))

@@ -42,7 +42,7 @@ pub struct ReportPaths {
 /// Renders the complete result as JSON.
 ///
 /// # Errors
-/// Does not fail, because JSON can represent all keys in the result.
+/// Does not fail, because JSON can represent all map keys in the result.
 pub fn render_json(result: &LabResult) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(result)
 }
@@ -71,7 +71,7 @@ pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
     plots
 }
 
-/// Writes all reports to `directory`, which is created if necessary. The files are named after the start of the run.
+/// Writes all reports to `directory`, which is created if necessary. The file names contain the start time of the run.
 ///
 /// # Errors
 /// Returns an error with the path if a file cannot be written or a directory cannot be created.

@@ -1,4 +1,4 @@
-//! Names of measures, groups and cells in reports, and the values of a row by measure.
+//! Names of measures, groups, cells and runs in reports, and the text of figures.
 
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
@@ -32,7 +32,7 @@ pub fn better(measure: Measure) -> &'static str {
     if measure.more_is_better() { "more is better" } else { "less is better" }
 }
 
-/// Formats a figure without its unit.
+/// Formats a figure. Only memory is shown with its unit.
 pub fn shown(measure: Measure, value: f64) -> String {
     match measure {
         Measure::Rate => count(value),
@@ -64,7 +64,7 @@ pub fn axis_title(group: &Group) -> &'static str {
     }
 }
 
-/// Returns the position of a cell within its group: "300", "20.0k".
+/// Formats the offered rate, connection count or queue depth that identifies a cell within its group: "300", "20.0k".
 pub fn position(cell: &Cell) -> String {
     match cell.offered_per_second {
         Some(rate) => count(rate as f64),
@@ -72,7 +72,7 @@ pub fn position(cell: &Cell) -> String {
     }
 }
 
-/// Returns the position with its quantity: "1 connection", "20.0k requests/s offered", "queue depth 16".
+/// Returns the position with the name of its quantity: "1 connection", "20.0k requests/s offered", "queue depth 16".
 pub fn position_with_axis(group: &Group, cell: &Cell) -> String {
     let (position, axis) = (position(cell), axis_title(group));
     match (group.workload, group.connections) {

@@ -2,7 +2,7 @@
 //!
 //! The first screen shows the conclusion, the CPU time per request and the noise floor. Verdicts follow, then the
 //! groups of cells, the published figures, and finally notes, contenders, machine, method and raw data. Charts are
-//! drawn by the vendored uPlot from JSON in the page; everything else is complete without scripts.
+//! drawn by the vendored uPlot from JSON in the page; everything else works without scripts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -119,7 +119,7 @@ impl Run<'_> {
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
         let methods = result.methods();
         let facts = findings::facts(result);
-        // Show a group in the middle, with neither the smallest nor the largest messages.
+        // Initially show the group in the middle of the list, which has neither the smallest nor the largest messages.
         let first = shown.len().saturating_sub(1) / 2;
         let floor = facts.iter().find(|fact| fact.kind == FindingKind::Resolution);
         html! {
@@ -326,7 +326,7 @@ fn cell(value: &Value) -> Markup {
     }
 }
 
-/// Returns the data of a chart, which the script draws.
+/// Returns a figure with the chart's data, from which the script draws the chart.
 fn figure(chart: &Chart) -> Markup {
     html! {
         figure.chart role="img" aria-label=(chart.title) {
@@ -338,6 +338,6 @@ fn figure(chart: &Chart) -> Markup {
 
 /// Serializes a value as JSON that contains no markup.
 fn json(value: &impl serde::Serialize) -> PreEscaped<String> {
-    // Cannot fail: JSON can represent all keys of these types.
+    // Cannot fail: JSON can represent all map keys in these types.
     PreEscaped(serde_json::to_string(value).unwrap_or_default().replace('<', "\\u003c"))
 }

@@ -40,7 +40,7 @@ const MARKERS: [char; 6] = ['●', '■', '◆', '▲', '▼', '✚'];
 
 #[derive(Clone, Copy, Serialize)]
 pub struct Look {
-    /// Colour of the line and its marker. Pages define it as a variable.
+    /// Colour of the line and its marker. Pages define it as a CSS variable.
     #[serde(skip)]
     pub colour: Colour,
     /// Lengths of dashes and gaps in pixels; empty for a solid line.

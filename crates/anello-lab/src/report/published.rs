@@ -105,7 +105,7 @@ fn local_value(local: &LocalResult, measure: Measure) -> Value {
     Value::with_detail(format!("{sign} {}", times(ratio.estimate)), detail).tone(tone)
 }
 
-/// Describes the published cell and the differences from it in the corresponding cell of the run.
+/// Describes the published cell, and how the corresponding cell of the run differs from it.
 fn position(row: &Comparison) -> String {
     let published = &row.published_cell;
     let mut text = format!("{} × {}", published.connections, published.workload);

@@ -1,4 +1,4 @@
-//! Tables of ratios to the reference, bases and peers, with verdicts. Also the table of peak rates.
+//! Tables of ratios to the reference, bases and peers, with verdicts, and a table of peak rates.
 
 use crate::judge::comparisons::driver_family;
 use crate::judge::findings::{self, Standing, Tally};
@@ -121,7 +121,7 @@ pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     })
 }
 
-/// Returns an empty row for a peer, with its driver family if that differs from `own` and is not part of the name.
+/// Returns an empty row for a peer, with its driver family if that is neither the family of `own` nor part of the name.
 fn peer_row(result: &LabResult, own: &str, peer: &str) -> TableRow {
     let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
     let both = family(own).zip(family(peer));
@@ -130,7 +130,7 @@ fn peer_row(result: &LabResult, own: &str, peer: &str) -> TableRow {
     TableRow { contender: result.original_index(peer), detail, ..TableRow::new(peer, Vec::new()) }
 }
 
-/// Returns the ratios of an anello contender to each peer, in one table per measure, with instruction counts.
+/// Returns the ratios of an anello contender to each peer, in one table per measure, and any instruction counts.
 pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table> {
     let peers = findings::peers_of(result, own);
     let mut tables = pair_tables(result, group, &format!(" of {own}, × peer"), |measure| {
@@ -156,7 +156,7 @@ pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table>
     tables
 }
 
-/// Returns, for each row and measure, the numbers of cells with the verdicts better, equal and worse.
+/// Returns, for each row and measure, the numbers of cells with the verdicts "better", "equal" and "worse".
 fn standings(
     result: &LabResult,
     title: String,
@@ -186,7 +186,7 @@ fn method_note(result: &LabResult) -> String {
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
-/// Returns the numbers of cells with the verdicts better, equal and worse, and the median and range of the ratios.
+/// Returns the numbers of cells with the verdicts "better", "equal" and "worse", and the ratios' median and range.
 fn standing_value(comparisons: &[&Comparison], measure: Measure) -> Value {
     let entries = comparisons.iter().filter_map(|of| Some((of.ratio(measure)?, of.verdict(measure))));
     let ratios: Vec<f64> = entries.clone().map(|(ratio, _)| ratio.estimate).collect();
@@ -232,7 +232,7 @@ pub fn reference_standings(result: &LabResult) -> Table {
 }
 
 /// Returns, for each anello contender, the results of the comparisons with its decisive peers (see
-/// [`findings::decision`]), and which differences the comparisons with the result "equal" could not have detected.
+/// [`findings::decision`]), and the differences that comparisons with the result "equal" could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
     let (median, p90) = ("undetectable (median)", "(90th percentile)");
     let head = ["", "peers", "comparisons", "better", "equal", "worse", "too noisy", median, p90];

@@ -46,7 +46,7 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     }
     let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
     let Some(last) = elements.last() else { return Err("page contains no raw data of a run".to_owned()) };
-    // Without the end of the page, later runs may be missing.
+    // If the end of the page is missing, later runs may be missing too.
     if !last.contains(PAGE_END) {
         return Err(TRUNCATED.to_owned());
     }

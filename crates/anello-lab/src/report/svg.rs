@@ -23,7 +23,7 @@ const LABEL_STEP: i32 = 14;
 
 const CHARACTER_WIDTH: i32 = 7;
 
-/// Number of lines above which only those of the anello contenders and the reference show their spread.
+/// In a chart with more lines than this, only those of the anello contenders and the reference show their spread.
 const MAX_SPREAD_SERIES: usize = 6;
 
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -127,7 +127,7 @@ fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
     root.present()
 }
 
-/// Draws the names of the lines to the right of their ends, without overlap. `ends` holds the vertical positions.
+/// Draws the name of each line to the right of its end. Names do not overlap. `ends` holds the vertical positions.
 fn draw_labels(
     root: &Root<'_>,
     left: i32,

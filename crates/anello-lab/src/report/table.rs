@@ -44,7 +44,7 @@ pub struct Value {
     pub bar: Option<f64>,
     /// Numbers that pages draw as a stacked bar.
     pub parts: Vec<(Tone, usize)>,
-    /// Lower and upper bound of a ratio, which pages draw under the value.
+    /// Lower and upper bounds of a ratio. Pages draw the interval below the value.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -56,7 +56,7 @@ pub enum Tone {
     Plain,
     Good,
     Bad,
-    /// No significant difference, or not available.
+    /// There is no significant difference, or the value is not available.
     Muted,
     Noisy,
     /// Published figure from another machine.
@@ -93,7 +93,7 @@ impl Value {
         Value::new(text).tone(Tone::Long)
     }
 
-    /// Returns an absent value, with the reason unless it is empty.
+    /// Returns an absent value, which is shown as the reason, or as a dash if the reason is empty.
     pub fn none(reason: &str) -> Value {
         Value::new(if reason.is_empty() { "–" } else { reason }).tone(Tone::Muted)
     }
@@ -125,7 +125,7 @@ impl Table {
         Table { title: title.into(), note: String::new(), head, rows }
     }
 
-    /// Renders the table for a terminal. Columns that do not fit on one line are continued in blocks below.
+    /// Renders the table for a terminal. Columns that do not fit on one line follow in further blocks below.
     pub fn to_text(&self, with_details: bool) -> String {
         let mut text = "\n".to_owned();
         wrap(&mut text, "", &self.title);
@@ -195,7 +195,7 @@ impl Table {
         self.rows.iter().map(name).collect()
     }
 
-    /// Renders the rows of a table that contains sentences as a list for a terminal.
+    /// Renders the rows as a list for a terminal. Intended for tables that contain sentences.
     pub fn to_list(&self) -> String {
         if self.rows.is_empty() {
             return String::new();

@@ -1,4 +1,4 @@
-//! Description of the machine that a reader needs to interpret results: kernel, CPU, limits, disk, noise sources.
+//! Description of the machine, which a reader needs to interpret results: kernel, CPU, limits, disk, noise sources.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,18 +55,18 @@ pub struct Environment {
     pub mitigations_at_boot: Option<String>,
     /// Evidence that the lab is running in a container.
     pub container: Option<String>,
-    /// Seccomp mode of this process: off, strict, filter.
+    /// Seccomp mode of this process: "off", "strict" or "filter".
     pub seccomp: Option<String>,
-    /// Limit on open files: soft, hard.
+    /// Soft and hard limit on open files.
     pub open_files: Option<String>,
-    /// Limit on locked memory: soft, hard.
+    /// Soft and hard limit on locked memory.
     pub locked_memory: Option<String>,
-    /// Limit on the user's processes and threads: soft, hard.
+    /// Soft and hard limit on the user's processes and threads.
     pub processes: Option<String>,
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
     pub smt: Option<String>,
-    /// Hardware threads of the first physical core, in the kernel's list format. If there are several, the server may
-    /// share its physical core.
+    /// Hardware threads of the first physical core, in the kernel's list format. If there are several, other threads
+    /// may run on the server's physical core.
     pub siblings: Option<String>,
     /// State of the CPU's frequency boost (turbo): "on" or "off".
     pub boost: Option<String>,
@@ -80,14 +80,14 @@ pub struct Environment {
     pub tcp_receive_buffer: Option<String>,
     /// Sizes of a TCP socket's send buffer in bytes: minimum, default, maximum.
     pub tcp_send_buffer: Option<String>,
-    /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
+    /// ID of the group that may use io_uring if `io_uring_disabled` is 1; -1 if there is no such group.
     pub io_uring_group: Option<i64>,
     /// State of automatic NUMA balancing, which migrates memory to the node of the tasks that use it.
     pub numa_balancing: Option<String>,
     /// Other sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
-    /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.
+    /// Storage that holds the disk workers' file. `None` if there are no disk workers, or if the storage is unknown.
     pub disk: Option<Disk>,
 }
 

@@ -51,17 +51,17 @@ pub struct LabResult {
     pub runtime_comparisons: Vec<PairComparison>,
     /// Comparisons between the anello contenders and the other peers that use a different kind of I/O, cell by cell.
     /// The kind of I/O causes part of each difference. The findings include these comparisons only for HTTP servers,
-    /// because users choose them regardless of their kind of I/O.
+    /// because users choose an HTTP server regardless of its kind of I/O.
     #[serde(default)]
     pub other_comparisons: Vec<PairComparison>,
-    /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
+    /// Comparisons of each contender that names a base ([`ContenderRecord::base`]) with that base, cell by cell.
     #[serde(default)]
     pub base_comparisons: Vec<PairComparison>,
     /// All failures, in the order in which they occurred.
     pub failures: Vec<Failure>,
     /// Other notes about the run.
     pub notes: Vec<String>,
-    /// Fraction of the cores' time used by other processes during the run; `None` if the kernel does not report it.
+    /// Fraction of the cores' time that other processes used during the run; `None` if the kernel does not report it.
     pub other_cpu_fraction: Option<f64>,
     /// State of the machine before the run.
     pub environment: Environment,
@@ -69,11 +69,11 @@ pub struct LabResult {
     pub environment_after: Environment,
     /// Completed cells with their passes, in the order of completion.
     pub completed: Vec<Completed>,
-    /// All slices of load, in the order in which they ran.
+    /// All slices, in the order in which they were measured.
     pub slices: Vec<Slice>,
     /// Latency histograms of all clean slices.
     pub latencies: Vec<LatencyRecord>,
-    /// Instructions per request, counted in a separate run and passed to this one; `None` if there are none.
+    /// Instructions per request, counted in a separate run and passed to this one; `None` if no counts were passed.
     pub instructions: Option<Instructions>,
 }
 
@@ -83,7 +83,7 @@ impl LabResult {
         format!("lab-{}", time::rfc3339(self.started_unix_s).replace(['-', ':'], ""))
     }
 
-    /// Returns the groups of cells in the order of their first appearance. Each group has one chart.
+    /// Returns the groups of cells in the order of their first appearance. In reports, each group has its own charts.
     pub fn groups(&self) -> Vec<Group> {
         unique(self.plan.cells.iter().map(Cell::group))
     }
@@ -110,8 +110,8 @@ impl LabResult {
         [same_io, runtimes, &mut self.other_comparisons, &mut self.base_comparisons]
     }
 
-    /// Describes the methods: "whole core; saturated: server limited to 80 % of its core". Empty if the run has neither
-    /// echo nor HTTP cells.
+    /// Describes the methods, for example "whole core; saturated: server limited to 80 % of its core". Empty if the run
+    /// has neither echo nor HTTP cells.
     pub(crate) fn methods(&self) -> String {
         let cells = self.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops());
         unique(cells.map(|cell| self.plan.method_description(cell))).join("; ")
@@ -145,14 +145,14 @@ pub struct ContenderRecord {
     /// Line that the contender printed when it was ready; `None` if it never became ready.
     pub ready_line: Option<String>,
     /// Kind of I/O: "io_uring", "epoll", "poll", "select", "threads", or the engine of a disk worker. Taken from the
-    /// ready line, otherwise from the declaration of the contender; `None` if unknown.
+    /// ready line or, if that does not state it, from the contender's declaration; `None` if unknown.
     pub driver: Option<String>,
     /// Version of the contender, or of the library that it represents.
     pub version: Option<String>,
     /// Commit of the contender's sources, or of the library that it represents. The suffix "+changes" ("-dirty" in
     /// older results) marks sources that were modified after the commit. `None` if unknown.
     pub commit: Option<String>,
-    /// Checksum of the represented library from its lock file: "sha256:…" or "h1:…". `None` if there is none.
+    /// Checksum of the represented library in the server's lock file: "sha256:…" or "h1:…". `None` if there is none.
     pub library_checksum: Option<String>,
     /// Commit from which a server that wraps a library was built, with the same suffix as `commit`.
     pub server_commit: Option<String>,
@@ -171,7 +171,7 @@ pub struct ContenderRecord {
     pub twin_of: Option<String>,
     /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
     pub kind: Option<Kind>,
-    /// Requests that an HTTP server supports; empty for other contenders.
+    /// Resources that an HTTP server declares; empty for other contenders.
     #[serde(default)]
     pub serves: Vec<Serves>,
     /// Contender that differs from this one only in the property under test; `None` if there is no such base.
@@ -209,7 +209,7 @@ pub struct LatencyRecord {
     pub contender: usize,
     /// Index of the cell in [`Plan::cells`].
     pub cell: usize,
-    /// Pass in which the run was stopped within this cell. `None` for the latencies of all completed passes.
+    /// Pass in which the run was stopped before the cell was complete. `None` for the sum over all completed passes.
     pub unfinished_pass: Option<usize>,
     /// Compressed HdrHistogram V2 in base64, with values in nanoseconds. See [`crate::result::latency::decode`].
     pub histogram: String,

@@ -18,7 +18,7 @@ const CURVE_QUANTILES: [f64; 19] = [
     1.0,
 ];
 
-/// Returns a histogram for 1 ns to 60 s with three significant digits. `saturating_record` clamps larger values.
+/// Returns a histogram of 1 ns to 60 s with three significant digits. `saturating_record` clamps larger values.
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }

@@ -30,8 +30,8 @@ impl Measure {
     pub(crate) const IN_PAIRS: [Measure; 5] =
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
-    /// Returns the value of a slice if it can be used in a ratio, that is, if it was measured and is finite and
-    /// positive.
+    /// Returns the value of this measure in a slice if it can be used in a ratio, that is, if it was measured and is
+    /// finite and positive.
     pub(crate) fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         let value = match self {
             Measure::Rate => slice.requests_per_second(),
@@ -45,7 +45,7 @@ impl Measure {
     }
 
     /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large responses,
-    /// the p99 latency shows how fairly a server divides its time between connections.
+    /// they include the p99 latency, which shows how fairly a server divides its time between connections.
     ///
     /// For HTTP, the combined CPU time of server and load generator is also compared: on loopback, the kernel processes
     /// a connection (transmission, acknowledgements) in the context of either process. With large responses, the server
@@ -80,13 +80,13 @@ impl Measure {
         }
     }
 
-    /// Returns `true` if contenders are compared by this measure in `cell`. At an offered rate, the request rate is
-    /// fixed by the plan. In a closed loop with small responses, the latency follows from the rate.
+    /// Returns `true` if contenders are compared by this measure in `cell`. The rate is not compared where the plan
+    /// fixes it (offered rate), nor the latency where it follows from the rate (closed loop with small responses).
     pub fn applies(self, cell: &Cell) -> bool {
         Self::of_cell(cell).contains(&self)
     }
 
-    /// Returns whether the contender is better by this verdict. `None` if there is no significant difference.
+    /// Returns whether the contender is better according to `verdict`; `None` if the difference is not significant.
     pub fn is_better(self, verdict: Verdict) -> Option<bool> {
         match verdict {
             Verdict::More => Some(self.more_is_better()),

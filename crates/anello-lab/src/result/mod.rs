@@ -1,7 +1,7 @@
 //! Run results: the types that are stored, read back and reported.
 //!
 //! The JSON report is a serialized [`LabResult`]. [`SCHEMA_VERSION`] is incremented with every change that an older
-//! reader would misinterpret. Adding a field does not change the version.
+//! version of the lab would misinterpret. Adding a field does not change the version.
 
 pub(crate) mod environment;
 pub mod executable;

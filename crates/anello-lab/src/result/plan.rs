@@ -13,9 +13,9 @@ pub struct Plan {
     pub scenario: ScenarioRecord,
     /// Version of anello under test.
     pub version: String,
-    /// Command line to repeat the run.
+    /// Command line that repeats the run.
     pub repeat_command: String,
-    /// Seed for the order of slices and the bootstrap.
+    /// Seed for the order of the slices and for the bootstrap.
     pub seed: u64,
     /// Duration of a slice, in nanoseconds.
     pub slice_ns: u64,
