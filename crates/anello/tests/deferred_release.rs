@@ -1,4 +1,4 @@
-//! Sockets that are released when no further turn of the runtime follows, or while the driver is borrowed.
+//! Sockets that are released when the runtime runs no further turn, or while the driver is borrowed.
 
 mod common;
 

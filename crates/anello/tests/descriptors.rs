@@ -17,7 +17,7 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs the worker until its wake-ups are confirmed. Each unconfirmed wake-up keeps its target's ring open.
+/// Runs the worker until its wake-ups are confirmed. An unconfirmed wake-up keeps the ring of the target worker open.
 fn run_until_closed(waking: &Runtime, expected: usize) {
     waking.block_on(async {
         while open_descriptors() != expected {

@@ -273,7 +273,7 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
             client.set_nonblocking(false).expect("blocking mode is set");
             is_waiting
         };
-        // Once the last connection kept by the first worker has its response, that worker has processed all
+        // Once the last connection kept by the first worker has received its response, that worker has processed all
         // connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {
             thread::yield_now();

@@ -190,7 +190,7 @@ fn fault_07_registration_forbidden() {
                 assert!(is_uring_unavailable(&error));
                 return eprintln!("skipped: {error}");
             }
-            // Even without a buffer ring, a probe and a registered ring, the driver can serve clients.
+            // Even without a buffer ring, a probe or a registered ring, the driver can serve clients.
             each_setup_serves();
         });
     }

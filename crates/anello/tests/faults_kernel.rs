@@ -25,7 +25,7 @@ fn server_child() {
     serve_if_child();
 }
 
-/// Checks that the runtime still works: transfers in both directions, a timer, another connection.
+/// Checks that the runtime still works: transfers in both directions, a timer and another connection.
 async fn check_runtime_works(seed: u64) {
     let (mut client, mut server) = pair().await.unwrap();
     let echoing = spawn(async move { echo(&mut server).await });
@@ -216,7 +216,7 @@ fn fault_05_buffer_ring_grows_first() {
         let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
         let metrics = runtime.metrics();
-        // The ring starts with one buffer and doubles repeatedly, so few receive operations fail for lack of buffers.
+        // The ring starts with one buffer and doubles repeatedly, so receive operations rarely run out of buffers.
         assert!((1..5000).contains(&metrics.buffer_exhaustions), "{metrics:?}");
     });
 }
@@ -258,7 +258,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
     Child::default().run("fault_06_no_memory_for_all_receive_buffers", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         for (room_bytes, options) in [
-            // The first limit allows the queues and part of 64 MiB of buffers, the second not even one 1 MiB buffer.
+            // The first limit allows the queues and part of 64 MiB of buffers. The second allows no 1 MiB buffer.
             (24 << 20, DriverOptions::default()),
             (1 << 20, {
                 let mut options = DriverOptions::default();

@@ -383,8 +383,8 @@ fn fault_22_resets_while_receive_is_armed() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // Each reset arrives at a different moment: while the connection is being accepted, or while the
-                    // receive operation is being submitted or is pending.
+                    // The resets arrive at different times: some while the connection is being accepted, others while
+                    // the receive operation is being submitted or is pending.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }
@@ -440,7 +440,7 @@ fn long_stream(setup: &Setup, total: u64) {
         writer.shutdown(std::net::Shutdown::Write).unwrap();
         hash.finalize()
     });
-    // Nothing is read: all buffers fill up, after which the server must run no more turns.
+    // The client reads nothing, so all buffers fill up. After that, the server must not run any more turns.
     let mut last = (u64::MAX, u64::MAX);
     loop {
         let now = (sent.load(Ordering::SeqCst), server.report().turns);

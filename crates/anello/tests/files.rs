@@ -23,7 +23,7 @@ use common::{
     pattern,
 };
 
-/// More bytes than the kernel buffers for one connection.
+/// More bytes than fit in the kernel's buffers for one connection.
 const LARGE: usize = 24 << 20;
 
 #[test]
@@ -172,7 +172,7 @@ fn pending_send_file_ends_with_its_stream() {
             let file = file_of(&content);
             let sockets = || current_metrics().unwrap().sockets;
             let before = sockets();
-            // The transfer is cancelled, the connection is shut down, or the transfer is resumed.
+            // After the transfer is cancelled, the stream is dropped, aborted, or used to send other data.
             for way in 0..3 {
                 let (mut client, mut server) = pair().await.unwrap();
                 // Keeps polling after the peer's buffer is full.
@@ -221,7 +221,7 @@ fn stream_works_after_send_file() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // Larger than the buffers: the stream waits for data and for room to send.
+                // The data is larger than the buffers, so the stream waits both for data and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });

@@ -322,8 +322,8 @@ fn panicking_waker_of_stream_does_not_affect_other_streams() {
     });
 }
 
-/// Maximum number of times a task yields before an operation that was already ready completes: once until the driver
-/// has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
+/// Maximum number of times a task yields before an operation that was already ready completes: once for the driver to
+/// process it, once for the waiting task to run, and a few more times if the operation takes several turns.
 const MAX_YIELDS: usize = 16;
 
 #[test]
@@ -359,7 +359,7 @@ fn yielding_task_lets_driver_run_each_time() {
     });
 }
 
-/// Processes items that are always ready until `done`. Returns the number of items processed after the deadline.
+/// Processes always-ready items until `done` is set. Returns the number of items processed after the deadline.
 async fn process_until(done: Rc<Cell<bool>>, deadline: Duration) -> usize {
     let mut late = 0;
     for _ in 0..1_000_000 {
@@ -386,7 +386,7 @@ fn consume_budget_lets_timers_fire_while_task_is_always_ready() {
             sleep(pause).await;
             done.set(true);
             let late = processing.await.unwrap();
-            // At most the budget in use at the deadline, plus the next budget.
+            // After the deadline, the task uses at most the rest of its current budget and the next budget.
             assert!(late <= 256, "{}: {late} items after the deadline", setup.name);
         });
     });

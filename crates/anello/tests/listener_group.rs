@@ -159,7 +159,7 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
             let early_clients: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
             assert_eq!(group.wait_applied(hang_timeout()).expect("all members stop"), 2);
-            // No member is accepting: connections not yet accepted wait for a process that has the socket.
+            // No member is accepting, so pending connections wait until a process that has the socket accepts them.
             other.set_nonblocking(true).expect("blocking mode is set");
             let mut accepted_here = Vec::new();
             let after = client(address);
@@ -399,7 +399,7 @@ fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() 
                 let taken = take_every_descriptor(&waiting);
                 group.close(PendingConnections::Serve);
                 assert_accepts_after_release(setup, &member, taken).await;
-                // The accept queue is empty, which is detected without a descriptor.
+                // The accept queue is empty. Detecting this does not require a free descriptor.
                 let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(1, accepting.as_mut()).await;
@@ -447,7 +447,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
     });
 }
 
-/// The driver drops sent bytes, and their owner drops a member.
+/// The driver drops bytes that it has sent, and the destructor of their owner drops a group member.
 #[test]
 fn sockets_of_member_dropped_by_driver_move_to_another() {
     thread_local! {

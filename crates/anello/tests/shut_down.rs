@@ -136,7 +136,7 @@ fn unix_connect_after_its_runtime_fails() {
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "{}: the backlog had room", setup.name);
-            // By then, the delay before the next attempt to connect has elapsed.
+            // Waits until the delay before the next attempt to connect has elapsed.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
@@ -209,7 +209,7 @@ fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
 
 /// Asserts that the runtime has been dropped or is being dropped: the stream no longer receives anything.
 fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
-    // Drops the runtime in case the destructor has not.
+    // Drops the runtime if the destructor has not dropped it.
     drop(RUNTIME.take());
     let polled = poll_once(pin!(stream.recv()), Waker::noop());
     let Poll::Ready(Err(error)) = polled else {

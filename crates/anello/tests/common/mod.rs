@@ -33,8 +33,8 @@ pub fn hang_timeout() -> Duration {
     scaled_timeout(Duration::from_secs(60))
 }
 
-/// Scales a test's time limit by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every memory
-/// access is checked.
+/// Multiplies a test's time limit by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or a memory
+/// checker is used.
 pub fn scaled_timeout(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }
@@ -42,7 +42,7 @@ pub fn scaled_timeout(limit: Duration) -> Duration {
 /// Address that test listeners bind to.
 pub const ANY_PORT: &str = "127.0.0.1:0";
 
-/// More bytes than the kernel buffers for one connection.
+/// More bytes than fit in the kernel's buffers for one connection.
 pub const LARGE: usize = 32 << 20;
 
 /// Number of turns after which every task that can make progress has done so.
@@ -133,7 +133,7 @@ pub fn both_drivers() -> Vec<Setup> {
     vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
 }
 
-/// Returns a setup for each io_uring fallback step: the name, the feature that must be missing, and the setup.
+/// Returns the name, the feature expected to be missing, and the setup for each io_uring fallback step.
 pub fn fallback_setups() -> Vec<(&'static str, &'static str, Setup)> {
     let step = |name, feature, disable: fn(&mut DisabledFeatures)| {
         (
@@ -250,7 +250,7 @@ pub fn random_simulator(seed: u64) -> (Setup, bool) {
     let is_lossy = random.usize(..3) == 0;
     let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
     if !is_lossy {
-        // Without free descriptors, a listener closes client connections without an error, but the data is lost.
+        // If no descriptor is free, a listener closes client connections. Clients get no error, but lose data.
         faults.descriptor_exhaustion = 0;
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));

@@ -223,7 +223,7 @@ fn chunks_are_truncated_and_sent_without_copy() {
             client.write_all(b"0123456789").await.unwrap();
             let mut chunk = server.recv().await.unwrap().unwrap();
             while chunk.len() < 10 {
-                // If the buffer is small or the receive is short, the rest arrives in another chunk.
+                // If the buffer is small or only part of the data is received, the rest arrives in another chunk.
                 let rest = server.recv().await.unwrap().unwrap();
                 server.send(chunk).await.unwrap();
                 chunk = rest;
@@ -598,8 +598,8 @@ fn two_thousand_connections() {
     });
 }
 
-/// After the first few messages that exceed a receive buffer, each is received with one call instead of one call per
-/// buffer. At 16 KiB, this is four times faster.
+/// After the first few messages that exceed a receive buffer, each further message is received with a single call
+/// instead of one call per buffer. At 16 KiB, this is four times faster.
 #[test]
 fn large_messages_are_received_whole() {
     on_both_drivers(|setup| {

@@ -180,7 +180,7 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
     send_all(Writer { half: write, side }, &world, random, false).await;
 }
 
-/// Breaks a connection on which this program receives nothing more, because both sides may be waiting for room to send.
+/// Breaks a connection on which this program receives nothing more. Otherwise, both sides could wait forever to send.
 fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
     if world.ends_early && random.usize(..2) == 0 {
         return;

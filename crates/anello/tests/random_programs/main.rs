@@ -51,7 +51,7 @@ enum Survivor {
 /// Events in a program, in order.
 type Trace = Vec<(&'static str, u64)>;
 
-/// Runs the program for a seed. On the simulated kernels, equal seeds return equal results.
+/// Runs the program for a seed. On the simulated kernels, the same seed always gives the same result.
 fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Rng::with_seed(seed);
     let panics = random.usize(..2) == 0;
@@ -120,7 +120,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
-        // Also ends the direction if the task was dropped before it connected.
+        // Ends the direction even if the task was dropped before it connected.
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }
@@ -370,7 +370,7 @@ fn random_programs_on_simulated_kernels() {
         within(hang_timeout(), "sim", move || {
             let (setup, is_lossy) = random_simulator(seed);
             let first = run_seed(seed, &setup, is_lossy);
-            // The first run has filled the caches. From then on, memory must return to the baseline.
+            // The first run has filled the caches, so memory must return to the baseline after the second run.
             let before = memory::live_bytes();
             let second = run_seed(seed, &setup, is_lossy);
             assert_eq!(first, second, "seed {seed} gives two different results");

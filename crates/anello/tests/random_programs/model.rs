@@ -96,7 +96,7 @@ pub struct World {
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, where runs
     /// must be reproducible.
     pub elsewhere: RefCell<Option<Sender<Waker>>>,
-    /// Events in order. Equal seeds produce equal events on the simulated kernels.
+    /// Events in order. On the simulated kernels, the same seed always produces the same events.
     pub trace: RefCell<Vec<(&'static str, u64)>>,
 }
 

@@ -1,5 +1,5 @@
-//! Random wake-ups between workers: tokens are passed between runtimes on different threads. The tasks keep their
-//! threads busy, return, or panic immediately after they have woken another worker.
+//! Random wake-ups between workers: tokens are passed between runtimes on different threads. Immediately after waking
+//! another worker, a task may keep its thread busy, return, or panic.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -49,8 +49,8 @@ impl Tokens {
     fn push(&self, worker: usize, token: Token) {
         let mut inbox = self.inbox(worker);
         inbox.tokens.push_back(token);
-        // The waker stays registered: the wake-up of every sender must reach the task, even if another sender has
-        // already woken it.
+        // The waker stays registered: every sender's wake-up must reach the task, even if another sender has already
+        // woken the task.
         let waker = inbox.waker.clone();
         drop(inbox);
         waker.into_iter().for_each(Waker::wake);
@@ -88,8 +88,7 @@ impl Tokens {
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
-    // A thread without a runtime, which passes tokens to workers. Another worker may have queued a wake-up for the same
-    // workers.
+    // A thread without a runtime passes tokens to workers, for which another worker may already have queued a wake-up.
     let (requests, requested) = mpsc::channel::<usize>();
     thread::scope(|scope| {
         let (tokens, mut random) = (&tokens, Rng::with_seed(seed));
