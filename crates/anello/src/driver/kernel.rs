@@ -74,7 +74,8 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Called when a stream is removed from the table.
     fn detached(&mut self, key: Key);
 
-    /// Returns `true` if zero-copy sends to the peer of this socket avoid the copy.
+    /// Returns `true` if zero-copy sends are to be used on this socket: with `ZeroCopy::Always`, or if the peer is not
+    /// on loopback.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
 
     /// Returns the number of times that completions did not fit into the queue.
@@ -85,10 +86,10 @@ pub(crate) trait CompletionKernel: Kernel {
 pub(crate) struct Capabilities {
     pub ring_receive: bool,
     /// Set if a receive into the ring can miss a connection reset: it takes the bytes before the reset, finds no more
-    /// data, and waits for a wake-up that has already happened. When the bytes and the reset arrive before the receive
-    /// runs, this was observed on 6.12.74, 6.12.85, 6.18.15 and 6.19.8, but not on 6.1; Linux commit a68ed2df7213 fixes
-    /// it (in 6.12.86 and 6.19.10). When they arrive while the receive is armed, it was still observed on 6.12.117 and
-    /// 6.18.44.
+    /// data, and waits for a wake-up that has already happened. If the bytes and the reset arrive before the receive
+    /// runs, the reset was missed on Linux 6.12.74, 6.12.85, 6.18.15 and 6.19.8, but not on 6.1; commit a68ed2df7213
+    /// fixes this case (in 6.12.86 and 6.19.10). If they arrive while the receive is armed, the reset was still missed
+    /// on 6.12.117 and 6.18.44.
     pub misses_resets: bool,
     pub inline_sends: bool,
     pub zero_copy: bool,

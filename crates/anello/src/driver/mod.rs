@@ -7,20 +7,20 @@
 //!
 //! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They either complete
 //!   immediately or store the caller's waker and return `Pending`. A full queue is not an error. A poll may make a
-//!   non-blocking system call (epoll; large messages on io_uring) or queue an operation for the next [`Driver::turn`]
-//!   (io_uring; small messages on epoll when many sockets were ready).
-//! - *Wakers*: there is one waker per direction. A later poll replaces it.
+//!   non-blocking system call (on epoll, and on io_uring for large messages) or queue an operation for the next
+//!   [`Driver::turn`] (on io_uring, and on epoll for small messages when many sockets were ready).
+//! - *Wakers*: there is one waker per direction. A later poll in the same direction replaces the waker.
 //! - *Cancel safety*: dropping a future has no effect on the driver. Received bytes stay queued, and bytes accepted by
 //!   `poll_send` are still sent.
 //! - *Release*: [`Driver::release`] gives up a key. The driver then (1) sends all accepted bytes, (2) cancels the
-//!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under
-//!   a new generation. [`Driver::abort`] skips step 1.
+//!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket, frees the slot and
+//!   gives it a new generation. [`Driver::abort`] skips step 1.
 //! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system
 //!   call on io_uring. Wakers that are due are collected and then called once the driver is no longer borrowed, because
 //!   a waker can run arbitrary code.
 //!
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
-//! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four.
+//! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four kernels.
 
 mod accepted;
 pub(crate) mod buffer;
@@ -181,7 +181,8 @@ macro_rules! dispatch {
     };
 }
 
-/// Separate cold functions, so that only the io_uring and epoll paths are inlined into callers that receive and send.
+/// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
+/// callers.
 impl Backend {
     #[cold]
     #[inline(never)]
@@ -233,7 +234,7 @@ impl Driver {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// Returns a notifier with which other threads can interrupt this driver's wait until the driver is closed.
+    /// Returns a notifier. Until the driver is closed, other threads can use it to interrupt the driver's wait.
     pub fn notifier(&self) -> io::Result<Notifier> {
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }

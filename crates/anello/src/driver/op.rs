@@ -17,9 +17,10 @@ pub(crate) enum Op<'a, S> {
     Accept { listener: &'a S, multishot: bool },
     /// Connects to an address. The kernel layer copies the address and keeps it until the completion.
     Connect { socket: &'a S, address: SocketAddr },
-    /// Receives into the buffer ring: until cancelled (multishot) or once, depending on the kernel's configuration.
+    /// Receives into the buffer ring, either until cancelled (multishot) or once, depending on the kernel's
+    /// configuration.
     Receive { socket: &'a S },
-    /// Sends memory that must not move until the send is confirmed.
+    /// Sends bytes, whose memory must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
     /// Reports every time the socket becomes readable, until cancelled.
     Readable { socket: &'a S },
@@ -72,7 +73,7 @@ impl Completion {
         (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// Returns the buffer ID if this completion carries bytes, others follow, and the receive drained the socket.
+    /// Returns the buffer ID if this completion carries bytes, more completions follow, and the socket was drained.
     #[inline]
     pub fn plain_multishot_buffer(&self) -> Option<u16> {
         let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;

@@ -33,8 +33,8 @@ pub struct DriverOptions {
     /// Minimum size of messages that are sent immediately by a system call, while their bytes are in the CPU cache.
     ///
     /// Two kinds of data are sent immediately regardless of this threshold: data in pool buffers of 16 or 128 KiB
-    /// outside the receive ring, because the pool keeps only a few of these buffers; and writes (unlike sends, which
-    /// transfer ownership) of more than 4096 bytes, because they then need no copy.
+    /// outside the receive ring, because the pool keeps only a few of these buffers; and writes of more than 4096
+    /// bytes, which would otherwise be copied (unlike sends, which transfer ownership of their buffers).
     ///
     /// On io_uring, shorter messages are submitted by the next turn. On epoll, messages of up to 4096 bytes are sent by
     /// the next turn if many sockets were ready at the same time

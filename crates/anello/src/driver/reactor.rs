@@ -12,7 +12,8 @@
 //! # Invariants
 //!
 //! - `readable` is false only if the kernel has reported, by a short read or `EAGAIN`, that no data was left, and no
-//!   event has arrived since. It stays true at EOF. The same applies to `writable`.
+//!   event has arrived since. It stays true at EOF. Likewise, `writable` is false only if a send was short or returned
+//!   `EAGAIN`, and no event has arrived since.
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
@@ -49,7 +50,7 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     metrics: DriverMetrics,
 }
 
-/// A stream. The fields are ordered by use: those that small messages access come first.
+/// A stream. The fields are ordered by use: those needed for small messages come first.
 #[derive(Debug)]
 #[repr(C)]
 struct Stream<S> {
@@ -366,8 +367,8 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.remove(key) else { return };
-        // Closing does not remove the socket from epoll while another descriptor of it exists, in this process or
-        // another.
+        // Closing the socket does not remove it from epoll while another descriptor of it exists, in this or another
+        // process.
         if let Err(error) = self.kernel.unwatch(&listener.socket) {
             log(|| tracing::debug!(%error, "cannot remove a released listener from epoll"));
         }

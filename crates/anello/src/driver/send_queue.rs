@@ -163,8 +163,8 @@ impl SendQueue {
         }
     }
 
-    /// Moves a buffer that will be sent later into the empty queue if the buffer has 1 to `max_bytes` bytes and is not
-    /// urgent. Returns the address and length of its bytes.
+    /// Moves a buffer into the empty queue, to be sent later, if it has 1 to `max_bytes` bytes and is not urgent.
+    /// Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
@@ -215,7 +215,7 @@ impl SendQueue {
         drop(self.take_front());
     }
 
-    /// Removes the front buffer, whose memory the kernel is still reading.
+    /// Removes and returns the front buffer, whose memory the kernel may still be reading.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;

@@ -1,5 +1,5 @@
-//! Recovery from dropped completions: the completion queue was full, and the kernel had no memory to keep further
-//! completions (`EBADR`).
+//! Recovery from dropped completions. The kernel drops completions (`EBADR`) if the completion queue is full and there
+//! is no memory to keep them.
 //!
 //! Any operation in flight may have ended without a completion. Bytes may have been received and lost, or not sent.
 //! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
@@ -7,9 +7,9 @@
 //! terminal completion arrives first, the operation may be armed again under the same token; the new operation is not
 //! in doubt.
 //!
-//! A resource that only a dropped completion refers to is lost until the runtime shuts down: a buffer of the receive
-//! ring, the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a
-//! worker that was being woken.
+//! A resource to which only a dropped completion refers is lost until the runtime shuts down. It can be a buffer of the
+//! receive ring, the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring
+//! of a worker that was being woken.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use crate::driver::{
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have
-    /// lost bytes, even if its last completion is the next to be read. Any bytes that follow must not be received.
+    /// lost bytes, even one whose last completion is still in the queue. Bytes that follow the lost ones must not be
+    /// delivered.
     #[inline]
     pub(super) fn abort_lost_receives(&mut self, wakes: &mut WakeQueue) -> bool {
         let has_dropped = self.kernel.has_dropped();
@@ -57,7 +58,7 @@ impl<K: CompletionKernel> Proactor<K> {
                  (raise the memory limit or DriverOptions::cq_entries)"
             )
         });
-        // All operations in flight are uncertain again, including cancellations of an earlier recovery.
+        // All operations in flight are in doubt again, including cancellations from an earlier recovery.
         self.recovery.round = self.recovery.round % GENERATION_MASK + 1;
         self.recovery.targets.clear();
         for key in self.streams.keys() {
@@ -92,7 +93,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
-        // The loss of a poll loses no data; the poll is armed again.
+        // If the completion of a poll is lost, no data is lost, and the poll is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
             || !matches!(stream.sending, Sending::Idle | Sending::Polling | Sending::PollInDoubt);

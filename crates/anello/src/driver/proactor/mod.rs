@@ -23,8 +23,9 @@
 //!
 //! # Sending
 //!
-//! One send is in flight per stream: the front of its queue. An inline send is confirmed when the kernel has consumed
-//! its entry and all completions have been read. If there is no completion for it, all its bytes were sent.
+//! At most one send is in flight per stream, for the front of its queue. An inline send is confirmed when the kernel
+//! has consumed its entry and all completions have been read. If there is no completion for it, all its bytes were
+//! sent.
 //!
 //! # Invariants
 //!
@@ -71,7 +72,8 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
-    /// Inline sends that are not yet confirmed, in submission order: the slot of the stream and the submission index.
+    /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
+    /// submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
     /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
     unconfirmed_scratch: Vec<(u32, u32)>,
@@ -94,9 +96,9 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 
 /// A zero-copy send whose last completion has not arrived.
 ///
-/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream can then continue or
-/// be closed. The memory is freed when the notification arrives, after the peer has acknowledged the data or the
-/// connection has been reset.
+/// Its buffer moves here once the kernel has taken all the bytes or the stream has been aborted. The stream can then
+/// continue or be closed. The memory is freed when the notification arrives, after the peer has acknowledged the data
+/// or the connection has been reset.
 #[derive(Debug)]
 struct ZeroCopySend {
     pub stream: Key,
@@ -191,7 +193,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.on_completions_dropped(wakes);
             }
             self.confirm_sends(wakes);
-            // The kernel may have stopped before it consumed the submission for which a task is waiting.
+            // The kernel may not yet have consumed the submission for which a task is waiting.
             self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
             if wait_now == wait || wakes.has_work() {
                 return Ok(());

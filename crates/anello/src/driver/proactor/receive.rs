@@ -11,8 +11,8 @@ use crate::driver::{
     store_chunk,
 };
 
-/// Number of consecutive reads that would have fitted into a ring buffer, after which a direct stream returns to the
-/// ring.
+/// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
+/// buffer.
 const SMALL_READS_TO_RING: u8 = 64;
 
 impl<K: CompletionKernel> Proactor<K> {

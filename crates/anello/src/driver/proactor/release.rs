@@ -49,7 +49,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release(key);
     }
 
-    /// Cancels the operations of a stream once no task is receiving from it or sending a file to it.
+    /// Cancels the receive and the polls of a stream that no task uses any longer to receive data or send a file.
     fn cancel_polls(&mut self, key: Key) {
         self.stop_receiving(key);
         let Some(stream) = self.streams.get_mut(key) else { return };

@@ -1,4 +1,4 @@
-//! Sending: one operation is in flight per stream, for the front of its queue.
+//! Sending. At most one operation is in flight per stream, for the front of its queue.
 
 use std::io::{self, IoSlice};
 use std::num::NonZero;
@@ -130,8 +130,7 @@ impl<K: CompletionKernel> Proactor<K> {
         flushed
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately if the kernel has already taken them, or
-    /// else once it has.
+    /// Shuts down the write direction once the kernel has taken all accepted bytes (immediately if it already has).
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)?;
@@ -370,7 +369,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
-        // Sends started in this loop are added to the other list.
+        // While these sends are confirmed, new ones are added to the scratch list.
         let mut confirming =
             std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
         // In nearly all cases, all sends have been consumed.

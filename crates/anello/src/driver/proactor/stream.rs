@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot};
 
-/// A stream. The fields are ordered by use: those that small messages access come first.
+/// A stream. The fields are ordered by use: those needed for small messages come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stream<S> {
@@ -65,8 +65,8 @@ pub(super) enum Receiving {
     Polling,
     /// An operation of the given kind, `Receive` or `Readable`, whose cancellation is in flight.
     Cancelling(Kind),
-    /// An operation of the given kind that may have ended, because completions were dropped. The cancellation that
-    /// determines this is in flight. Operations armed later are not in doubt.
+    /// An operation of the given kind that may have ended, because completions were dropped. A cancellation is in
+    /// flight to determine whether it has. Operations armed later are not in doubt.
     InDoubt(Kind),
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns the number of chunks, including this one.
+    /// Adds a chunk and returns the number of chunks, including the new one.
     #[inline]
     pub fn push(&mut self, chunk: Chunk) -> usize {
         if self.front.is_none() {

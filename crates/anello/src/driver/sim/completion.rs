@@ -1,4 +1,4 @@
-//! The completion-based kernel: submissions, operations in flight and completions, like io_uring.
+//! A simulated completion-based kernel, which handles submissions, operations in flight and completions like io_uring.
 //!
 //! A call to [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is
 //! ready (in a different order if the reordering fault occurs). If the caller asked to wait and there are no
@@ -60,7 +60,8 @@ enum Submission {
 
 #[derive(Debug)]
 enum Later {
-    /// Notification that the memory of a zero-copy send is released. The memory must still contain the sent bytes.
+    /// Notification that the memory of a zero-copy send is no longer in use. Until then, it must contain the sent
+    /// bytes.
     Notification { token: Token, _socket: SimSocket, memory: Memory, sent: Vec<u8> },
     /// A completion for an operation that ended long ago.
     Stray(Token),
@@ -421,7 +422,7 @@ impl Kernel for SimCompletion {
     }
 
     fn sockets_mut(&mut self) -> &mut SimNetwork {
-        // Otherwise, operations run only during `enter`.
+        // With deferred task work, operations run only during `enter`.
         let is_deferred =
             self.options.task_work == TaskWork::Deferred && !self.options.disabled_features.defer_taskrun;
         if !is_deferred && self.fault(|faults| faults.reordering) {

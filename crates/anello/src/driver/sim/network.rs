@@ -31,7 +31,7 @@ use fastrand::Rng;
 
 use super::options::{SimFaults, SimOptions};
 
-/// Duration of a system call in nanoseconds, so that virtual time passes even if no task is waiting.
+/// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
 pub(super) const TURN_NS: u64 = 1_000;
 
 /// Delay before a connection attempt is first retried, in nanoseconds. It doubles with each retry.
@@ -42,7 +42,7 @@ const MAX_CONNECT_RETRIES: u32 = 6;
 /// First automatically assigned port. Lower ports are left to applications.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
-/// Maximum rate of a fault. At a rate of 1000, retries would never succeed.
+/// Maximum rate of a fault per thousand. At a rate of 1000, retries would never succeed.
 const MAX_FAULT_RATE: u16 = 900;
 
 /// Identifier of an endpoint, which corresponds to a file descriptor.
