@@ -205,7 +205,7 @@ fn standing_value(comparisons: &[&Comparison], measure: Measure) -> Value {
     }
 }
 
-/// Returns in how many cells an anello contender is better or worse than each peer.
+/// Returns the number of cells in which an anello contender is better or worse than each peer.
 pub fn peer_standings(result: &LabResult, own: &str) -> Option<Table> {
     let rows = findings::peers_of(result, own).into_iter().map(|(peer, pairs)| {
         (peer_row(result, own, peer), pairs.into_iter().map(|pair| &pair.comparison).collect())

@@ -78,7 +78,7 @@ impl Pool {
             }
             tracing::warn!(%error, "cannot spawn a blocking thread; running the work on the calling thread");
             drop(state);
-            catch_and_log_panic("waker panicked before blocking work", flush_wakes_before_blocking);
+            catch_and_log_panic("waker panicked before a blocking call", flush_wakes_before_blocking);
             drop(self.run_queued(self.lock()));
         }
     }

@@ -9,7 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 /// System call number of `cachestat(2)` (Linux 6.5), the same on every supported architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// Distance between the bytes that are read as a test. The last byte of the range is also read.
+/// Distance between the bytes that are probed. The last byte of the range is also probed.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// `struct cachestat_range`.
