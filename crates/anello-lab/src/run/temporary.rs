@@ -44,7 +44,7 @@ fn with_path(path: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// All users can read the directory, because some servers change their user ID.
+/// Creates a site directory that all users can read, because some servers change their user ID.
 fn create_site() -> io::Result<TempDir> {
     let directory = create("anello-lab-site-", 0o755)?;
     for target in Target::ALL {

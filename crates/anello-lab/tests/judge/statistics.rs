@@ -76,7 +76,7 @@ fn stretch_decreases_with_number_of_passes() {
     let stretches: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(stretch).to_vec();
     assert!(stretches.windows(2).all(|pair| pair[0] >= pair[1]), "{stretches:?}");
     assert!((stretches[4] - 1.38).abs() < 0.01 && stretches[6] < 1.01, "{stretches:?}");
-    // The table of Student's quantiles ends at 9 passes. Its next value is 3.250; the normal quantile is 2.5758.
+    // The table of Student's quantiles ends at 9 passes. For 10, the quantile is 3.250 (normal quantile: 2.5758).
     assert!((stretch(10) - 3.250 / 2.5758 * (10.0f64 / 9.0).sqrt()).abs() < 0.01);
 }
 

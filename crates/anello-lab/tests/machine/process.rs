@@ -42,7 +42,7 @@ fn server_ignoring_sigterm_is_killed() {
     assert!(!exists(running.pid));
 }
 
-/// Returns whether a process has exited. An orphan may remain a zombie because no parent reaps it here.
+/// Returns whether a process has exited or is a zombie. Here, an orphan may have no parent that reaps it.
 fn has_ended(pid: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     !status.is_ok_and(|status| status.lines().all(|line| !line.starts_with("State:\tZ")))
@@ -132,7 +132,7 @@ fn fault_45_killed_server_reports_signal() {
 #[test]
 fn fault_45_stopped_server_is_reported_before_timeout() {
     let (mut process, running) = start("echo addr=127.0.0.1:1; kill -STOP $$; exec sleep 60").unwrap();
-    // Far longer than the test may take: the wait ends sooner only if the stopped process is detected.
+    // The timeout is far longer than the test. The wait ends sooner only if the stopped process is detected.
     let end = process.exit_description(Duration::from_secs(600));
     assert_eq!(end.as_deref(), Some("was stopped by signal 19 (SIGSTOP)"));
     drop(process);

@@ -1,4 +1,4 @@
-//! Tests for the names of cells, and for the servers' CPU share in them.
+//! Tests for the names of cells, and for the CPU share that servers can use in a cell.
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::tls::Cipher;

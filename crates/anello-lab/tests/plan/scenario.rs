@@ -117,8 +117,8 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             assert_eq!(config.scenario.text, text);
             let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
             assert_eq!(twins.count(), 1, "{name}");
-            // The reference is not anello, so that two builds of anello can be compared. The exception is monoio-peak,
-            // because no baseline supports several cores.
+            // The reference is not anello, so that two builds of anello can be compared. The exception is the preset
+            // monoio-peak, because it uses several cores, which no baseline supports.
             let reference =
                 config.contenders.iter().find(|contender| contender.name == config.reference).unwrap();
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
@@ -254,7 +254,7 @@ fn load_time_includes_large_responses_in_flight() {
         resolve("mine.toml", &text, &machine(2)).unwrap().load_time()
     };
     let (small, large) = (load_time("\"hello.txt\""), load_time("\"10m.bin\""));
-    // 3 slices and a warm-up, each with 3 GiB, for 3 contenders in 2 passes.
+    // In each of 2 passes, each of 3 contenders has a warm-up and 3 slices, all with 3 GiB of responses in flight.
     assert!((small.as_millis() as i64 - 3 * 2 * (3 * 64 + 20)).abs() < 2, "{small:?}");
     assert!((28..36).contains(&large.as_secs()), "{large:?}");
 }

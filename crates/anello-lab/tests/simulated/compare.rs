@@ -49,8 +49,8 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
 }
 
 /// Returns a run with randomly generated slices, which is much faster than simulating every request. The server "one"
-/// uses the CPU time `cost_ns` per request. The slices contain noise per slice, a random factor per process, and a
-/// drift common to all servers.
+/// uses `cost_ns` of CPU time per request. The costs include noise in each slice, a random factor for each process, and
+/// a drift common to all servers.
 fn drawn(seed: u64, cost_ns: f64) -> LabResult {
     static TEMPLATE: LazyLock<LabResult> = LazyLock::new(|| simulate(1, &one(6_000.0)));
     let mut result = TEMPLATE.clone();
@@ -225,7 +225,7 @@ fn anello_reference_requires_same_build() {
         }
         result
     };
-    // The reference and its twin cost half as much, so all other contenders seem to cost twice as much.
+    // In the second run, the reference and its twin cost half as much, so all others seem to cost twice as much.
     let (before, mut after) = (run(1), run(2));
     for slice in after.slices.iter_mut().filter(|slice| slice.contender < 2) {
         (slice.elapsed_ns, slice.cpu_ns) = (slice.elapsed_ns / 2, slice.cpu_ns / 2);

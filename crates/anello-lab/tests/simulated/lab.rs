@@ -1,4 +1,4 @@
-//! Configurations for simulated runs, and their checks.
+//! Functions that configure, run and compare simulated runs, and that list their checks.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ pub fn config_of(contenders: Vec<Contender>, cells: Vec<Cell>, seed: u64) -> Lab
     config
 }
 
-/// Returns the checks of a run: contender, check, and whether it passed.
+/// Returns the contender and the name of each check in a run, and whether the check passed.
 pub fn checks_of(result: &LabResult) -> Vec<(&str, &str, bool)> {
     let checks = result.checks.iter();
     checks.map(|check| (check.contender.as_str(), check.what.as_str(), check.passed)).collect()

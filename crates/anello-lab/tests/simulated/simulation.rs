@@ -58,7 +58,7 @@ pub enum Fault {
     CannotStartOnce,
     /// Starts only the first time.
     StartsOnce,
-    /// Exits in its n-th slice, once.
+    /// Exits only once, in its n-th slice.
     DiesOnce(usize),
     /// Exits in every slice with at least this many connections.
     DiesAbove(usize),
@@ -365,7 +365,7 @@ impl SimulationState {
     }
 }
 
-/// Returns the size of a message or response; 1 for workloads without messages.
+/// Returns the size of a message, response or disk block in bytes, or 1 for idle connections.
 fn message_bytes(cell: &Cell) -> usize {
     match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,

@@ -1,4 +1,4 @@
-//! Tests for stored results: program hashes, old names, and the reasons for which inconsistent results are rejected.
+//! Tests for stored results: program hashes, old names of fields, and the rejection of inconsistent results.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

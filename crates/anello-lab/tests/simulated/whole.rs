@@ -63,7 +63,7 @@ fn equal_servers_show_no_difference_in_95_of_100_runs() {
     for seed in 0..100 {
         let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
         let result = result.unwrap();
-        // A run counts only if it claims no difference between the three equal servers in any cell or measure.
+        // A run counts only if no verdict claims a difference between the reference and any of the three equal servers.
         let false_claims: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
         quiet_runs += usize::from(false_claims == 0);
     }

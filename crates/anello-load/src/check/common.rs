@@ -11,15 +11,15 @@ use crate::engine::session::Session;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
 
-/// Socket buffer sizes of the stalled client, so that the buffers hold only a small part of the data. Smaller buffers
-/// would slow down the transfer, because the window would be below the size of a loopback packet.
+/// Size of the stalled client's socket buffers, which then hold only a small part of the data. Smaller buffers would
+/// slow down the transfer, because the TCP window would be smaller than a loopback packet.
 pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// Number of other connections opened before the stall and again during the stall, and number of requests on each.
+/// Number of connections opened before the stall and also during it, and number of requests sent on each during it.
 pub(super) const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Opens concurrent connections and sends one request of `load` on each.
+/// Opens concurrent connections and sends one request, as configured in `load`, on each.
 pub(super) async fn exchange_once_on_each(
     load: LoadConfig,
     connections: usize,
@@ -61,7 +61,7 @@ pub(super) async fn connect_others<C>(
     Ok(others)
 }
 
-/// Opens the same number of connections during the stall, and sends requests on all of them.
+/// Opens further connections during the stall, and sends requests on these and on `others`.
 pub(super) async fn serve_others<C>(
     mut others: Vec<C>,
     what: &str,

@@ -57,8 +57,8 @@ pub struct Page {
 }
 
 /// Checks the responses to GET, HEAD and another GET for every page, all over one connection that must be kept alive.
-/// Bodies must be complete and correct. The response to HEAD must have no body and, if it specifies a length, the same
-/// length. `timeout` applies to each response.
+/// Bodies must be complete and correct. The response to HEAD must have no body. A length in this response must match
+/// the length of the response to GET. `timeout` applies to each response.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
@@ -108,7 +108,7 @@ pub async fn stalled_reader(
         let sent = stalled.send_request("GET", &large.path);
         with_timeout(timeout, "request for a large response", sent).await?;
     }
-    // The client cannot determine how much data the server has sent without reading the data.
+    // Without reading the data, the client cannot determine how much the server has sent.
     sleep(STALL_TIME).await;
     let request = async |client: &mut Client| request(CONCURRENT_REQUEST, client).await;
     serve_others(others, CONCURRENT_REQUEST, connect, request).await?;
@@ -150,7 +150,7 @@ async fn connect(server: &Server, timeout: Duration) -> Result<Client, String> {
     Ok(Client { stream, decoder, head_cache, unread: Vec::new() })
 }
 
-/// A client with one connection, which has one request in flight at a time.
+/// A client with a single connection.
 struct Client {
     stream: Stream,
     decoder: Decoder,

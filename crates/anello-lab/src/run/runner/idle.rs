@@ -58,7 +58,7 @@ impl Runner<'_> {
         let address = self.start(index, self.config.cores_of(&cell))?;
         let pid = self.pid(index)?;
         let start_ns = self.since_start_ns();
-        // The result is the difference between the samples, so the first batch is at most half of the connections.
+        // Open at least half of the connections after the first sample, because the result is the growth after it.
         let first = FIRST_BATCH.min(cell.connections / 2);
         // Take both samples after the same idle time.
         let first_session = if first > 0 { Some(self.open_idle(address, &cell, first)?) } else { None };

@@ -14,7 +14,7 @@ const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
 /// Sampling ends with the first sample that is not busy.
 const MAX_IDLE_SAMPLES: usize = 2;
 
-/// Fraction of a core. A contender that uses more while idle is busy.
+/// Fraction of a core. A contender that uses more than this while idle counts as busy.
 const MAX_IDLE_CPU_FRACTION: f64 = 0.02;
 
 impl Runner<'_> {

@@ -1,4 +1,4 @@
-//! State of a run, and its steps, from a pass down to a slice.
+//! State of a run, and the functions that run its passes, cells and slices.
 //!
 //! Invariant: dropping a [`Runner`] stops every contender that it has started.
 
@@ -55,8 +55,8 @@ pub struct Runner<'a> {
     latencies: Latencies,
     /// Pass and latencies of the cell in progress.
     pending: (usize, Latencies),
-    /// Offset from the machine's clock to the time since the start of the run. In a resumed run, this time includes the
-    /// parts before the interruption.
+    /// Value that is added to the machine's clock to obtain the time since the start of the run. In a resumed run, this
+    /// time includes the parts before the interruption.
     clock_offset_ns: i128,
     /// Number of slices measured or skipped so far.
     done: usize,
@@ -172,7 +172,7 @@ impl<'a> Runner<'a> {
         self.stop_all();
     }
 
-    /// Marks a cell as completed: its latencies are final. Writes a checkpoint if the observer wants one.
+    /// Marks a cell as completed and makes its latencies final. Passes a checkpoint to an observer that keeps them.
     fn complete(&mut self, pass: usize, cell: usize) {
         for (position, histogram) in std::mem::take(&mut self.pending.1) {
             merge_latencies(&mut self.latencies, position, &histogram);
@@ -317,7 +317,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs one slice for a contender. Returns the session unless the contender is dropped from the cell.
+    /// Runs one slice for a contender. Returns `None` if the contender is left out of the cell or the run is stopped.
     fn run_contender(
         &mut self,
         index: usize,
@@ -331,8 +331,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Opens a session if `session` is `None`, runs one slice, and retries it if time was stolen. Returns `None` if the
-    /// run was stopped before the slice.
+    /// Opens a session if `session` is `None`, runs one slice, and repeats it if time was stolen or throttled. Returns
+    /// `None` if the run was stopped before the slice.
     fn run_slice_with_retries(
         &mut self,
         index: usize,
@@ -403,7 +403,7 @@ impl<'a> Runner<'a> {
         let record = &mut self.result.contenders[index];
         if record.ready_line.is_none() {
             record.ready_line = Some(running.ready_line.clone());
-            // The ready line is more reliable than the declaration in the scenario.
+            // The server's ready line is more reliable than the driver declared in the scenario.
             if let Some(driver) = ready_line_value(&running.ready_line, "driver") {
                 record.driver = Some(if driver == "uring" { "io_uring" } else { driver }.to_owned());
             }

@@ -43,7 +43,7 @@ impl Runner<'_> {
             ));
         }
         let after = self.machine.usage(pid)?;
-        // Stolen time is unavailable on some kernels. The environment record shows this.
+        // Some kernels do not report stolen time. The environment record shows whether this kernel does.
         let stolen = stolen_before.zip(self.machine.stolen_ns(&self.cores));
         let stolen_ns = stolen.map_or(0, |(before, after)| after.saturating_sub(before));
         let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);

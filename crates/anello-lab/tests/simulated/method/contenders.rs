@@ -115,7 +115,7 @@ fn skipped_contender_is_reported_as_not_measured() {
     let late = SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce);
     let mut result = simulate(&config, Noise::NONE, &[("late", late)]);
     assert_eq!(texts(&result, FindingKind::Failure), Vec::<&str>::new(), "measured in all cells");
-    // Remove its slices in the first cell, as if the run had been stopped earlier.
+    // Remove the slices of "late" in the first cell, as if the run had been stopped earlier.
     result.slices.retain(|slice| (slice.contender, slice.cell) != (2, 0));
     anello_lab::analysis::analyse(&mut result);
     assert!(matches!(row(&result.cells[0], "late").outcome, Outcome::Skipped(_)));
@@ -124,7 +124,7 @@ fn skipped_contender_is_reported_as_not_measured() {
         findings,
         ["late: was not measured at 1 connection, 128 bytes: exited with status 1: first start fails"]
     );
-    // Remove all of its slices.
+    // Remove all slices of "late".
     result.slices.retain(|slice| slice.contender != 2);
     anello_lab::analysis::analyse(&mut result);
     let findings = texts(&result, FindingKind::Failure);
@@ -317,7 +317,7 @@ fn add_missing_adds_other_pairs_to_old_run() {
 #[test]
 fn contender_costlier_in_one_cell_is_not_cheapest() {
     let config = config(&["steep"], echo_cells(&[128], &[1, 300]), 1);
-    // 4 µs compared with 6 µs at one connection. At 300 connections, each request costs 4.5 µs more.
+    // At one connection, "steep" costs 4 µs and the reference 6 µs. At 300 connections, "steep" costs 4.5 µs more.
     let steep = SimulatedServer::costing(4_000.0).with_cpu_ns_per_connection(15.0);
     let result = simulate(&config, Noise::USUAL, &[("steep", steep)]);
     let text = texts(&result, FindingKind::Headline)[0].replace('\u{a0}', " ");

@@ -1,5 +1,5 @@
-//! Tests for false positives with slow and fast phases of the machine, equal servers, too few pairs, and stolen or
-//! throttled time.
+//! Tests for false positives if the machine has slow and fast phases, servers are equal, there are too few pairs, or
+//! time is stolen or throttled.
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::{Executable, echo_cells};
@@ -121,7 +121,7 @@ fn single_pair_gives_no_verdict() {
     let config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     let mut result = simulate(&config, Noise::NONE, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").comparison.cpu_verdict, Verdict::More);
-    // The reference is clean in passes 0 to 4, the contender in passes 4 to 8: five slices each, but only one pair.
+    // The reference has clean slices in passes 0 to 4, the contender in passes 4 to 8. Only pass 4 provides a pair.
     for slice in &mut result.slices {
         let invalid = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
         if invalid {

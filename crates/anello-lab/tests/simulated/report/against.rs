@@ -17,7 +17,7 @@ fn base_comparisons_have_separate_table() {
     let compared: Vec<Cell> = result.base_comparisons.iter().map(|versus| versus.cell).collect();
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
     let versus = result.base_comparisons.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
-    // 7,000 ns compared with 9,000 ns.
+    // "fragile" costs 7,000 ns and its base costs 9,000 ns.
     let ratio = versus.comparison.cpu_ratio.unwrap();
     assert!(
         (0.7..0.85).contains(&ratio.estimate) && versus.comparison.cpu_verdict == Verdict::Less,
@@ -92,7 +92,7 @@ fn won_and_lost_cells_are_counted_per_peer() {
     assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
 }
 
-/// Returns the sample with drivers, as real servers report them, and with these kinds of peers.
+/// Returns the sample with driver names that real servers report, and with these kinds of peers.
 fn sample_with_drivers(kinds: &[(usize, Kind)]) -> LabResult {
     let mut result = sample();
     for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
@@ -120,7 +120,7 @@ fn runtimes_with_other_io_are_shown_with_their_driver() {
         table.contains("anello epoll <small>against tokio</small>") && !table.contains("fragile"),
         "{table}"
     );
-    // CPU and rate in each of two groups.
+    // In each of two groups, there is one table for CPU and one for the rate.
     let titles =
         [": server CPU per request of anello io_uring, × peer", ": requests/s of anello io_uring, × peer"];
     assert_eq!(titles.map(|title| page.matches(title).count()), [2, 2]);
@@ -147,7 +147,7 @@ fn tables_list_every_peer_for_both_drivers() {
     let summary = "<summary>Ratios of anello to each peer</summary>";
     assert_eq!(page.matches(summary).count(), 2, "one in each group");
     let tables = render_markdown(&[result]);
-    // One line in the standings, one for each of two measures in each of two groups, and one for the instructions.
+    // A peer has 1 line in the standings, 1 for each of 2 measures in each of 2 groups, and at most 1 for instructions.
     for (line, instructions) in [("| tokio (epoll) |", 1), ("| fragile (epoll) |", 0)] {
         assert_eq!(tables.matches(line).count(), 1 + 2 * 2 + instructions, "{line} in {tables}");
     }

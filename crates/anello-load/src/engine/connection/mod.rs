@@ -206,7 +206,7 @@ impl Connection {
             return shared.schedule_finished.get() && self.slot.due_queue.borrow().is_empty();
         }
         let deadline_ns = shared.deadline_ns.get();
-        // Every connection sends at least one request, unless it cannot be opened or the ramp does not reach it.
+        // Every connection sends at least one request, unless it fails to open or is to open after the deadline.
         self.now(shared) >= deadline_ns
             && (self.has_started
                 || self.consecutive_failures > 0

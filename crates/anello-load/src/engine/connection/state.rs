@@ -21,8 +21,8 @@ use crate::wire::stream::Stream;
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum age of a request that is sent again. If the server closes the connection later than this, the server is
-/// assumed to have received the request without answering it.
+/// Maximum age of a request that is sent again if the server closes the connection. The server is assumed to have
+/// received older requests without answering them.
 const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Connection {
         matches!(self.state, ConnectionState::Open(_))
     }
 
-    /// Returns `true` if a request has started but is neither in flight nor answered.
+    /// Returns `true` if a request is reserved for this connection or is waiting to be sent again.
     #[inline]
     pub fn has_unanswered(&self) -> bool {
         self.reserved_request.is_some() || !self.resend_queue.is_empty()
