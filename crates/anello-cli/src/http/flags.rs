@@ -72,8 +72,8 @@ pub struct Arguments {
     /// Drop unneeded privileges, namely access to files outside the document root, outgoing connections, and most
     /// system calls
     ///
-    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails if
-    /// anything is missing.
+    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing. With on,
+    /// startup fails if anything is missing.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     pub sandbox: SandboxMode,
     #[command(flatten)]

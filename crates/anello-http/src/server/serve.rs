@@ -1,4 +1,4 @@
-//! The server of one thread, its builder, and sources of connections.
+//! The per-thread server, its builder, and sources of connections.
 
 use std::io;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which a drain checks whether all connections have closed.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The HTTP/1.1 server of one thread. Clones refer to the same server.
+/// The per-thread HTTP/1.1 server. Clones refer to the same server.
 ///
 /// ```no_run
 /// use anello::net::TcpListener;

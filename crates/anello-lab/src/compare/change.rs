@@ -60,7 +60,7 @@ pub struct Change {
     pub after: Option<f64>,
     /// Ratio in the second run as a multiple of the ratio in the first run.
     pub change: Option<Ratio>,
-    /// Noise floor: the change in the reference's twin, as a fraction. Smaller changes are not significant.
+    /// Noise floor: the change in the twin of the reference, as a fraction. Smaller changes are not significant.
     pub noise: Option<f64>,
     /// Absolute figure in the second run as a multiple of that in the first run; `None` if the runs cannot be compared.
     pub absolute: Option<Ratio>,

@@ -133,7 +133,7 @@ fn facts(comparison: &Comparison) -> Table {
             let range = format!("{} to {}", percent(low), percent(high));
             add(
                 &name,
-                format!("{range} (change of a second instance of the reference relative to the reference)"),
+                format!("{range} (change in a second instance of the reference, relative to the reference)"),
             );
         }
     }

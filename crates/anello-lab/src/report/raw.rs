@@ -45,7 +45,7 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
         return LabResult::from_json(text).map(|result| vec![result]).map_err(|error| error.to_string());
     }
     let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
-    let Some(last) = elements.last() else { return Err("page contains no raw data of a run".to_owned()) };
+    let Some(last) = elements.last() else { return Err("page contains no raw data from a run".to_owned()) };
     // If the end of the page is missing, later runs may be missing too.
     if !last.contains(PAGE_END) {
         return Err(TRUNCATED.to_owned());

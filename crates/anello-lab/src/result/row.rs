@@ -122,7 +122,7 @@ pub struct Figures {
     pub p999_ns: Estimate,
     /// Maximum latency in all clean slices, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; only at an offered rate.
+    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; open loop only.
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
@@ -140,13 +140,13 @@ pub struct Figures {
     pub load_busy: f64,
     /// `true` if the load generator was saturated and the server was not. The rate is then not the server's capacity.
     pub load_bottleneck: bool,
-    /// Fraction of the offered requests that were answered; only at an offered rate.
+    /// Fraction of the offered requests that were answered; open loop only.
     pub reached_fraction: Option<f64>,
-    /// `false` if the server was overloaded by the offered rate; only at an offered rate.
+    /// `false` if the server was overloaded by the offered rate; open loop only.
     pub rate_reached: Option<bool>,
-    /// Fraction of the offered requests that were sent more than 1 ms late; only at an offered rate.
+    /// Fraction of the offered requests that were sent more than 1 ms late; open loop only.
     pub late_fraction: Option<f64>,
-    /// Fraction of the offered requests that were never sent; only at an offered rate.
+    /// Fraction of the offered requests that were never sent; open loop only.
     pub unsent_fraction: Option<f64>,
 }
 

@@ -50,9 +50,9 @@ pub struct Slice {
     pub p999_ns: u64,
     /// Maximum latency, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; only at an offered rate.
+    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; open loop only.
     pub uncorrected_p99_ns: Option<u64>,
-    /// Number of scheduled requests; only at an offered rate.
+    /// Number of scheduled requests; open loop only.
     pub offered: Option<u64>,
     /// Number of requests that were sent more than 1 ms late.
     pub late: u64,

@@ -119,14 +119,14 @@ pub struct SliceLoad {
     pub wrong_replies: u64,
     /// Description of one reply that had an error other than wrong bytes, if there was one.
     pub wrong_example: Option<String>,
-    /// Time from actually sending a request to the end of its reply; only at an offered rate. `latency` starts at the
+    /// Time from actually sending a request to the end of its reply; open loop only. `latency` starts at the
     /// scheduled time instead.
     pub uncorrected: Option<Histogram<u64>>,
-    /// Number of scheduled requests; only at an offered rate.
+    /// Number of scheduled requests; open loop only.
     pub offered: Option<u64>,
-    /// Number of requests sent more than 1 ms after their scheduled time; only at an offered rate.
+    /// Number of requests sent more than 1 ms after their scheduled time; open loop only.
     pub late: u64,
-    /// Number of scheduled requests that were never sent; only at an offered rate.
+    /// Number of scheduled requests that were never sent; open loop only.
     pub unsent: u64,
     /// Number of connections that were reopened during the slice.
     pub reopened: u64,

@@ -104,7 +104,7 @@ fn peers(result: &LabResult, measure: Measure) -> Option<String> {
     let (own, decision) = result.contenders.iter().find_map(decision)?;
     let noisy = if decision.noisy > 0 { format!(", {} unclear", decision.noisy) } else { String::new() };
     Some(format!(
-        "{} beats {} by {} in {} of {}, loses {}{noisy}",
+        "{} beats {} on {} in {} of {}, loses {}{noisy}",
         own.name,
         decision.peers,
         noun(result, measure),
@@ -248,9 +248,9 @@ fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> 
         return format!("No other {server} could be compared with {reference}");
     }
     if noisy == cells.len() {
-        return format!("Too noisy to tell whether any {server} beats {reference} by {noun}");
+        return format!("Too noisy to tell whether any {server} beats {reference} on {noun}");
     }
-    let mut text = format!("No {server} beats {reference} by {noun} in {}", counted(cells.len(), "cell"));
+    let mut text = format!("No {server} beats {reference} on {noun} in {}", counted(cells.len(), "cell"));
     for (count, words) in [(noisy, "too noisy"), (missing, "not compared")] {
         if count > 0 {
             text += &format!(", {count} {words}");

@@ -113,9 +113,9 @@ fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairCompar
 /// Result of comparing anello with a runtime in one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
-    /// Anello is better by at least one measure and not worse by any.
+    /// Anello is better on at least one measure and not worse on any.
     Ahead,
-    /// Anello is worse by this measure, with this ratio.
+    /// Anello is worse on this measure. The number is the ratio.
     Behind(Measure, f64),
     /// There is no significant difference.
     Equal,

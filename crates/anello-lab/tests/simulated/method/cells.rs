@@ -188,7 +188,7 @@ fn idle_connection_memory_uses_new_processes() {
         tables.split("\nContenders against bare epoll: ").nth(1).unwrap_or_else(|| panic!("{tables}"));
     assert!(standings.contains("| server | memory per connection (less is better) |"), "{standings}");
     assert!(standings.contains("\n| large | 0 / 0 / 1 (× "), "{standings}");
-    assert!(has_finding("No server beats bare epoll by memory in 1 cell."), "{:?}", result.findings);
+    assert!(has_finding("No server beats bare epoll on memory in 1 cell."), "{:?}", result.findings);
     assert!(has_finding("kernel memory per connection, which differs between servers, was not measured"));
 }
 

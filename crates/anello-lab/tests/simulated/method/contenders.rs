@@ -173,7 +173,7 @@ fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
     assert_eq!(result.peer_comparisons.len(), 2 * 3 * 2);
     let headline = texts(&result, FindingKind::Headline)[0];
     assert!(
-        headline.starts_with("anello io_uring beats 3 peers by CPU in 5 of 6 comparisons, loses 0"),
+        headline.starts_with("anello io_uring beats 3 peers on CPU in 5 of 6 comparisons, loses 0"),
         "{headline}"
     );
     let decision = |index: usize| findings::decision(&result, &result.contenders[index]).unwrap();
@@ -299,7 +299,7 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
     let expected = [("2 peers on io_uring".to_owned(), 2 * 4, 0), ("1 peer on epoll".to_owned(), 4, 0)];
     assert_eq!(decisions(&result), expected);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert!(headline.starts_with("anello io_uring beats 2 peers on io_uring by CPU in "), "{headline}");
+    assert!(headline.starts_with("anello io_uring beats 2 peers on io_uring on CPU in "), "{headline}");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn headline_counts_cells_without_comparison() {
         let result = simulate(&config, Noise::USUAL, &[("dear", dear)]);
         texts(&result, FindingKind::Headline)[0].to_owned()
     };
-    let no_server = "No server beats bare epoll by CPU in 2 cells";
+    let no_server = "No server beats bare epoll on CPU in 2 cells";
     assert_eq!(headline(Fault::None), format!("{no_server} (both methods)."));
     assert_eq!(headline(Fault::DiesAbove(50)), format!("{no_server}, 1 not compared (both methods)."));
     assert_eq!(

@@ -185,7 +185,7 @@ fn headline_includes_http_server_with_other_driver() {
     let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
     assert_eq!(result.other_comparisons.iter().map(ours).collect::<Vec<_>>(), [pair]);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 1 of 2 comparisons, loses 1 (saturated).");
+    assert_eq!(headline, "anello io_uring beats 2 peers on CPU in 1 of 2 comparisons, loses 1 (saturated).");
     let decision = findings::decision(&result, &result.contenders[2]).unwrap();
     let lost: Vec<(&str, Cell)> =
         decision.lost.iter().map(|(_, pair)| (pair.peer.as_str(), pair.cell)).collect();
@@ -193,7 +193,7 @@ fn headline_includes_http_server_with_other_driver() {
     let level = [field[0], field[1], ("nginx", "epoll", 9_000.0)];
     let result = with_drivers(&level, vec![Cell::http(Target::Page, 50)], 1);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 2 of 2 comparisons, loses 0 (saturated).");
+    assert_eq!(headline, "anello io_uring beats 2 peers on CPU in 2 of 2 comparisons, loses 0 (saturated).");
 }
 
 /// Returns a result with two servers of equal total cost and an expensive one. Part of the load generator's CPU time is
@@ -241,7 +241,7 @@ fn total_cpu_ignores_work_shifted_between_server_and_load() {
     let headline = texts(&result, FindingKind::Headline).join(" ");
     assert_eq!(
         headline,
-        "anello epoll beats 2 peers by total CPU in 2 of 4 comparisons, loses 0 (whole core)."
+        "anello epoll beats 2 peers on total CPU in 2 of 4 comparisons, loses 0 (whole core)."
     );
 }
 

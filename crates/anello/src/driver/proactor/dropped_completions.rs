@@ -167,7 +167,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 stream.is_some_and(|stream| stream.receiving == Receiving::InDoubt(kind))
             }
             Some(Kind::Writable) => stream.is_some_and(|stream| stream.sending == Sending::PollInDoubt),
-            // After a connect or a send that was in doubt, the stream has failed and sends nothing more.
+            // If a connect or a send was in doubt, the stream has failed and sends nothing more.
             _ => stream.is_some(),
         };
         if in_doubt {
