@@ -246,7 +246,7 @@ fn command_line_overrides_file() {
     ];
     assert_eq!(settings(file, &given), expected);
     assert_eq!(settings(file, &["--", "-c"])[0], "directory = \"-c\"");
-    // A value on the command line also overrides the file if it is the default value.
+    // A value on the command line overrides the file even if it equals the default.
     let file = "directory = \"a\"\ndriver = \"epoll\"";
     assert_eq!(settings(file, &["--driver", "auto"]), ["directory = \"a\""]);
 }

@@ -46,7 +46,7 @@ fn with_length(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Returns a short load with verification enabled.
+/// Returns a short load run with verification enabled.
 fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
     let mut load = LoadConfig {
         connections: 5,
@@ -238,7 +238,7 @@ fn immediate_close_delays_reconnects() {
     });
     let load = LoadConfig {
         connections: 2,
-        // The second connection has no scheduled request during this load.
+        // The second connection has no scheduled request during this load run.
         mode: Mode::Open { per_second: 1, arrivals: Arrivals::Constant, seed: 1 },
         duration: Duration::from_millis(300),
         ..load(address, |_| {})

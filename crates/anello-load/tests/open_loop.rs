@@ -58,7 +58,7 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// Returns lower bounds on the latencies measured by a load on one connection: those from the scheduled times, and
+/// Returns lower bounds on the latencies measured by a load run on one connection: those from the scheduled times, and
 /// those from the send times.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;

@@ -148,7 +148,7 @@ fn due_ns() -> HashMap<(usize, usize), u64> {
     requests.collect()
 }
 
-/// Returns the percentiles of a load that exceed those in the server's log by more than 1 % plus 0.3 ms of transfer
+/// Returns the percentiles of a load run that exceed those in the server's log by more than 1 % plus 0.3 ms of transfer
 /// time. Asserts that no percentile is below the one in the log, and that none in the log is below the delay.
 fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let (address, log) = delaying_server();

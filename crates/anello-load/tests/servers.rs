@@ -47,7 +47,7 @@ fn echo_protocol(message_bytes: usize) -> Protocol {
     Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes }
 }
 
-/// Returns a short load with verification enabled.
+/// Returns a short load run with verification enabled.
 fn load(target: SocketAddr) -> LoadConfig {
     LoadConfig {
         connections: 7,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use common::{ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, pair, pattern};
 use socket2::SockRef;
 
-/// Returns a stream of the runtime and the standard-library stream connected to it, which has read and write timeouts.
+/// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -51,7 +51,7 @@ impl Drop for Path {
     }
 }
 
-/// Returns a stream of the runtime and the standard-library stream connected to it, which has read and write timeouts.
+/// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();

@@ -8,7 +8,7 @@ use crate::common::driver_flags::DriverFlags;
 use crate::common::listening::Distribution;
 use crate::common::values::{self, Cores};
 
-/// Serve echo (RFC 862): send back everything that is received
+/// Run an echo server (RFC 862), which sends back everything that it receives
 ///
 /// With --request-bytes and --response-bytes, each request of a fixed size gets a response of a fixed size instead:
 /// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in request order; a

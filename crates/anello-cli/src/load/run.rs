@@ -1,4 +1,4 @@
-//! Running a load: progress, output files and the report.
+//! Execution of a load run: progress, output files and the report.
 
 use std::fs::File;
 use std::io::{self, Write};

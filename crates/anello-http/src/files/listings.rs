@@ -42,7 +42,7 @@ pub(super) struct Listings {
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
     listings: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Memory of all listings of this worker that are cached or being sent.
+    /// Memory used by this worker's listings that are cached or being sent.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! Execution of a load: schedule, connections, measurement, worker threads and the run that coordinates them.
+//! Execution of a load run: schedule, connections, measurement, worker threads and the run that coordinates them.
 
 pub(crate) mod connection;
 pub(crate) mod measurement;

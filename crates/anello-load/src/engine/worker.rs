@@ -1,4 +1,4 @@
-//! One worker thread of a load: a runtime, a session on it, and channels for requests and reports.
+//! One worker thread of a load run: a runtime, a session on it, and channels for requests and reports.
 
 use std::fs;
 use std::io;

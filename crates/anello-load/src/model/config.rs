@@ -1,4 +1,4 @@
-//! Configuration of a load.
+//! Configuration of a load run.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ const MAX_SWEEP_STEPS: u64 = 1000;
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MAX_THREADS: usize = 1024;
 /// Maximum number of connections from one loopback address to one server address. This is less than a third of the
-/// ports that the kernel tries first, so ports remain free while those of a previous load are in TIME_WAIT.
+/// ports that the kernel tries first, so ports remain free while those of a previous load run are in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// Address of a server.
@@ -54,7 +54,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Configuration of a load. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may be changed.
+/// Configuration of a load run. [`LoadConfig::echo`] and [`LoadConfig::http`] set defaults. All fields may be changed.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
     /// Address of the server.
@@ -228,7 +228,7 @@ fn deserialize_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration
 }
 
 impl LoadConfig {
-    /// Creates a load with default settings for an echo server, with messages of `message_bytes` bytes.
+    /// Creates a configuration with default settings for an echo server, with messages of `message_bytes` bytes.
     pub fn echo(target: impl Into<Address>, message_bytes: usize) -> Self {
         Self::new(
             target.into(),
@@ -236,7 +236,7 @@ impl LoadConfig {
         )
     }
 
-    /// Creates a load with default settings for an HTTP/1.1 server, with GET requests for one path.
+    /// Creates a configuration with default settings for an HTTP/1.1 server, with GET requests for one path.
     pub fn http(target: impl Into<Address>, host: &str, path: &str) -> Self {
         let http = HttpLoad {
             host: host.to_owned(),

@@ -1,4 +1,4 @@
-//! Data model of a load: configuration, errors, measurements and the report.
+//! Data model of a load run: configuration, errors, measurements and the report.
 
 pub(crate) mod config;
 pub(crate) mod errors;

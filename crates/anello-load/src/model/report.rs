@@ -1,4 +1,4 @@
-//! Machine-readable results of a load, as printed by `anello load --json`. `docs/reference/load-report.md` documents
+//! Results of a load run in the format printed by `anello load --json`. `docs/reference/load-report.md` documents
 //! all fields.
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub const SCHEMA: &str = "anello-load";
 /// Version of the report format. Incremented for incompatible changes; adding a field is a compatible change.
 pub const SCHEMA_VERSION: u32 = 3;
 
-/// Results of a load. Times (`_ns`) are in nanoseconds, and sizes (`_bytes`) are in bytes.
+/// Results of a load run. Times (`_ns`) are in nanoseconds, and sizes (`_bytes`) are in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
@@ -128,7 +128,7 @@ pub struct Report {
     pub knee: Option<KneeReport>,
 }
 
-/// Protocol and requests of a load.
+/// Protocol and requests of a load run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ProtocolReport {
@@ -152,7 +152,7 @@ pub enum ProtocolReport {
     },
 }
 
-/// TLS results of a load.
+/// TLS results of a load run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsReport {
     /// Server name used for SNI and certificate verification.

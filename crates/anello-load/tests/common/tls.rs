@@ -131,7 +131,7 @@ pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a short load with verification enabled.
+/// Returns a short load run with verification enabled.
 pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
     let mut load = LoadConfig {
         connections: CONNECTIONS,

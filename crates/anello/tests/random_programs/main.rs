@@ -322,7 +322,7 @@ fn drop_survivors(world: &World, random: &mut Rng) {
     }
 }
 
-/// Calls a function and contains deliberate panics in hostile code.
+/// Calls a function and catches deliberate panics in hostile code.
 fn contain(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         expect_deliberate(payload);

@@ -331,7 +331,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Opens a session if `session` is `None`, runs one slice, and repeats it if time was stolen or throttled. Returns
+    /// Opens a session if `session` is `None`, runs one slice, and repeats the slice if CPU time was lost. Returns
     /// `None` if the run was stopped before the slice.
     fn run_slice_with_retries(
         &mut self,

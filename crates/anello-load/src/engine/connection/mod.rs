@@ -1,4 +1,4 @@
-//! One connection in a load: sends requests, and verifies and times replies, until the measurement ends or the
+//! One connection in a load run: sends requests, and verifies and times replies, until the measurement ends or the
 //! connection fails.
 //!
 //! ```text

@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Delay before the start of an open loop, so that all threads are ready in time.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// Phase of a load.
+/// Phase of a load run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Connections are being opened.
@@ -45,7 +45,7 @@ pub enum Phase {
     Measuring,
 }
 
-/// Progress of a load, reported about ten times per second.
+/// Progress of a load run, reported about ten times per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Current phase.
@@ -80,7 +80,7 @@ pub enum Event<'a> {
     Step(&'a Step),
 }
 
-/// Runs a load to completion. If `on_event` returns `Break`, the load stops within a second.
+/// Executes a load run. If `on_event` returns `Break`, the run stops within a second.
 ///
 /// Starts the worker threads, each with a runtime built by `runtime`, and waits for them. `on_event` is called on the
 /// calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or

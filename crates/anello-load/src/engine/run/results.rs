@@ -17,7 +17,7 @@ use crate::system::nanoseconds;
 /// Busy percentage above which a thread counts as the bottleneck.
 const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
-/// Results of a load.
+/// Results of a load run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Report of the load.

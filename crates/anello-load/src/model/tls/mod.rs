@@ -30,7 +30,7 @@ pub use error::TlsRemedy;
 use session_cache::SessionCache;
 use verifier::{TrustPolicy, Verifier};
 
-/// TLS settings of a load. By default, certificates are verified against the system trust store, and every connection
+/// TLS settings of a load run. By default, the system trust store is used to verify certificates, and every connection
 /// performs a full handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
@@ -43,7 +43,7 @@ pub struct TlsOptions {
     pub session_resumption: bool,
 }
 
-/// Server certificates that a load accepts.
+/// Server certificates that a load run accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Certificates that are valid for the server name and signed by a CA in the system trust store (`SSL_CERT_FILE`
@@ -59,7 +59,7 @@ pub enum Trust {
     AcceptAny,
 }
 
-/// TLS configuration for the connections of a load to one server. Cloning is cheap.
+/// TLS configuration for the connections of a load run to one server. Cloning is cheap.
 ///
 /// ```no_run
 /// use std::net::SocketAddr;

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 /// and all connections may be closed at the same time. Servers issue two or more tickets per handshake.
 const MAX_TICKETS: usize = 1 << 15;
 
-/// Session cache for the single server of a load. The cache in rustls is limited to eight tickets per server.
+/// Session cache for the single server of a load run. The cache in rustls is limited to eight tickets per server.
 #[derive(Debug, Default)]
 pub(super) struct SessionCache(Mutex<CachedSessions>);
 

@@ -1,4 +1,4 @@
-//! Output formats for the intervals of a load, for use by other programs.
+//! Output formats for the intervals of a load run, for use by other programs.
 //!
 //! ```text
 //!                    ┌─► hdr_log   lossless latencies only; read by HdrHistogram tools and by `merge`
