@@ -199,7 +199,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
     });
 }
 
-/// Returns two connected streams on a runtime that destructors drop.
+/// Returns two connected streams on a runtime that a destructor will drop.
 fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
     let runtime = runtime_without_drain(setup);
     let streams = runtime.block_on(pair()).unwrap();

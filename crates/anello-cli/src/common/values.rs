@@ -119,7 +119,7 @@ pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
         });
     }
     if error.is::<ParseFloatError>() {
-        return Some("not a number (expected digits, such as 0.5)");
+        return Some("not a number (expected a decimal number, such as 0.5)");
     }
     let is_address = error.is::<AddrParseError>();
     is_address.then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")

@@ -99,7 +99,7 @@ pub struct HttpArguments {
     /// Maximum number of requests in flight per connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
     pipeline_depth: usize,
-    /// Expected status codes, separated by commas. The value any accepts all codes.
+    /// Expected status codes, separated by commas, or `any` to accept all codes.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
     expect_status: Statuses,
     /// File with the expected body of each response; implies --verify. Without this file, --verify compares each

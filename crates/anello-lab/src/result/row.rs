@@ -81,7 +81,7 @@ pub struct Row {
     pub comparison: Comparison,
     /// Ratio of the first deciles of server CPU time per request: the difference when the machine is at its fastest.
     pub cpu_low_ratio: Option<Ratio>,
-    /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
+    /// Memory that the server process uses per idle connection, in bytes, excluding kernel memory; idle cells only.
     pub memory_per_connection_bytes: Option<Estimate>,
     /// Server instructions per request, from [`instructions`](crate::LabResult::instructions); `None` if not counted.
     pub instructions_per_request: Option<f64>,

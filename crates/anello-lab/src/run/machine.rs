@@ -101,7 +101,7 @@ pub enum MachineError {
     Start {
         /// Path of the program.
         program: PathBuf,
-        /// Error of the operating system.
+        /// Error returned by the operating system.
         error: io::Error,
     },
     /// The process could not be pinned to its cores.
@@ -109,7 +109,7 @@ pub enum MachineError {
     Pin {
         /// Core numbers, separated by commas.
         cores: String,
-        /// Error of the operating system.
+        /// Error returned by the operating system.
         error: io::Error,
     },
     /// The process exited early or printed no valid ready line. Contains a description with the last lines of its
@@ -121,7 +121,7 @@ pub enum MachineError {
     Usage {
         /// Process ID.
         pid: u32,
-        /// Error of the operating system.
+        /// Error returned by the operating system.
         error: io::Error,
     },
     /// The CPU share of servers could not be limited.

@@ -1,4 +1,4 @@
-//! Runs a complete load on its worker threads.
+//! Executes a complete load run on its worker threads.
 //!
 //! ```text
 //!   run ── requests ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
