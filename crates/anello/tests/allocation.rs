@@ -148,7 +148,7 @@ fn no_allocation_per_deadline_or_wake_up() {
 }
 
 /// The executor has two lists of ready tasks, which it swaps every turn. A task that wakes another task uses one of
-/// them, depending on the parity of the turn number. Both lists must have allocated capacity.
+/// them, depending on the parity of the turn number. Capacity must already be allocated for both lists.
 #[test]
 fn no_allocation_when_task_first_wakes_another_task() {
     on_each(all_drivers(), |setup| {

@@ -45,7 +45,7 @@ impl ShutdownHandle {
 
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
     pub fn shutdown_read(&self) {
-        // Fails only if the peer has already terminated the connection, which the stream detects itself.
+        // Fails only if the peer has already terminated the connection. The stream detects this itself.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
     }
 
@@ -182,8 +182,8 @@ impl Connection {
         poll_fn(move |context| {
             let sent = self.poll_send(&mut outgoing, context);
             if matches!(sent, Poll::Ready(Err(_))) {
-                // The destructor of the bytes may panic. They are dropped here, where unwinding also drops the error.
-                // If the future instead panicked when it was dropped after it had returned, its result would be leaked.
+                // The destructor of the bytes may panic, so they are dropped here, where unwinding also drops the
+                // error. If they were dropped with the completed future instead, a panic would leak the result.
                 drop(outgoing.take());
             }
             sent
@@ -251,7 +251,7 @@ impl Connection {
         let mut sent = 0;
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
-            // Without read-ahead, `sendfile(2)` would block on the disk. The simulated kernel needs no read-ahead.
+            // Without read-ahead, `sendfile(2)` could block on disk reads. The simulated kernel needs no read-ahead.
             if !self.driver().is_simulated() {
                 file.read_ahead(offset + sent, chunk_bytes).await?;
             }
@@ -272,8 +272,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Returns `Ready` when the kernel has taken all accepted bytes or the driver will pass the rest to it in later
-    /// turns.
+    /// Returns `Ready` if the kernel has taken all accepted bytes, or if the driver will pass the rest to the kernel in
+    /// later turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }

@@ -64,8 +64,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     alternating.collect()
 }
 
-/// Combines the errors of all attempts into one. The result has the kind of the first error that is not a missing route
-/// or address, because a machine without IPv6 reports one of these for every IPv6 address.
+/// Combines the errors of all attempts into one. The result has the kind of the first error that does not report a
+/// missing route or address, because a machine without IPv6 reports such an error for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {

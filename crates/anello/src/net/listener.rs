@@ -40,7 +40,8 @@ impl<F: StreamFamily> StreamListener<F> {
     ///
     /// If the process has no descriptors left, the listener uses a reserved descriptor to reject pending clients, and
     /// then pauses for 100 ms. It never returns `EMFILE` or `ENFILE`. Several tasks can wait concurrently; they accept
-    /// in turn. Cancel-safe: if the future is dropped, the connection accepted for it is returned by the next call.
+    /// in turn. Cancel-safe: if the future is dropped, a connection already accepted for it is returned by the next
+    /// call.
     ///
     /// # Errors
     /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor

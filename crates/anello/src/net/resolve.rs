@@ -100,7 +100,7 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 }
 
 impl Host {
-    /// Returns `InvalidInput` for a name.
+    /// Returns `InvalidInput` for a host name.
     pub(super) fn without_resolution(self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Address(address) => Ok(vec![address]),

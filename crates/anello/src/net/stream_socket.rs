@@ -82,10 +82,10 @@ impl<F: StreamFamily> StreamSocket<F> {
 
     /// Accepts as many of `bytes` as fit into the send queue, and returns the number of bytes accepted.
     ///
-    /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
-    /// are later bytes while copied ones are still queued. Short writes (at most 4096 bytes and fewer than
-    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes)) are copied and sent in the
-    /// runtime's next turn. On epoll, this applies only if many sockets were ready. Cancel-safe.
+    /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied and
+    /// queued. While copied bytes are queued, later bytes are also copied. Writes of at most 4096 bytes that are also
+    /// below [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes) are copied and sent in
+    /// the runtime's next turn. On epoll, this applies only if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).

@@ -38,7 +38,7 @@ impl StreamSocket<Tcp> {
         Self::connect_to_any(None, address).await
     }
 
-    /// Connects from a local address (`bind(2)`), otherwise like [`connect`](Self::connect).
+    /// Connects from a local address (`bind(2)`). Otherwise behaves like [`connect`](Self::connect).
     ///
     /// If the port in `source` is 0, the kernel selects the port when the peer is known (`IP_BIND_ADDRESS_NO_PORT`,
     /// Linux 4.2), so one local port can be used for connections to different peers.
@@ -87,7 +87,8 @@ impl StreamSocket<Tcp> {
         self.connection.set(StreamOption::KeepAlive(idle))
     }
 
-    /// Sets how the kernel closes the connection (`SO_LINGER`). A zero duration resets it.
+    /// Sets how the kernel closes the connection (`SO_LINGER`). With a duration of zero, the kernel resets the
+    /// connection.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
@@ -104,8 +105,8 @@ impl StreamSocket<Tcp> {
     }
 }
 
-/// Prefixes a connect error with its addresses. An error that concerns only the source already includes the source
-/// address.
+/// Prefixes a connection error with the peer address and, if set, the source address. An error that concerns only the
+/// source is unchanged, because it already includes the source address.
 fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
     let text = match source {
         Some(_) if error.get_ref().is_some() => return error,
@@ -168,7 +169,7 @@ impl TcpListenerBuilder {
     ///
     /// # Errors
     /// Returns the error of the last address if no address can be bound, for example because it is in use, not
-    /// permitted or not local. Returns `InvalidInput` for a name.
+    /// permitted or not local. Returns `InvalidInput` for a host name.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -176,7 +177,8 @@ impl TcpListenerBuilder {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
 
-    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread in the blocking pool.
+    /// Binds like [`bind`](Self::bind), and also accepts a host name, which is resolved on a thread in the blocking
+    /// pool.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved or no address can be bound.

@@ -80,7 +80,7 @@ impl StreamSocket<Unix> {
     /// Creates two streams that are connected to each other (`socketpair(2)`).
     ///
     /// # Errors
-    /// Returns the error from `socketpair(2)`, for example if no descriptors are left, or an error on the simulated
+    /// Returns the error from `socketpair(2)`, for example if no descriptors are left. Always fails on the simulated
     /// driver.
     ///
     /// # Panics

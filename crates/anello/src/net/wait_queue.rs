@@ -1,6 +1,6 @@
 //! Queue of futures waiting for the same socket.
 //!
-//! The driver stores only the waker of the last future that polled. A future that completes or is dropped wakes the
+//! The driver stores only the waker of the future that polled it last. A future that completes or is dropped wakes the
 //! next one.
 
 use std::cell::{Cell, RefCell};

@@ -16,8 +16,8 @@ use crate::executor::{Shared, TimerKey, current};
 
 /// Returns the current time on the runtime's clock, which all timers use.
 ///
-/// The clock is monotonic (`clock_gettime(2)`). On the simulated driver, it is virtual, and every other clock disagrees
-/// with the timers. Its starting point differs between runtimes.
+/// The clock is monotonic (`clock_gettime(2)`). On the simulated driver, it is virtual and differs from every other
+/// clock. Its starting point differs between runtimes.
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
@@ -99,7 +99,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some(timer) = self.timer {
-            // The timer is still in the wheel, which never fires early, so the clock need not be read.
+            // Timers never fire early, so the clock need not be read.
             if self.shared.wait_on(timer, context.waker()) {
                 return Poll::Pending;
             }

@@ -26,7 +26,7 @@ impl Child {
             wrapper.extend(["-e".to_owned(), format!("trace={calls}")]);
             wrapper.extend(["-e".to_owned(), format!("inject={injection}")]);
         }
-        // The leak checker traces its process as strace does, and a process can have only one tracer.
+        // Like strace, the leak checker traces its process, and a process can have only one tracer.
         Self { wrapper, environment: vec![("LSAN_OPTIONS", "detect_leaks=0".to_owned())] }
     }
 
@@ -61,8 +61,8 @@ impl Child {
     /// Runs the child and returns its output. In the child, calls `body`.
     fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
         if std::env::var(CHILD).is_ok_and(|name| name == test) {
-            // The kernel would eventually replace the memory in use with huge pages, which would change the memory
-            // usage.
+            // Otherwise, the kernel would eventually replace the memory in use with huge pages and thus change the
+            // memory usage.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
             return None;

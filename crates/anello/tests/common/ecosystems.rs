@@ -373,7 +373,7 @@ async fn one_message<W: Ecosystem>() {
     }
 }
 
-/// Writes more slices than the kernel accepts in one call, some of them empty.
+/// Writes more slices, some of them empty, than the kernel accepts in one call.
 #[test]
 fn many_slices_arrive_in_order_in_every_ecosystem() {
     on_every_setup(|setup| in_every_ecosystem!(setup, many_slices));

@@ -18,7 +18,7 @@ use crate::family::{Stream, on_every_setup, pair};
 /// Larger than what the kernel accepts while the peer is not reading.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
-/// Messages for each send path: sent in the next turn, sent immediately, and sent only as the peer reads.
+/// Returns an empty message, and one for each send path: in the next turn, immediately, and only as the peer reads.
 fn messages() -> [Bytes; 4] {
     [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
 }
@@ -209,7 +209,7 @@ fn dropping_owned_write_half_of_broken_stream_succeeds() {
     });
 }
 
-/// The driver drops sent bytes, and their owner drops the write half of another stream.
+/// The driver drops sent bytes, whose owner then drops the write half of another stream.
 #[test]
 fn write_half_dropped_by_driver_sends_fin() {
     thread_local! {

@@ -30,10 +30,10 @@ pub enum Distribution {
     Kernel,
 }
 
-/// Bounds for the slack, by which a member's count can exceed the mean. Within these bounds, the slack is one sixteenth
-/// of the mean. Long-lived connections are few and should be distributed evenly. Many short-lived connections are
-/// distributed well enough by the kernel: with 4 workers and one socket per worker, 2.5 % of them are transferred. With
-/// a slack of 1, 26 % would be transferred.
+/// Bounds for the slack, which is the amount by which a member's count can exceed the mean. Within these bounds, the
+/// slack is one sixteenth of the mean. Long-lived connections are few and should be distributed evenly. Many
+/// short-lived connections are distributed well enough by the kernel: with 4 workers and one socket per worker, 2.5 %
+/// of them are transferred. With a slack of 1, 26 % would be transferred.
 const MIN_SLACK: u64 = 2;
 const MAX_SLACK: u64 = 8;
 

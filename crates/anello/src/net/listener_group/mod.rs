@@ -188,9 +188,9 @@ impl<L: GroupListener> ListenerGroup<L> {
         self.group.balance.distribution()
     }
 
-    /// Blocks the thread until every member has applied the last change, that is, accepts connections, has paused or
-    /// has closed. Ignores members that have left, but waits for members that have not joined yet. Returns the number
-    /// of members.
+    /// Blocks the thread until every member has applied the last change, that is, until it is accepting, paused or
+    /// closed. Ignores members that have left, but waits for members that have not joined yet. Returns the number of
+    /// members.
     ///
     /// # Errors
     /// Returns `TimedOut` if a member has not applied the change within `timeout`.
@@ -311,7 +311,7 @@ impl<L: GroupListener> GroupMember<L> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
-        // Register the waker before reading the version: a later change then wakes this task.
+        // Register the waker before reading the version, so that a later change wakes this task.
         self.register(context.waker());
         let version = self.group.version();
         if self.applied_version.get() != version {
@@ -414,7 +414,7 @@ impl<L: GroupListener> GroupMember<L> {
         if !listeners.is_empty() {
             self.group.lock().slots[self.member].releasing += listeners.len();
             close_listeners(&self.group, self.member, listeners);
-            // Wake the members for connections that have already been added to the group.
+            // Wake the members so that they accept the connections already added to the group.
             self.group.change(|_| ());
         }
         let mut state = self.group.lock();

@@ -22,12 +22,12 @@ pub enum PendingConnections {
     Leave,
 }
 
-/// Maximum number of connections transferred to a member but not yet accepted by it: with 4 workers, one worker's share
-/// of a burst that fills a backlog.
+/// Maximum number of connections transferred to a member but not yet accepted by it. With 4 workers, this is one
+/// worker's share of a burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
-/// The same limit for a member that does not accept connections in advance: enough for the connections that another
-/// worker accepts before this member runs again.
+/// The same limit for a member that does not accept connections in advance. It suffices for the connections that
+/// another worker accepts before this member runs again.
 const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,20 +146,21 @@ impl Group {
         state.leave(member)
     }
 
-    /// Sets whether connections may be queued for the member before it calls `accept`. Queued connections stay queued.
+    /// Sets whether connections may be queued for the member before it calls `accept`. Connections already queued stay
+    /// queued.
     pub fn set_accept_ahead(&self, member: usize, accepts_ahead: bool) {
         let max_transferred = if accepts_ahead { MAX_TRANSFERRED } else { MAX_TRANSFERRED_WITHOUT_AHEAD };
         self.lock().slots[member].max_transferred = max_transferred;
     }
 
-    /// Transfers a connection from the member that accepted it, for which it was counted, to the member with the lowest
-    /// count. Returns the connection if it stays with the member that accepted it.
+    /// Transfers a connection from the member that accepted and counted it to the member with the lowest count. Returns
+    /// the connection if it stays with the member that accepted it.
     #[cold]
     #[inline(never)]
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
         let mut state = self.lock();
-        // A member that pauses applies the state while it holds this lock and its queue is empty. The queue must stay
-        // empty from then on.
+        // A pausing member applies the state under this lock, once its queue is empty. The queue must then stay empty,
+        // so connections are transferred only while the group is open.
         let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);
@@ -168,12 +169,13 @@ impl Group {
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
         drop(state);
-        // Called even if another worker has woken the member: that wake-up may stay queued for a long time.
+        // The waker is called even if another worker has woken the member, because that wake-up may stay queued for
+        // long.
         wake_all(waker);
         None
     }
 
-    /// Returns the member with the lowest count, if that count will be lower than the count of member `from`.
+    /// Returns the member with the lowest count, if that count plus one is lower than the count of member `from`.
     fn target(&self, state: &State, from: usize) -> Option<usize> {
         let assigned = self.balance.assigned(from);
         let participants = state.slots.iter().enumerate().filter(|(_, slot)| slot.participates);
