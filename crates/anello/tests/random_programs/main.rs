@@ -120,7 +120,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
-        // Ends the direction even if the task was dropped before it connected.
+        // Marks this direction as finished even if the task was dropped before connecting.
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }

@@ -48,10 +48,10 @@ pub struct RunArguments {
     /// Approximate total load time, such as 5m; sets the number of passes.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub load_time: Option<Duration>,
-    /// Connection counts to measure instead of those in the scenario, such as 1,50,300.
+    /// Connection counts to measure, such as 1,50,300; replaces those in the scenario.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub connections: Vec<usize>,
-    /// Message sizes in bytes to measure instead of those in the scenario, such as 128,1024.
+    /// Message sizes to measure, in bytes, such as 128,1024; replaces those in the scenario.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
     /// Method for saturated cells: saturated limits servers to 80 % of their cores, or to the share in the scenario, so

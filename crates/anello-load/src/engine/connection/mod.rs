@@ -158,7 +158,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// Starts to open a closed connection if it is time to do so. Returns `true` if it has completed the measurement.
+    /// Starts reopening a closed connection if a reconnect is due. Returns `true` if its measurement is complete.
     fn poll_closed(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
             let abandoned = shared.counted(self.resend_queue.drain(..));
