@@ -57,16 +57,16 @@ const CASES: [Case; 15] = [
     ("decode-curl", "decode a GET with 3 fields, 90 bytes", |n| decode(CURL, CURL, n)),
     ("decode-four", "decode a GET with 4 fields, 120 bytes", |n| decode(FOUR, FOUR, n)),
     ("decode-browser", "decode a GET with 12 fields, 490 bytes", |n| decode(BROWSER, BROWSER, n)),
-    ("decode-new-wrk", "decode-wrk, but with fields that change in each request", |n| {
+    ("decode-new-wrk", "decode-wrk, but with fields that differ between requests", |n| {
         decode(WRK, &with_other_host(WRK), n)
     }),
-    ("decode-new-curl", "decode-curl, but with fields that change in each request", |n| {
+    ("decode-new-curl", "decode-curl, but with fields that differ between requests", |n| {
         decode(CURL, &with_other_host(CURL), n)
     }),
-    ("decode-new-four", "decode-four, but with fields that change in each request", |n| {
+    ("decode-new-four", "decode-four, but with fields that differ between requests", |n| {
         decode(FOUR, &with_other_host(FOUR), n)
     }),
-    ("decode-new-browser", "decode-browser, but with fields that change in each request", |n| {
+    ("decode-new-browser", "decode-browser, but with fields that differ between requests", |n| {
         decode(BROWSER, &with_other_host(BROWSER), n)
     }),
     ("decode-pipelined", "decode one of 16 pipelined GET requests of 40 bytes", decode_pipelined),

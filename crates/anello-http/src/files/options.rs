@@ -136,7 +136,7 @@ impl FileOptions {
         let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
         let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
         if self.listing && self.max_listing_entries == 0 {
-            let reason = "must be at least 1 (to have no listings, disable them instead)";
+            let reason = "must be at least 1 (to turn off listings, leave `listing` unset)";
             errors.push(InvalidOption::new("max-listing-entries", "0", reason));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {

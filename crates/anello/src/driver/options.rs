@@ -36,7 +36,7 @@ pub struct DriverOptions {
     /// outside the receive ring, because the pool keeps only a few of these buffers; and writes of more than 4096
     /// bytes, which would otherwise be copied (unlike sends, which transfer ownership of their buffers).
     ///
-    /// On io_uring, shorter messages are submitted by the next turn. On epoll, messages of up to 4096 bytes are sent by
+    /// On io_uring, shorter messages are submitted in the next turn. On epoll, messages of up to 4096 bytes are sent in
     /// the next turn if many sockets were ready at the same time
     /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,

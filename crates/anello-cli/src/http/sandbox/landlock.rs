@@ -20,7 +20,7 @@ pub struct AllowedPaths {
     pub served: PathBuf,
     /// Files that are read again after being replaced; their directories may be read.
     pub reloaded: Vec<PathBuf>,
-    /// Files that are appended to and created again; files in their directories may be created and written.
+    /// Files that the server appends to and may recreate. Files in their directories may be created and written.
     pub appended: Vec<PathBuf>,
     /// Unix socket files, which are removed at exit; any file in their directories may be removed.
     pub sockets: Vec<PathBuf>,

@@ -69,7 +69,7 @@ fn every_other_option_is_validated() {
         options.listing = true;
         options.max_listing_entries = 0;
     });
-    assert!(listing_error.contains("to have no listings, disable them"));
+    assert!(listing_error.contains("leave `listing` unset"));
 }
 
 #[test]

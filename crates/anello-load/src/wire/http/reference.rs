@@ -221,7 +221,7 @@ mod tests {
         recorded.update(&references, 0, 3, b"p!");
         assert_eq!(recorded.finish(&references, 0, 5), BodyMatch::BytesDiffer);
         assert!(references[0].body.get().is_none(), "a wrong body does not become the reference");
-        assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another body is recorded");
+        assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "a different body has been recorded");
         assert!(references[0].body.get().is_some());
     }
 

@@ -182,8 +182,8 @@ fn fault_09_zero_copy_send_without_result_is_not_repeated() {
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (runs, whole) = for_seeds(400, |seed| {
-        // The last ten bytes are sent while completions are dropped, or rejected if the write half has already been
-        // shut down.
+        // The last ten bytes are sent while completions are dropped. If the write half has already been shut down, the
+        // send is rejected instead.
         let sent: Vec<u8> = (0..200).chain(iter::repeat_n(3, 10)).collect();
         let test = async {
             let (mut near, mut far) = pair().await;
