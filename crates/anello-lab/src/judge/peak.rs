@@ -33,7 +33,7 @@ pub struct Peak {
     pub requests_per_second: f64,
     /// Number of connections in that cell.
     pub connections: usize,
-    /// `true` if the contender was not measured with more connections, so that the real peak may be higher.
+    /// `true` if the contender was not measured with more connections, in which case the real peak may be higher.
     pub at_the_end: bool,
     /// `true` if the load generator, not the contender, limited the rate in that cell.
     pub load_bound: bool,

@@ -1,4 +1,4 @@
-//! Streams used through the futures, tokio and hyper traits: byte order, backpressure and EOF.
+//! Streams used through the futures, tokio and hyper traits: in-order delivery, backpressure and EOF.
 //!
 //! Shared by all stream families and all ecosystems. Each test program defines its family as `crate::family`. The peer
 //! uses anello's own methods.

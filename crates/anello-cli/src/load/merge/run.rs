@@ -22,7 +22,8 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
             path.canonicalize().is_ok_and(|target| log.canonicalize().is_ok_and(|log| log == target))
         };
         if arguments.logs.iter().any(is_same) {
-            let cause = "cannot write the sum: the file is one of the logs to merge (choose another file)";
+            let cause =
+                "cannot write the merged log: the file is one of the logs to merge (choose another file)";
             return Err(invalid_input(cause)).context(path.display());
         }
         let file = File::create(path).context(path.display())?;

@@ -71,7 +71,7 @@ pub struct LocalResult {
     pub(crate) figures: (Option<f64>, Option<f64>),
     /// Ratio of the two contenders; `None` if one of them was not measured.
     pub ratio: Option<Ratio>,
-    /// `true` if the load generator limited both rates, so that their ratio does not compare the servers.
+    /// `true` if the load generator limited both rates, in which case their ratio says nothing about the servers.
     pub(crate) load_bound: bool,
     /// Judgement on the published ratio.
     pub judgement: Judgement,
