@@ -1,4 +1,4 @@
-//! The futures, tokio and hyper traits, and hyper itself, on TCP.
+//! Tests the traits of `futures`, `tokio` and `hyper`, and hyper itself, on TCP.
 
 mod common;
 

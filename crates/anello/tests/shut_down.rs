@@ -52,7 +52,7 @@ enum DropAction {
 const ALL: [DropAction; 3] = [DropAction::Panic, DropAction::DropRuntime, DropAction::DropRuntimeAndPanic];
 
 thread_local! {
-    /// Runtime that destructors drop.
+    /// Runtime that is dropped by a destructor.
     static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 

@@ -29,7 +29,7 @@ const MAX_SPREAD_SERIES: usize = 6;
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// A linear axis with given marks.
+/// A linear axis with the given tick marks.
 struct Scale {
     range: Range<f64>,
     marks: Vec<f64>,

@@ -82,7 +82,7 @@ impl Chunk {
     /// than the number of tasks that one turn of the event loop can run.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
-        // Excludes ring buffers, whose IDs do not have the flag, and class 0, of which the pool keeps enough buffers.
+        // Excludes ring buffers, whose IDs do not have the flag, and class 0, for which the pool keeps enough buffers.
         self.id > POOL_FLAG
     }
 

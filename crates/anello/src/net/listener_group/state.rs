@@ -170,7 +170,7 @@ impl Group {
         self.balance.set_transferred(target, true);
         drop(state);
         // The waker is called even if another worker has woken the member, because that wake-up may stay queued for
-        // long.
+        // a long time.
         wake_all(waker);
         None
     }
