@@ -34,7 +34,7 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// What is known about the end of a stream.
+/// Describes how a stream ends.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),

@@ -81,8 +81,7 @@ pub enum CellError {
     Pipelining,
     #[error(
         "reconnect and pipelining cannot be combined: a connection that carries only one request cannot pipeline \
-         requests (list \
-         cells of both kinds as individual [[cells]])"
+         requests (list cells of both kinds as individual [[cells]])"
     )]
     PipeliningReconnect,
     #[error("an offered rate requires an echo or http workload")]

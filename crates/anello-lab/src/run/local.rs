@@ -84,9 +84,8 @@ impl Machine for LocalMachine {
         if connections * config.contenders.len() > limit {
             notes.push(format!(
                 "The lab can open at most {} files (`ulimit -Hn`), too few to keep the connections of all contenders \
-                 open at \
-                 the same time in the largest cells. In these cells each contender gets new connections and a warm-up \
-                 for every slice.",
+                 open at the same time in the largest cells. In these cells each contender gets new connections and a \
+                 warm-up for every slice.",
                 limit + SPARE_DESCRIPTORS
             ));
         }

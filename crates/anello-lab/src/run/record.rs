@@ -40,11 +40,10 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let shares = config.cells.iter().map(|cell| config.server_share_in(cell));
     if let Some(share) = shares.into_iter().find(|&share| share < 1.0) {
         notes.push(format!(
-            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers could use {:.0} % of \
-             their cores. The lab's CPU throttle kept these cores busy for the rest of every millisecond. Requests \
-             were therefore always queued, and \
-             CPU per request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies \
-             include the throttled intervals.",
+            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers could use \
+             {:.0} % of their cores. The lab's CPU throttle kept these cores busy for the rest of every millisecond. \
+             Requests were therefore always queued, and CPU per request is the cost of a busy server. Requests/s refer \
+             to this share of the cores, and latencies include the throttled intervals.",
             share * 100.0
         ));
     }

@@ -248,7 +248,7 @@ fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> 
         return format!("No other {server} could be compared with {reference}");
     }
     if noisy == cells.len() {
-        return format!("Too noisy to tell whether any {server} beats {reference} on {noun}");
+        return format!("Too noisy to determine whether any {server} beats {reference} on {noun}");
     }
     let mut text = format!("No {server} beats {reference} on {noun} in {}", counted(cells.len(), "cell"));
     for (count, words) in [(noisy, "too noisy"), (missing, "not compared")] {

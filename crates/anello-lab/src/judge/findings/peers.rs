@@ -32,7 +32,7 @@ fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str,
 /// Comparisons between an anello contender and its decisive peers, as defined by [`decision`].
 #[derive(Debug, Clone, Default)]
 pub struct Decision<'a> {
-    /// Number and kind of the peers, for example "6 peers on io_uring".
+    /// Number and kind of the peers, for example "6 io_uring peers".
     pub peers: String,
     /// Number of comparisons in which anello is better.
     pub better: usize,
@@ -104,10 +104,10 @@ fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairCompar
     let Some(family) = driver_family(own).filter(|_| !all_counted) else { return count };
     let mut records = result.contenders.iter().filter(|record| is_counted(&record.name));
     if records.all(|record| driver_family(record) == Some(family)) {
-        return format!("{count} on {family}");
+        return counted(peers.len(), &format!("{family} peer"));
     }
     // Some of these peers have an unknown driver or one that is in neither family.
-    format!("{count} not on {}", if family == "epoll" { "io_uring" } else { "epoll" })
+    counted(peers.len(), if family == "epoll" { "non-io_uring peer" } else { "non-epoll peer" })
 }
 
 /// Result of comparing anello with a runtime in one cell.

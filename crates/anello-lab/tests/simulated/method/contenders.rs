@@ -290,16 +290,16 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
     };
     // Two measures in two cells.
     let expected =
-        [("2 peers not on epoll".to_owned(), 2 * 4, 0), ("2 peers not on io_uring".to_owned(), 2 * 4, 0)];
+        [("2 non-epoll peers".to_owned(), 2 * 4, 0), ("2 non-io_uring peers".to_owned(), 2 * 4, 0)];
     assert_eq!(decisions(&result), expected);
     result.contenders.iter_mut().filter(|record| record.name == "other").for_each(|record| {
         record.driver = Some("io_uring".to_owned());
     });
     anello_lab::analysis::analyse(&mut result);
-    let expected = [("2 peers on io_uring".to_owned(), 2 * 4, 0), ("1 peer on epoll".to_owned(), 4, 0)];
+    let expected = [("2 io_uring peers".to_owned(), 2 * 4, 0), ("1 epoll peer".to_owned(), 4, 0)];
     assert_eq!(decisions(&result), expected);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert!(headline.starts_with("anello io_uring beats 2 peers on io_uring on CPU in "), "{headline}");
+    assert!(headline.starts_with("anello io_uring beats 2 io_uring peers on CPU in "), "{headline}");
 }
 
 #[test]
