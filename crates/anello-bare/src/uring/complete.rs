@@ -141,8 +141,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Handles the completion of a send, which successful sends post only with some options, or the notification that
-    /// the kernel is no longer reading the memory of the send.
+    /// Handles the completion of a send or the notification that the kernel is no longer reading the memory of the
+    /// send. Successful sends post a completion only with some options.
     fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
         let Some(connection) = find_connection(&mut self.connections, token) else { return };

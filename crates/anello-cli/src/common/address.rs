@@ -1,4 +1,5 @@
-//! Server addresses as on the command line: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`, `unix:@name`.
+//! Server addresses as written on the command line: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`,
+//! `unix:@name`.
 
 use std::fmt;
 use std::net::SocketAddr;

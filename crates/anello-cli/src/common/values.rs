@@ -59,7 +59,9 @@ pub fn cores(text: &str) -> Result<Cores, String> {
         return allowed.map(Cores).map_err(|error| format!("cannot read the CPU affinity mask: {error}"));
     }
     let number = |digits: &str| {
-        digits.parse::<usize>().map_err(|_| format!("invalid core list {text:?} (expected 0, 0,2-3 or all)"))
+        digits.parse::<usize>().map_err(|_| {
+            format!("invalid core list {text:?} (expected numbers and ranges, such as 0,2-3, or all)")
+        })
     };
     let mut cores = Vec::new();
     for part in text.split(',') {

@@ -91,8 +91,7 @@ impl<'a> CleanSlices<'a> {
         let (mut comparison, mut mixed_rounds) = (Comparison::default(), 0);
         for measure in measures.into_iter().filter(|measure| measure.applies(&self.result.plan.cells[cell])) {
             *comparison.get_mut(measure).0 = if measure == Measure::TotalCpu {
-                // This measure has its own random stream, so adding it did not change the intervals of the other
-                // measures.
+                // This measure has its own random stream, so it does not affect the intervals of the other measures.
                 self.ratio(cell, contender, other, measure)
             } else {
                 let (ratios, mixed) = self.pairs(cell, contender, other, measure);

@@ -10,7 +10,7 @@ use crate::report::names;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Estimate, LabResult, Row};
 
-/// Ratios outside this range do not extend the axis, unless a quarter of all ratios is below it, or a quarter above it.
+/// Ratios outside this range do not extend the axis, unless at least a quarter of all ratios are below it or above it.
 const RATIO_RANGE: (f64, f64) = (0.5, 2.2);
 
 /// The axis is logarithmic if the ratio of the largest to the smallest CPU time or memory size exceeds this value.

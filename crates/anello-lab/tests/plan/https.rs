@@ -52,9 +52,9 @@ fn rejects_invalid_https_cells_with_position() {
     }
     let with =
         |text: &str, cell: &str| resolve_error(&format!("{text}cells = [{{ connections = 1, {cell} }}]\n"));
-    assert!(with(&https(), "pipelining = 2").contains("cells of protocol https need a target"));
+    assert!(with(&https(), "pipelining = 2").contains("cells with protocol https need a target"));
     let cipher = "target = \"/fixed\", cipher = \"aes-128-gcm\"";
-    assert!(with(HTTP, cipher).contains("key cipher is invalid in cells of protocol http (remove it)"));
+    assert!(with(HTTP, cipher).contains("key cipher is invalid in cells with protocol http (remove it)"));
     let plain = HTTP.replace("[1, 50]", "[1, 50]\nciphers = [\"aes-128-gcm\"]");
     assert!(resolve_error(&plain).contains("key ciphers requires protocol https, not http"));
 }

@@ -292,10 +292,10 @@ fn rejects_invalid_http_cells_with_position() {
         assert!(error.contains(expected), "{to}: {error}");
     }
     let with = |cell: &str| format!("{HTTP}cells = [{{ connections = 1, {cell} }}]\n");
-    assert!(resolve_error(&with("pipelining = 2")).contains("cells of protocol http need a target"));
+    assert!(resolve_error(&with("pipelining = 2")).contains("cells with protocol http need a target"));
     assert!(
         resolve_error(&with("target = \"/fixed\", message_bytes = 2"))
-            .contains("key message_bytes is invalid in cells of protocol http")
+            .contains("key message_bytes is invalid in cells with protocol http")
     );
     assert!(
         resolve_error(&with("target = \"/fixed\", pipelining = 2, reconnect = true"))
@@ -303,7 +303,7 @@ fn rejects_invalid_http_cells_with_position() {
     );
     assert!(resolve_error(&with("target = \"hello.txt\"")).contains("duplicate cell"));
     let echo = format!("{MINIMAL}cells = [{{ connections = 1, message_bytes = 1, target = \"/fixed\" }}]\n");
-    assert!(resolve_error(&echo).contains("key target is invalid in cells of protocol echo (remove it)"));
+    assert!(resolve_error(&echo).contains("key target is invalid in cells with protocol echo (remove it)"));
 }
 
 #[test]

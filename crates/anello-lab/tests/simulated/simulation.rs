@@ -1,4 +1,4 @@
-//! Simulated machine and servers, with which the lab runs without sockets, processes or clocks.
+//! Simulated machine and servers that let the lab run without sockets, processes or clocks.
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
 //! stolen time. The correct result of a run is therefore known in advance.
@@ -99,7 +99,7 @@ impl SimulatedServer {
         SimulatedServer { base_bytes, ..self }
     }
 
-    /// Returns this server with this additional cost per request for each open connection.
+    /// Returns this server with the given additional cost per request for each open connection.
     pub fn with_cpu_ns_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
         SimulatedServer { cpu_ns_per_connection, ..self }
     }
@@ -316,7 +316,7 @@ impl SimulationState {
         let batching = if connections == 1 { 1.0 } else { 0.75 };
         let per_connection = server.cpu_ns_per_connection * connections as f64;
         let cost = server.cpu_ns * batching + per_connection + message_bytes(cell) as f64 * 0.4;
-        // A process that is busy while idle evicts this server's data from the caches.
+        // A process that uses CPU time without requests evicts this server's data from the caches.
         let others = (0..self.processes.len()).filter(|&other| other != pid);
         let disturbance: f64 = others.map(|other| self.idle_cpu_fraction(other)).sum();
         let cpu_ns =

@@ -98,7 +98,7 @@ impl Shared {
         due_ns >= self.count_from_ns.get()
     }
 
-    /// Returns the number of due times that count; see [`counts`](Self::counts).
+    /// Returns the number of due times for which [`counts`](Self::counts) returns `true`.
     pub fn counted(&self, due_ns: impl IntoIterator<Item = u64>) -> u64 {
         due_ns.into_iter().filter(|&due_ns| self.counts(due_ns)).count() as u64
     }

@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if a TLS connection received EOF without `close_notify`, so that data may be missing.
+    /// Returns `true` if a TLS connection received EOF without `close_notify`: data may be missing.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_truncated())
     }

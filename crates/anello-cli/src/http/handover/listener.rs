@@ -150,7 +150,7 @@ impl HandoverListener {
         Ok(())
     }
 
-    /// Transfers all sockets, pauses accepting connections, and waits until the successor accepts them.
+    /// Transfers all sockets, pauses the server, and waits until the successor accepts connections.
     fn transfer(
         &self,
         channel: &mut HandoverChannel,

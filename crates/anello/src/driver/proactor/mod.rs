@@ -59,7 +59,7 @@ use crate::driver::{
 /// Maximum number of bytes per send.
 const MAX_SEND_BYTES: usize = 1 << 30;
 
-/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes noticeably long.
+/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes this long.
 const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.

@@ -65,8 +65,8 @@ pub(super) enum Receiving {
     Polling,
     /// An operation of the given kind, `Receive` or `Readable`, whose cancellation is in flight.
     Cancelling(Kind),
-    /// An operation of the given kind that may have ended, because completions were dropped. A cancellation is in
-    /// flight to determine whether it has. Operations armed later are not in doubt.
+    /// An operation of the given kind that may have ended: its final completion may be among those that were dropped. A
+    /// cancellation is in flight to determine whether it has. Operations armed later are not affected.
     InDoubt(Kind),
 }
 

@@ -150,7 +150,7 @@ impl Resolver<'_> {
             (cell.cipher.is_some() && protocol != Protocol::Https, "cipher"),
         ];
         if let Some((_, key)) = foreign.iter().find(|(is_present, _)| *is_present) {
-            let message = format!("key {key} is invalid in cells of protocol {protocol} (remove it)");
+            let message = format!("key {key} is invalid in cells with protocol {protocol} (remove it)");
             return self.error(entry.span(), message);
         }
         match (protocol, cell.message_bytes, cell.target) {
@@ -161,10 +161,10 @@ impl Resolver<'_> {
                 Ok(Workload::Http { target, pipelining, reconnect, cipher })
             }
             (Protocol::Http | Protocol::Https, _, None) => {
-                self.error(entry.span(), format!("cells of protocol {protocol} need a target"))
+                self.error(entry.span(), format!("cells with protocol {protocol} need a target"))
             }
             (_, Some(message_bytes), _) => Ok(Workload::Echo { message_bytes }),
-            (_, None, _) => self.error(entry.span(), "cells of protocol echo need message_bytes"),
+            (_, None, _) => self.error(entry.span(), "cells with protocol echo need message_bytes"),
         }
     }
 
