@@ -154,7 +154,7 @@ fn body_at_minimum_rate_does_not_time_out() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n").await;
         for _ in 0..100 {
             client.send([b'x'; 200]).await;
-            // On simulated kernels, the sleeps take two seconds: less than the time that the minimum rate allows.
+            // On simulated kernels, the sleeps take two seconds, as long as 20,000 bytes at the minimum rate.
             sleep(if is_simulated(&kind) { Duration::from_millis(20) } else { Duration::from_millis(1) })
                 .await;
         }

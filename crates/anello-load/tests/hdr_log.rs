@@ -109,7 +109,7 @@ fn written_log_is_read_back() {
     }
 }
 
-/// Runs a load on a server that corrupts some replies. Returns the report and the log as `anello load` writes it.
+/// Runs a load against a server that corrupts some replies. Returns the report and the log as `anello load` writes it.
 fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let address = common::server(|mut stream| {
         stream.set_nodelay(true)?;

@@ -101,7 +101,7 @@ fn facts(comparison: &Comparison) -> Table {
     if let Some(reference) =
         reference(comparison).filter(|name| comparison.counted.iter().any(|it| it == name))
     {
-        add(reference, "is the reference: only a failure can be detected, not a change".to_owned());
+        add(reference, "is the reference; only a failure can be detected, not a change".to_owned());
     }
     let is_uncounted = |change: &&Change| change.regression && !is_counted(comparison, change);
     let others = comparison.changes.iter().filter(is_uncounted);

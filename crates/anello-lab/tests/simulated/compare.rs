@@ -242,7 +242,7 @@ fn anello_reference_requires_same_build() {
     assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 0), "the same build");
     let text = render_comparison(&comparison);
     assert!(
-        text.contains("bare epoll: is the reference: only a failure can be detected, not a change"),
+        text.contains("bare epoll: is the reference; only a failure can be detected, not a change"),
         "{text}"
     );
     let peer = |mut result: LabResult| {

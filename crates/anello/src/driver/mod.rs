@@ -466,8 +466,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.abort(key));
     }
 
-    /// Takes the wakers of the tasks waiting to read from or write to a stream. The driver will not call
-    /// these wakers, so the caller must call them once the driver is no longer borrowed.
+    /// Takes the wakers of the tasks waiting to read from or write to a stream. The driver will not call these wakers,
+    /// so the caller must call them once the driver is no longer borrowed.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }

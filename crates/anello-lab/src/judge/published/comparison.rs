@@ -185,9 +185,9 @@ fn compare(
     })
 }
 
-/// Returns the index of the cell in the run that matches the published cell or, if no cell does, the published load
-/// divided by the number of load generator cores. If several cells differ only in the offered
-/// rate, returns the one with the closest rate.
+/// Returns the index of the cell in the run that matches the published cell. If no cell does, divides the published
+/// connections and rate by the number of load generator cores, and tries again. If several cells differ only in the
+/// offered rate, returns the one with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload

@@ -42,7 +42,7 @@ const MAX_CONNECT_RETRIES: u32 = 6;
 /// First automatically assigned port. Lower ports are left to applications.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
-/// Maximum rate of a fault, in faults per thousand operations. At a rate of 1000, retries would never succeed.
+/// Maximum rate of a fault in per mille. At a rate of 1000, retries would never succeed.
 const MAX_FAULT_RATE: u16 = 900;
 
 /// Identifier of an endpoint, which corresponds to a file descriptor.
