@@ -42,8 +42,8 @@ pub use driver::{
 };
 pub use executor::{
     BlockingHandle, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
-    WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver, current_metrics, spawn,
-    spawn_blocking, yield_now,
+    RuntimeMetrics, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver, current_metrics,
+    spawn, spawn_blocking, yield_now,
 };
 
 /// Documents whose examples run as doctests of this crate.

@@ -99,7 +99,7 @@ fn stream_dropped_outside_block_on_lingers_with_timeout() {
         drop(client);
         runtime.block_on(async { sleep(Duration::from_secs(100)).await });
         // Only the server side is still open.
-        assert_eq!(runtime.metrics().sockets, 1);
+        assert_eq!(runtime.metrics().driver.sockets, 1);
         drop(server);
     }
 }

@@ -205,7 +205,7 @@ fn fault_05_empty_buffer_ring() {
         runtime.block_on(many_clients(256, 6, 3000));
         runtime.block_on(many_clients(256, 100, 10));
         if setup.is_uring() {
-            assert!(runtime.metrics().buffer_exhaustions > 0, "{:?}", runtime.metrics());
+            assert!(runtime.metrics().driver.buffer_exhaustions > 0, "{:?}", runtime.metrics());
         }
     });
 }
@@ -215,7 +215,7 @@ fn fault_05_buffer_ring_grows_first() {
     on_each(vec![common::both_drivers().remove(0)], |setup| {
         let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
-        let metrics = runtime.metrics();
+        let metrics = runtime.metrics().driver;
         // The ring starts with one buffer and doubles repeatedly, so receive operations rarely run out of buffers.
         assert!((1..5000).contains(&metrics.buffer_exhaustions), "{metrics:?}");
     });
@@ -311,7 +311,7 @@ fn fault_09_completion_queue_overflows() {
     on_each(each_with(change), |setup| {
         let runtime = setup.runtime();
         runtime.block_on(many_clients(100, 10, 300));
-        let metrics = runtime.metrics();
+        let metrics = runtime.metrics().driver;
         if setup.is_uring() && setup.options.submission_polling.is_none() {
             assert!(metrics.completion_overflows > 0, "{}: {metrics:?}", setup.name);
         }

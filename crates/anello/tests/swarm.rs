@@ -68,7 +68,7 @@ fn run(seed: u64) -> Events {
         serving.abort();
         sleep(Duration::from_millis(1)).await;
     });
-    let metrics = runtime.metrics();
+    let metrics = runtime.metrics().driver;
     assert!(metrics.sockets <= 64, "leaked sockets: {metrics:?}");
     drop(runtime);
     trace.take()

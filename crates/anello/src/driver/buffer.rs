@@ -191,6 +191,11 @@ impl Pools {
         })
     }
 
+    /// Returns the number of chunks, each of which holds a reference. `owners` is the number of other references.
+    pub fn leased(this: &Rc<Self>, owners: usize) -> u64 {
+        Rc::strong_count(this).saturating_sub(owners) as u64
+    }
+
     /// Returns an empty chunk with a buffer of the given class.
     #[inline]
     pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {

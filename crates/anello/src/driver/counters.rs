@@ -27,11 +27,33 @@ pub struct DriverMetrics {
     pub completion_overflows: u64,
     /// Number of system calls that submitted operations or waited for events (`io_uring_enter`, `epoll_wait`).
     pub turns: u64,
+    /// Number of operations that the kernel has taken from the submission queue. 0 on epoll, which has no operations.
+    pub submissions: u64,
+    /// Number of completions (io_uring) or readiness events (epoll) that the kernel has reported. A send that succeeds
+    /// reports none on io_uring with [`SendCompletion::Inline`](crate::SendCompletion::Inline).
+    pub completions: u64,
+    /// Number of receive buffers that currently contain received data: those of all chunks, including the chunks that
+    /// no task has taken yet, and of copied data that waits in send queues.
+    pub buffers_leased: u64,
     /// Number of sockets that the driver currently owns.
     pub sockets: u64,
 }
 
 impl DriverMetrics {
+    /// Returns the mean number of completions or events per [turn](Self::turns), or 0 before the first turn. A low
+    /// value at a high load means that the worker often enters the kernel for little work.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// runtime.block_on(anello::yield_now());
+    /// assert!(runtime.metrics().driver.completions_per_turn() >= 0.0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn completions_per_turn(&self) -> f64 {
+        if self.turns == 0 { 0.0 } else { self.completions as f64 / self.turns as f64 }
+    }
+
     #[inline]
     pub(crate) fn count_send(&mut self, is_complete: bool) {
         if is_complete { self.sends += 1 } else { self.short_sends += 1 }

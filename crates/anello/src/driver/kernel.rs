@@ -80,6 +80,15 @@ pub(crate) trait CompletionKernel: Kernel {
 
     /// Returns the number of times that completions did not fit into the queue.
     fn overflows(&self) -> u64;
+
+    fn operations(&self) -> OperationCounts;
+}
+
+/// Number of operations since the start. The counts are updated once per batch, not per operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OperationCounts {
+    pub submissions: u64,
+    pub completions: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -69,7 +69,7 @@ pub use counters::DriverMetrics;
 use direct_read::DirectRead;
 use epoll::Epoll;
 use io_slice_cursor::IoSliceCursor;
-use kernel::{Capabilities, CompletionKernel, Edge, Kernel, ReadinessKernel, Socket};
+use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;

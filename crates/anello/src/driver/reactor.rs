@@ -402,6 +402,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 _ => {}
             }
         }
+        self.metrics.completions += edges as u64;
         self.deferring_sends = edges >= self.deferred_send_threshold_edges;
         Ok(())
     }
@@ -492,7 +493,11 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn metrics(&self) -> DriverMetrics {
-        DriverMetrics { sockets: (self.streams.len() + self.listeners.len()) as u64, ..self.metrics }
+        DriverMetrics {
+            sockets: (self.streams.len() + self.listeners.len()) as u64,
+            buffers_leased: Pools::leased(&self.pools, 1),
+            ..self.metrics
+        }
     }
 
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {

@@ -16,6 +16,7 @@ use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
+use super::task_counters::{TaskCounters, add};
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
     tasks: RefCell<Table<Task>>,
+    pub(super) counters: TaskCounters,
     /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
     /// has been entered since.
     pub(super) is_entered: Cell<bool>,
@@ -143,7 +145,7 @@ impl Drop for EnterGuard {
 }
 
 impl Shared {
-    pub fn new(driver: Driver) -> std::io::Result<Rc<Self>> {
+    pub fn new(driver: Driver, measures_polls: bool) -> std::io::Result<Rc<Self>> {
         static RUNTIMES: AtomicU32 = AtomicU32::new(0);
         // Limited to 31 bits, because the mailbox uses the highest bit as a flag.
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
@@ -158,6 +160,7 @@ impl Shared {
             ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
             inbox: Arc::new(inbox),
             tasks: RefCell::new(Table::new()),
+            counters: TaskCounters::new(measures_polls),
             is_entered: Cell::new(false),
             is_closed: Cell::new(false),
             deferred_shut_down: Cell::new(None),
@@ -327,9 +330,28 @@ impl Shared {
             // task to the table would create a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
+        add(&self.counters.spawned, 1);
         let pointer = task.pointer();
         pointer.set_key(self.tasks.borrow_mut().insert(task));
         self.ready.borrow_mut().push(pointer);
+    }
+
+    /// Polls a task or the main future, and records the duration if polls are measured.
+    #[inline]
+    pub(super) fn measure_poll<T>(&self, poll: impl FnOnce() -> T) -> T {
+        match &self.counters.longest_poll_ns {
+            None => poll(),
+            Some(longest) => {
+                let started_ns = self.now_ns();
+                let polled = poll();
+                longest.set(longest.get().max(self.now_ns().saturating_sub(started_ns)));
+                polled
+            }
+        }
+    }
+
+    pub(super) fn task_count(&self) -> usize {
+        self.tasks.borrow().len()
     }
 
     #[inline]

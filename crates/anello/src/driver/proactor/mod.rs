@@ -52,8 +52,9 @@ use std::task::{Poll, Waker};
 
 use self::stream::{Connect, Listener, Stream};
 use crate::driver::{
-    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, Key, Kind, Op, PollIo,
-    Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait, WakeQueue, WakerSlot, ZeroCopy, gone,
+    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, Key, Kind, Op,
+    OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait, WakeQueue,
+    WakerSlot, ZeroCopy, gone,
 };
 
 /// Maximum number of bytes per send.
@@ -299,8 +300,16 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     pub fn metrics(&self) -> DriverMetrics {
-        let sockets = (self.streams.len() + self.listeners.len()) as u64;
-        DriverMetrics { sockets, completion_overflows: self.kernel.overflows(), ..self.metrics }
+        let OperationCounts { submissions, completions } = self.kernel.operations();
+        DriverMetrics {
+            sockets: (self.streams.len() + self.listeners.len()) as u64,
+            submissions,
+            completions,
+            completion_overflows: self.kernel.overflows(),
+            // The kernel and the state machine hold one reference each.
+            buffers_leased: Pools::leased(&self.pools, 2),
+            ..self.metrics
+        }
     }
 
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {

@@ -21,8 +21,8 @@ use super::operation::{Memory, Operation, Request, Step, is_broken};
 use super::options::{SimFaults, SimOptions};
 use super::sockets::{SimNetwork, SimSocket};
 use crate::driver::{
-    BufferRing, Capabilities, Completion, CompletionKernel, DriverOptions, Kernel, Key, Kind, Op, Pools,
-    SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,
+    BufferRing, Capabilities, Completion, CompletionKernel, DriverOptions, Kernel, Key, Kind, Op,
+    OperationCounts, Pools, SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,
 };
 
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub(in super::super) struct SimCompletion {
     /// Completions that did not fit into the completion queue.
     overflow: VecDeque<Completion>,
     overflows: u64,
+    operations: OperationCounts,
     /// True if completions have been dropped since the driver's last check.
     dropped: bool,
     /// A contract violation by the driver, reported by the next `enter`.
@@ -96,6 +97,7 @@ impl SimCompletion {
             posted: VecDeque::new(),
             overflow: VecDeque::new(),
             overflows: 0,
+            operations: OperationCounts::default(),
             dropped: false,
             violation: None,
         }
@@ -437,6 +439,7 @@ impl CompletionKernel for SimCompletion {
         let (submission_index, submission) = (self.queued, self.operation(token, op));
         self.submissions.push_back(submission);
         self.queued = self.queued.wrapping_add(1);
+        self.operations.submissions += 1;
         submission_index
     }
 
@@ -468,7 +471,9 @@ impl CompletionKernel for SimCompletion {
                 return None;
             }
         }
-        self.posted.pop_front()
+        let completion = self.posted.pop_front();
+        self.operations.completions += u64::from(completion.is_some());
+        completion
     }
 
     fn has_dropped(&mut self) -> bool {
@@ -517,5 +522,9 @@ impl CompletionKernel for SimCompletion {
 
     fn overflows(&self) -> u64 {
         self.overflows
+    }
+
+    fn operations(&self) -> OperationCounts {
+        self.operations
     }
 }

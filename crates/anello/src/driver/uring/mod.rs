@@ -24,7 +24,7 @@ use socket2::SockAddr;
 
 use crate::driver::{
     Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, Kernel, Key, Kind, Notifier, Op,
-    OsSockets, Pools, SendMode, Table, Token, Wait, ZeroCopy, is_loopback, log,
+    OperationCounts, OsSockets, Pools, SendMode, Table, Token, Wait, ZeroCopy, is_loopback, log,
 };
 use ring::Ring;
 use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
@@ -360,6 +360,10 @@ impl CompletionKernel for Uring {
 
     fn overflows(&self) -> u64 {
         self.overflows
+    }
+
+    fn operations(&self) -> OperationCounts {
+        self.ring.operations
     }
 }
 

@@ -27,7 +27,7 @@ use rustix::io_uring::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::sqe::Sqe;
-use crate::driver::{Wait, log, timespec};
+use crate::driver::{OperationCounts, Wait, log, timespec};
 
 /// Maximum number of consecutive calls to `io_uring_enter` that only run task work, which can arrive as fast as it is
 /// processed.
@@ -51,6 +51,8 @@ pub(super) struct Ring {
     completion_tail: u32,
     /// The kernel's count of dropped completions when last read. It wraps.
     dropped: u32,
+    /// Number of entries that the kernel has consumed, and of completions that it has posted. Updated once per batch.
+    pub operations: OperationCounts,
 }
 
 /// `struct io_uring_cqe`.
@@ -97,6 +99,7 @@ impl Ring {
             completion_head: 0,
             completion_tail: 0,
             dropped: 0,
+            operations: OperationCounts::default(),
         })
     }
 
@@ -192,7 +195,9 @@ impl Ring {
         if result.is_ok() && self.parameters.flags.contains(IoringSetupFlags::DEFER_TASKRUN) {
             self.run_deferred(ring, flags.difference(IoringEnterFlags::EXT_ARG));
         }
-        self.consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
+        let consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
+        self.operations.submissions += u64::from(consumed.wrapping_sub(self.consumed));
+        self.consumed = consumed;
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
         match result {
             Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN | Errno::BADR) => Ok(()),
@@ -240,7 +245,10 @@ impl Ring {
     fn refresh(&mut self) -> bool {
         self.submission(self.parameters.cq_off.head).store(self.completion_head, Ordering::Release);
         self.completion_tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
-        self.completion_head != self.completion_tail
+        // All earlier completions have been read, so the difference is the number of new ones.
+        let new = self.completion_tail.wrapping_sub(self.completion_head);
+        self.operations.completions += u64::from(new);
+        new != 0
     }
 
     pub fn has_completion(&self) -> bool {

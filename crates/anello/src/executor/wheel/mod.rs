@@ -119,6 +119,10 @@ impl<T> Wheel<T> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }

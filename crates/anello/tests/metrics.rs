@@ -1,0 +1,180 @@
+//! Counters of workers.
+
+mod common;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream};
+use anello::{DriverKind, Runtime, RuntimeMetrics, spawn, yield_now};
+
+use common::{
+    ANY_PORT, all_drivers, both_drivers, on_each, on_every_driver_and_sim, pair, simulated_drivers,
+};
+
+#[test]
+fn tasks_polls_and_timers_are_counted() {
+    on_every_driver_and_sim(|setup| {
+        let runtime = setup.runtime();
+        let unused = runtime.metrics();
+        assert_eq!((unused.tasks, unused.spawned_tasks, unused.polls, unused.timers), (0, 0, 0, 0));
+        runtime.block_on(async {
+            let before = RuntimeMetrics::current().expect("a runtime");
+            let sleeping: Vec<_> =
+                (0..3).map(|_| spawn(anello::time::sleep(Duration::from_secs(1000)))).collect();
+            let short = spawn(async {
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+            });
+            short.await.expect("no panic");
+            let during = RuntimeMetrics::current().expect("a runtime");
+            assert_eq!((during.tasks, during.spawned_tasks, during.timers), (3, 4, 3), "{}", setup.name);
+            // Three polls of the sleeping tasks, and eleven of the other one.
+            assert!(during.polls >= before.polls + 14, "{}: {before:?} {during:?}", setup.name);
+            for task in sleeping {
+                task.abort();
+                task.await.expect_err("the task is aborted");
+            }
+        });
+        let after = runtime.metrics();
+        assert_eq!((after.tasks, after.spawned_tasks, after.timers), (0, 4, 0), "{}", setup.name);
+        assert_eq!(after.longest_poll, None);
+        assert_eq!(RuntimeMetrics::current(), None);
+    });
+}
+
+#[test]
+fn operations_and_leased_buffers_are_counted() {
+    on_every_driver_and_sim(|setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(async {
+            let (mut client, mut server) = pair().await.expect("a connection");
+            let mut held = Vec::new();
+            for _ in 0..20 {
+                client.send(&b"ciao"[..]).await.expect("send succeeds");
+                let chunk = server.recv().await.expect("receive succeeds").expect("not EOF");
+                server.send(bytes::Bytes::copy_from_slice(&chunk)).await.expect("send succeeds");
+                assert_eq!(client.recv().await.expect("receive succeeds").as_deref(), Some(&b"ciao"[..]));
+            }
+            let before = RuntimeMetrics::current().expect("a runtime").driver;
+            assert_eq!(before.buffers_leased, 0, "{}: {before:?}", setup.name);
+            client.send(&b"ciao"[..]).await.expect("send succeeds");
+            held.push(server.recv().await.expect("receive succeeds").expect("not EOF"));
+            let during = RuntimeMetrics::current().expect("a runtime").driver;
+            assert_eq!(during.buffers_leased, 1, "{}: {during:?}", setup.name);
+            drop(held);
+            let after = RuntimeMetrics::current().expect("a runtime").driver;
+            assert_eq!(after.buffers_leased, 0, "{}: {after:?}", setup.name);
+            assert!(after.turns > 0 && after.completions > 0, "{}: {after:?}", setup.name);
+            assert!(after.completions_per_turn() > 0.0, "{}: {after:?}", setup.name);
+        });
+        let driver = runtime.metrics().driver;
+        let is_completion_model = ["uring", "completion"].iter().any(|model| setup.name.contains(model));
+        match is_completion_model {
+            true => assert!(driver.submissions > 0, "{}: {driver:?}", setup.name),
+            false => assert_eq!(driver.submissions, 0, "{}: {driver:?}", setup.name),
+        }
+    });
+}
+
+#[test]
+fn number_of_completions_matches_operations_on_uring() {
+    on_each(vec![both_drivers().remove(0)], |setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(async {
+            let count = || RuntimeMetrics::current().expect("a runtime").driver;
+            let (mut client, mut server) = pair().await.expect("a connection");
+            client.send(&b"ciao"[..]).await.expect("send succeeds");
+            server.recv().await.expect("receive succeeds").expect("not EOF");
+            let before = count();
+            for _ in 0..100 {
+                client.send(&b"ciao"[..]).await.expect("send succeeds");
+                server.recv().await.expect("receive succeeds").expect("not EOF");
+            }
+            let after = count();
+            // The receive stays armed, and a send posts no completion.
+            assert_eq!(after.submissions - before.submissions, 100, "{before:?} {after:?}");
+            assert_eq!(after.completions - before.completions, 100, "{before:?} {after:?}");
+        });
+    });
+}
+
+#[test]
+fn handle_returns_counters_of_other_thread() {
+    on_each(both_drivers(), |setup| {
+        let (send_handle, handles) = mpsc::channel();
+        let (stop, stopped) = stop_signal();
+        let setup_of_worker = setup.clone();
+        let worker = std::thread::spawn(move || {
+            let runtime = setup_of_worker.runtime();
+            send_handle.send(runtime.handle()).expect("a receiver");
+            runtime.block_on(async {
+                let listener = TcpListener::bind(ANY_PORT).expect("a port");
+                let address = listener.local_addr().expect("an address");
+                let _client = TcpStream::connect(address).await.expect("a connection");
+                let _server = listener.accept().await.expect("a connection");
+                stopped.await
+            })
+        });
+        let handle = handles.recv().expect("a handle");
+        let runtime = setup.runtime();
+        let metrics = runtime.block_on(async {
+            loop {
+                let metrics = handle.metrics().await.expect("the runtime is running");
+                if metrics.driver.sockets == 3 {
+                    return metrics;
+                }
+            }
+        });
+        assert_eq!((metrics.driver.accepted, metrics.tasks), (1, 1), "{}: {metrics:?}", setup.name);
+        drop(stop);
+        worker.join().expect("no panic");
+        assert!(runtime.block_on(handle.metrics()).is_err(), "the runtime has been dropped");
+    });
+}
+
+/// Returns a sender, and a future that completes when the sender is dropped.
+fn stop_signal() -> (tokio::io::DuplexStream, impl Future<Output = ()>) {
+    let (stop, mut stopped) = tokio::io::duplex(1);
+    let stopped = async move {
+        use tokio::io::AsyncReadExt;
+        assert_eq!(stopped.read(&mut [0]).await.expect("EOF"), 0);
+    };
+    (stop, stopped)
+}
+
+#[test]
+fn longest_poll_is_measured_only_on_request() {
+    on_each(all_drivers(), |setup| {
+        let block = || std::thread::sleep(Duration::from_millis(3));
+        for in_task in [false, true] {
+            let runtime = setup.builder().measure_polls(true).build().expect("a runtime");
+            match in_task {
+                true => runtime.block_on(async { spawn(async move { block() }).await.expect("no panic") }),
+                false => runtime.block_on(async { block() }),
+            }
+            let longest = runtime.metrics().longest_poll;
+            assert!(longest >= Some(Duration::from_millis(3)), "{}: {longest:?}", setup.name);
+        }
+        let runtime = setup.runtime();
+        runtime.block_on(async { block() });
+        assert_eq!(runtime.metrics().longest_poll, None);
+    });
+}
+
+#[test]
+fn measured_poll_takes_only_clock_reads_of_virtual_time() {
+    on_each(simulated_drivers(), |setup| {
+        let runtime = setup.builder().measure_polls(true).build().expect("a runtime");
+        runtime.block_on(async { spawn(async {}).await.expect("no panic") });
+        let longest = runtime.metrics().longest_poll.expect("polls are measured");
+        assert!(longest < Duration::from_micros(1), "{}: {longest:?}", setup.name);
+    });
+}
+
+#[test]
+fn runtime_without_operations_has_no_completions_per_turn() {
+    let runtime = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
+    assert_eq!(runtime.expect("a runtime").metrics().driver.completions_per_turn(), 0.0);
+}
