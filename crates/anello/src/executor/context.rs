@@ -76,7 +76,8 @@ pub(super) enum MailboxMessage {
     Wake(TaskPointer),
 }
 
-// SAFETY: a task in a message was created from a `Send` future that has not been polled yet (see `Handle::spawn`).
+// SAFETY: a task in a message has not been polled yet. It was created from a `Send` future (`Handle::spawn`), or from an
+// `async` block that captures only a `Send` closure and is otherwise empty until it is polled (`Handle::spawn_with`).
 unsafe impl Send for MailboxMessage {}
 
 type Task = task::Task<Inbox>;

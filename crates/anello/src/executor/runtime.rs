@@ -279,6 +279,36 @@ impl Handle {
         self.inbox.send(MailboxMessage::Spawn(task));
         handle
     }
+
+    /// Calls `make` on the runtime's thread and spawns the future that it returns. The closure is `Send`; the future
+    /// does not need to be, so it can contain sockets, `Rc` and other values of the runtime's thread.
+    ///
+    /// Notifies the runtime like [`spawn`](Self::spawn). If the runtime has been dropped, the closure is dropped, and
+    /// the returned handle resolves to a cancellation error. A panic of the closure is a panic of the task.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    ///
+    /// let runtime = anello::Runtime::new()?;
+    /// let task = runtime.handle().spawn_with(|| async {
+    ///     let shared = Rc::new(40);
+    ///     anello::yield_now().await;
+    ///     *shared + 2
+    /// });
+    /// assert_eq!(runtime.block_on(task).ok(), Some(42));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn spawn_with<M, F>(&self, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        // Before its first poll, this future contains only the closure, which is `Send`.
+        let (task, handle) = JoinHandle::new_task(async move { make().await }, Arc::clone(&self.inbox));
+        self.inbox.send(MailboxMessage::Spawn(task));
+        handle
+    }
 }
 
 /// Spawns a future on the current thread's runtime.

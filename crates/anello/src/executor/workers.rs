@@ -5,10 +5,11 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread;
 
 use super::context::flush_wakes_before_blocking;
+use super::join::JoinHandle;
 use super::runtime::{Handle, Runtime, RuntimeBuilder};
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
@@ -18,7 +19,20 @@ pub struct Workers<T> {
     handles: Vec<Handle>,
 }
 
-/// A worker's index and core, and the number of workers.
+/// A worker's index and core, and the other workers.
+///
+/// ```
+/// use anello::Workers;
+///
+/// let workers = Workers::builder().unpinned_workers(2).start(|worker| async move {
+///     let next = (worker.index + 1) % worker.count;
+///     let task = worker.spawn_on(next, || async { std::thread::current().name() == Some("anello-1") });
+///     // Fails if the other worker has finished in the meantime, which drops its tasks.
+///     task.await.ok() == Some(next == 1)
+/// })?;
+/// assert!(workers.join()?.contains(&true));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct WorkerContext {
     /// Index of the worker, starting at 0.
@@ -27,6 +41,36 @@ pub struct WorkerContext {
     pub count: usize,
     /// Core to which the worker is pinned, or `None` if it is not pinned.
     pub core: Option<usize>,
+    /// Set before any worker runs its future.
+    handles: Arc<OnceLock<Vec<Handle>>>,
+}
+
+impl WorkerContext {
+    /// Returns handles to the runtimes of all workers, including this one, ordered by worker index.
+    pub fn handles(&self) -> &[Handle] {
+        self.handles.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Calls `make` on the worker with index `worker` and spawns the future that it returns there. See
+    /// [`Handle::spawn_with`] for details.
+    ///
+    /// # Panics
+    /// Panics if `worker` is not less than [`count`](Self::count).
+    #[track_caller]
+    pub fn spawn_on<M, F>(&self, worker: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        handle_of(self.handles(), worker).spawn_with(make)
+    }
+}
+
+#[track_caller]
+fn handle_of(handles: &[Handle], worker: usize) -> &Handle {
+    let count = handles.len();
+    handles.get(worker).unwrap_or_else(|| panic!("no worker has index {worker} (there are {count} workers)"))
 }
 
 /// Configures and starts [`Workers`].
@@ -79,9 +123,10 @@ impl WorkersBuilder {
         // Each worker waits for this lock. If a worker cannot start, the value stays `false`, and no worker runs its
         // future.
         let started = Arc::new(RwLock::new(false));
+        let shared_handles = Arc::new(OnceLock::new());
         let mut all_started = started.write().unwrap_or_else(PoisonError::into_inner);
         for (index, core) in cores.into_iter().enumerate() {
-            let worker = WorkerContext { index, count, core };
+            let worker = WorkerContext { index, count, core, handles: Arc::clone(&shared_handles) };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
             let started = Arc::clone(&started);
             let run = move || {
@@ -106,9 +151,11 @@ impl WorkersBuilder {
             let reported = reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
             handles.push(reported?);
         }
-        *all_started = true;
         handles.sort_by_key(|(index, _)| *index);
-        Ok(Workers { threads, handles: handles.into_iter().map(|(_, handle)| handle).collect() })
+        let handles: Vec<Handle> = handles.into_iter().map(|(_, handle)| handle).collect();
+        shared_handles.get_or_init(|| handles.clone());
+        *all_started = true;
+        Ok(Workers { threads, handles })
     }
 
     /// Returns the core of each worker, or `None` for workers that are not pinned. If no cores are set and only one is
@@ -157,6 +204,43 @@ impl<T> Workers<T> {
     /// Returns handles to the workers' runtimes, ordered by worker index.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
+    }
+
+    /// Calls `make` on the worker with index `worker` and spawns the future that it returns there. See
+    /// [`Handle::spawn_with`] for details. Tasks that have not finished when the worker's own future completes are
+    /// dropped with its runtime.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// let stops = Arc::new(AtomicBool::new(false));
+    /// let stopped = Arc::clone(&stops);
+    /// let workers = anello::Workers::builder().unpinned_workers(2).start(move |_| {
+    ///     let stopped = Arc::clone(&stopped);
+    ///     async move {
+    ///         while !stopped.load(Ordering::Relaxed) {
+    ///             anello::time::sleep(std::time::Duration::from_millis(1)).await;
+    ///         }
+    ///     }
+    /// })?;
+    /// let task = workers.spawn_on(1, || async { std::thread::current().name().map(str::to_owned) });
+    /// let name = anello::Runtime::new()?.block_on(task);
+    /// assert_eq!(name.ok().flatten().as_deref(), Some("anello-1"));
+    /// stops.store(true, Ordering::Relaxed);
+    /// workers.join()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if there is no worker with this index.
+    #[track_caller]
+    pub fn spawn_on<M, F>(&self, worker: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        handle_of(&self.handles, worker).spawn_with(make)
     }
 
     /// Waits for all workers and returns the outputs of their futures, ordered by worker index.
