@@ -182,9 +182,15 @@ fn connections_of_shared_unix_socket_are_balanced() {
 #[test]
 fn no_connection_is_lost_while_members_join_leave_and_pause() {
     on_each(available(), |setup| {
-        for sockets in [1, 4] {
+        for (sockets, distribution) in [
+            (1, Distribution::Balanced),
+            (4, Distribution::Balanced),
+            (1, Distribution::LeastLoaded),
+            (4, Distribution::LeastLoaded),
+        ] {
             let (sockets, address) = sockets_at_one_address(sockets);
             let group = ListenerGroup::<TcpListener>::new(sockets, 4);
+            group.set_distribution(distribution);
             let clients_are_done = Arc::new(AtomicBool::new(false));
             let accepted = Arc::new(AtomicUsize::new(0));
             let (joined, done, counted) =
@@ -232,6 +238,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
             group.close(PendingConnections::Serve);
             clients_are_done.store(true, Ordering::Relaxed);
             workers.join().expect("the workers exit");
+            assert_eq!(group.open_connections(), [0; 4], "{}", setup.name);
         }
     });
 }

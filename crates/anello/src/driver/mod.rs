@@ -33,9 +33,11 @@ mod io_slice_cursor;
 mod kernel;
 mod notifier;
 mod op;
+mod open_count;
 mod options;
 mod proactor;
 mod reactor;
+mod reuse_port;
 mod send_queue;
 mod send_side;
 mod sim;
@@ -49,6 +51,7 @@ mod token;
 mod uring;
 mod wake;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
@@ -74,9 +77,11 @@ use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
 use op::{Completion, Op, SendMode, timespec};
+pub(crate) use open_count::{OpenCount, OpenCounts};
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;
 use reactor::Reactor;
+pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue};
 use send_side::{SendSide, WriteSide};
@@ -145,6 +150,9 @@ pub(crate) struct Driver {
     backend: ManuallyDrop<Backend>,
     spin: Spin,
     pub description: DriverInfo,
+    /// The shares of counted connections, which are dropped when the connections are released. Empty unless the
+    /// application counts open connections.
+    open_counts: HashMap<Key, OpenCount>,
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
 }
@@ -226,7 +234,8 @@ impl Driver {
         };
         let description = DriverInfo { name, features, fallback_reason };
         let backend = ManuallyDrop::new(backend);
-        Ok(Self { backend, spin: Spin::new(options.spin), description, closed: false })
+        let spin = Spin::new(options.spin);
+        Ok(Self { backend, spin, description, open_counts: HashMap::new(), closed: false })
     }
 
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
@@ -377,7 +386,9 @@ impl Driver {
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
-        dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker))
+        let detached = ready!(dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker)))?;
+        self.take_open_count(key);
+        Poll::Ready(Ok(detached))
     }
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
@@ -454,6 +465,7 @@ impl Driver {
     }
 
     pub fn release(&mut self, key: Key) -> bool {
+        self.take_open_count(key);
         dispatch!(&mut *self.backend, machine => machine.release(key))
     }
 
@@ -462,7 +474,18 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.stream(key).is_some())
     }
 
+    /// Counts an open connection until it is released, aborted or detached.
+    pub fn hold_open_count(&mut self, key: Key, open_count: OpenCount) {
+        self.open_counts.insert(key, open_count);
+    }
+
+    #[inline]
+    pub fn take_open_count(&mut self, key: Key) -> Option<OpenCount> {
+        if self.open_counts.is_empty() { None } else { self.open_counts.remove(&key) }
+    }
+
     pub fn abort(&mut self, key: Key) {
+        self.take_open_count(key);
         dispatch!(&mut *self.backend, machine => machine.abort(key));
     }
 
@@ -523,6 +546,7 @@ impl Driver {
     /// then never freed.
     pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
+        self.open_counts.clear();
         dispatch!(&mut *self.backend, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {

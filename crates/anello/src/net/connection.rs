@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, FileRange, Key, PollIo, SendBuf, StreamOption, wake_all};
+use crate::driver::{Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -93,6 +93,11 @@ impl Connection {
         let shared = current();
         let key = shared.driver.borrow_mut().import_stream(descriptor)?;
         Ok(Self { shared, key })
+    }
+
+    /// Counts the connection until it is closed or detached.
+    pub(super) fn hold_open_count(&self, open_count: OpenCount) {
+        self.shared.driver.borrow_mut().hold_open_count(self.key, open_count);
     }
 
     pub(super) fn driver(&self) -> Ref<'_, Driver> {

@@ -11,7 +11,7 @@
 //!   full is raised without assigning a connection to it.
 //! - Everything except counting accepted connections happens under the group's lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Policy for distributing connections over the members of a [`ListenerGroup`](super::ListenerGroup).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,19 @@ pub enum Distribution {
     /// ahead](super::GroupMember::set_accept_ahead).
     #[default]
     Balanced,
+    /// Each connection goes to the member with the fewest open connections; if several have the fewest, the member that
+    /// accepted it keeps it. A connection is open until its stream is closed or
+    /// [detached](super::StreamSocket::into_std). Connections that were accepted under another distribution are not
+    /// counted. Each connection costs a lock of the group and an entry in a hash table, so this is for connections
+    /// that live much longer than an exchange.
+    ///
+    /// While no connection closes, the counts differ by at most 1. For 10 or more connections on two workers, the
+    /// busiest therefore has at most 1.1 times the mean. Three connections are distributed 2 to 1, which is the best
+    /// possible.
+    LeastLoaded,
     /// Each member serves the connections that the kernel assigns to it. With one socket per member (`SO_REUSEPORT`),
-    /// the kernel selects the socket by a hash of the addresses. With a shared socket, one member may receive most of
+    /// the kernel selects the socket by a hash of the addresses, or by the core on which the connection arrives
+    /// ([`steer_by_core`](super::ListenerGroup::steer_by_core)). With a shared socket, one member may receive most of
     /// the connections.
     Kernel,
 }
@@ -39,7 +50,7 @@ const MAX_SLACK: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Balance {
-    is_on: AtomicBool,
+    distribution: AtomicU8,
     members: Box<[Member]>,
     participants: AtomicU64,
     total: AtomicU64,
@@ -57,7 +68,7 @@ struct Member {
 impl Balance {
     pub fn new(members: usize) -> Self {
         Self {
-            is_on: AtomicBool::new(true),
+            distribution: AtomicU8::new(Distribution::default() as u8),
             members: (0..members).map(|_| Member::default()).collect(),
             participants: AtomicU64::new(0),
             total: AtomicU64::new(0),
@@ -65,21 +76,20 @@ impl Balance {
     }
 
     pub fn set(&self, distribution: Distribution) {
-        self.is_on.store(distribution == Distribution::Balanced, Ordering::Relaxed);
+        self.distribution.store(distribution as u8, Ordering::Relaxed);
     }
 
     pub fn distribution(&self) -> Distribution {
-        match self.is_on.load(Ordering::Relaxed) {
-            true => Distribution::Balanced,
-            false => Distribution::Kernel,
-        }
+        let distribution = self.distribution.load(Ordering::Relaxed);
+        let all = [Distribution::Balanced, Distribution::LeastLoaded, Distribution::Kernel];
+        all.into_iter().find(|known| *known as u8 == distribution).unwrap_or_default()
     }
 
-    /// Counts a connection for a member. Returns `true` if the member should serve the connection, and `false` if it
-    /// should transfer it.
+    /// Counts a connection for a member if connections are balanced. Returns `true` if the member should serve the
+    /// connection, and `false` if it should transfer it.
     #[inline]
     pub fn count(&self, member: usize) -> bool {
-        if !self.is_on.load(Ordering::Relaxed) {
+        if self.distribution.load(Ordering::Relaxed) != Distribution::Balanced as u8 {
             return true;
         }
         let assigned = self.members[member].assigned.fetch_add(1, Ordering::Relaxed) + 1;

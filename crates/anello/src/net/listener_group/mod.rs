@@ -14,6 +14,7 @@
 //! It takes the lock when the version has changed and when connections are transferred ([`distribution`]).
 
 mod distribution;
+mod reuse_port;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 pub use self::distribution::Distribution;
 pub use self::state::PendingConnections;
-use self::state::{CloseWaiter, Group, GroupAcceptSink, GroupState, MemberState, State};
+use self::state::{AcceptedConnection, CloseWaiter, Group, GroupAcceptSink, GroupState, MemberState, State};
 use super::connection::Connection;
 use super::family::StreamFamily;
 use super::listener::{
@@ -40,7 +41,7 @@ use super::listener::{
 use super::stream::Stream;
 use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use crate::driver::{Accepted, log, try_accept};
+use crate::driver::{Accepted, OpenCount, log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -188,6 +189,13 @@ impl<L: GroupListener> ListenerGroup<L> {
         self.group.balance.distribution()
     }
 
+    /// Returns the number of open connections of each member, ordered by member index. Counts the connections that were
+    /// accepted under [`Distribution::LeastLoaded`] and are open, including those that wait for a call to
+    /// [`accept`](GroupMember::accept).
+    pub fn open_connections(&self) -> Vec<u64> {
+        self.group.open_counts.all()
+    }
+
     /// Blocks the thread until every member has applied the last change, that is, until it is accepting, paused or
     /// closed. Ignores members that have left, but waits for members that have not joined yet. Returns the number of
     /// members.
@@ -261,10 +269,10 @@ pub struct GroupMember<L> {
 /// Outcome of polling all connection sources.
 enum AcceptStep {
     Accepted(Connection),
-    /// Descriptor in blocking mode, accepted by another member.
-    Inherited(OwnedFd),
-    /// Descriptor in blocking mode, to be transferred to another member.
-    Transfer(OwnedFd),
+    /// Connection that is not attached to this driver, for example because another member accepted it.
+    Inherited(AcceptedConnection),
+    /// Connection to be transferred to another member.
+    Transfer(AcceptedConnection),
     Closed,
     Failed(io::Error),
     /// No descriptors are left. The second value is the number of clients that were rejected.
@@ -277,10 +285,10 @@ impl<L: GroupListener> GroupMember<L> {
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            let descriptor = match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
+            let connection = match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
                 AcceptStep::Accepted(connection) => return Ok(Some(L::stream(connection))),
-                AcceptStep::Inherited(descriptor) => Some(descriptor),
-                AcceptStep::Transfer(descriptor) => self.group.transfer(self.member, descriptor),
+                AcceptStep::Inherited(connection) => Some(connection),
+                AcceptStep::Transfer(connection) => self.group.transfer(self.member, connection),
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
                 AcceptStep::Exhausted(error, refused) => {
@@ -289,12 +297,27 @@ impl<L: GroupListener> GroupMember<L> {
                     None
                 }
             };
-            match descriptor.map(Connection::import) {
+            match connection.map(|connection| self.attach(connection)) {
                 Some(Ok(connection)) => return Ok(Some(L::stream(connection))),
                 Some(Err(error)) => tracing::debug!(%error, "connection failed before it was served"),
                 None => {}
             }
         }
+    }
+
+    /// Attaches a connection that this member serves to the driver.
+    fn attach(&self, accepted: AcceptedConnection) -> io::Result<Connection> {
+        let connection = Connection::import(accepted.descriptor)?;
+        // The connection may have been assigned to another member, which has left or has no room for it.
+        let open_count = match accepted.open_count {
+            Some(open_count) => Some(open_count.move_to(self.member)),
+            None => (self.group.balance.distribution() == Distribution::LeastLoaded)
+                .then(|| OpenCount::new(&self.group.open_counts, self.member)),
+        };
+        if let Some(open_count) = open_count {
+            connection.hold_open_count(open_count);
+        }
+        Ok(connection)
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
@@ -332,14 +355,27 @@ impl<L: GroupListener> GroupMember<L> {
                 self.shared.spend_budget(0);
                 return Poll::Ready(AcceptStep::Inherited(transferred));
             };
-            let keeps = || self.group.balance.count(self.member);
+            let mut open_count = None;
+            let keeps = || match self.group.balance.distribution() {
+                Distribution::LeastLoaded => {
+                    let assigned = open_count.insert(self.group.assign_to_least_loaded(self.member));
+                    assigned.member() == self.member
+                }
+                Distribution::Balanced | Distribution::Kernel => self.group.balance.count(self.member),
+            };
             if let Poll::Ready(accepted) = listener.poll_accept_if(context, keeps) {
                 self.first.set(index + 1);
                 return Poll::Ready(match accepted {
                     Ok(Accepted::Stream(key)) => {
-                        AcceptStep::Accepted(Connection::new(Rc::clone(&self.shared), key))
+                        let connection = Connection::new(Rc::clone(&self.shared), key);
+                        if let Some(open_count) = open_count {
+                            connection.hold_open_count(open_count);
+                        }
+                        AcceptStep::Accepted(connection)
                     }
-                    Ok(Accepted::Descriptor(descriptor)) => AcceptStep::Transfer(descriptor),
+                    Ok(Accepted::Descriptor(descriptor)) => {
+                        AcceptStep::Transfer(AcceptedConnection { descriptor, open_count })
+                    }
                     Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(error, listener.refuse()),
                     Err(error) => AcceptStep::Failed(error),
                 });
@@ -444,7 +480,7 @@ impl<L: GroupListener> GroupMember<L> {
                 Ok(connection) if *left > 0 => {
                     *left -= 1;
                     self.shared.spend_budget(0);
-                    return AcceptStep::Inherited(connection);
+                    return AcceptStep::Inherited(connection.into());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Descriptors become available when other connections close.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::distribution::Balance;
-use crate::driver::{AcceptSink, wake_all};
+use crate::driver::{AcceptSink, OpenCount, OpenCounts, wake_all};
 use crate::executor::flush_wakes_before_blocking;
 
 /// Handling of connections that are in the kernel's accept queues when a group is closed.
@@ -58,8 +58,24 @@ pub(super) struct Slot {
     /// Whether the member participates in balancing: it has applied a state and has not left.
     pub participates: bool,
     /// Connections that another member has accepted for this one.
-    pub transferred: VecDeque<OwnedFd>,
+    pub transferred: VecDeque<AcceptedConnection>,
     max_transferred: usize,
+}
+
+/// A connection that is not attached to a driver.
+#[derive(Debug)]
+pub(super) struct AcceptedConnection {
+    /// In blocking mode.
+    pub descriptor: OwnedFd,
+    /// Set if open connections are counted ([`Distribution::LeastLoaded`]): the share in the count of the member to
+    /// which the connection is assigned.
+    pub open_count: Option<OpenCount>,
+}
+
+impl From<OwnedFd> for AcceptedConnection {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self { descriptor, open_count: None }
+    }
 }
 
 #[derive(Debug)]
@@ -69,7 +85,7 @@ pub(super) struct State {
     /// `None` once a socket is closed.
     pub sockets: Vec<Option<OwnedFd>>,
     /// Connections that were accepted for released listeners.
-    pub unclaimed: VecDeque<OwnedFd>,
+    pub unclaimed: VecDeque<AcceptedConnection>,
     /// Wakers of the tasks waiting for the group to close, keyed by an ID that is never reused.
     pub close_wakers: BTreeMap<u64, Waker>,
     next_waker_id: u64,
@@ -82,6 +98,8 @@ pub(super) struct Group {
     version: AtomicU64,
     changed: Condvar,
     pub balance: Balance,
+    /// Numbers of open connections. Increased only under the lock, so that two members cannot choose the same one.
+    pub open_counts: Arc<OpenCounts>,
 }
 
 impl Group {
@@ -100,7 +118,8 @@ impl Group {
             next_waker_id: 0,
         });
         let (version, changed) = (AtomicU64::new(1), Condvar::new());
-        Arc::new(Self { state, version, changed, balance: Balance::new(members) })
+        let (balance, open_counts) = (Balance::new(members), OpenCounts::new(members));
+        Arc::new(Self { state, version, changed, balance, open_counts })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -153,17 +172,31 @@ impl Group {
         self.lock().slots[member].max_transferred = max_transferred;
     }
 
-    /// Transfers a connection from the member that accepted and counted it to the member with the lowest count. Returns
-    /// the connection if it stays with the member that accepted it.
+    /// Counts an open connection for the member with the fewest, among the members that have room for it. The member
+    /// that has accepted the connection always has room, and is preferred to others with the same count.
     #[cold]
     #[inline(never)]
-    pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
+    pub fn assign_to_least_loaded(&self, from: usize) -> OpenCount {
+        let state = self.lock();
+        let participants = state.slots.iter().enumerate().filter(|(_, slot)| slot.has_room());
+        let members = participants.map(|(member, _)| member).chain([from]);
+        let least_loaded = members.min_by_key(|member| (self.open_counts.get(*member), *member != from));
+        OpenCount::new(&self.open_counts, least_loaded.unwrap_or(from))
+    }
+
+    /// Transfers a connection from the member that accepted and counted it to the member to which it is assigned, or
+    /// else to the member with the lowest count. Returns the connection if it stays with the member that accepted it.
+    #[cold]
+    #[inline(never)]
+    pub fn transfer(&self, from: usize, connection: AcceptedConnection) -> Option<AcceptedConnection> {
         let mut state = self.lock();
         // A pausing member applies the state under this lock, once its queue is empty. The queue must then stay empty,
         // so connections are transferred only while the group is open.
-        let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
-        let Some(target) = target else { return Some(connection) };
-        self.balance.transfer(from, target);
+        let target = (state.group_state == GroupState::Open).then(|| match &connection.open_count {
+            Some(open) => Some(open.member()).filter(|target| state.slots[*target].has_room()),
+            None => self.target(&state, from).inspect(|target| self.balance.transfer(from, *target)),
+        });
+        let Some(target) = target.flatten() else { return Some(connection) };
         let slot = &mut state.slots[target];
         let waker = slot.waker.clone();
         slot.transferred.push_back(connection);
@@ -180,7 +213,7 @@ impl Group {
         let assigned = self.balance.assigned(from);
         let participants = state.slots.iter().enumerate().filter(|(_, slot)| slot.participates);
         let counts = participants.filter_map(|(member, slot)| {
-            if slot.transferred.len() >= slot.max_transferred {
+            if !slot.has_room() {
                 self.balance.raise(member, assigned);
                 return None;
             }
@@ -191,7 +224,7 @@ impl Group {
 
     /// Returns the next connection that was transferred to the member.
     #[inline]
-    pub fn take_transferred(&self, member: usize) -> Option<OwnedFd> {
+    pub fn take_transferred(&self, member: usize) -> Option<AcceptedConnection> {
         if !self.balance.has_transferred(member) {
             return None;
         }
@@ -199,7 +232,7 @@ impl Group {
     }
 
     /// Returns the next connection that was accepted for this member, or for a member that could not serve it.
-    pub fn take_accepted(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
+    pub fn take_accepted(&self, state: &mut State, member: usize) -> Option<AcceptedConnection> {
         self.pop_transferred(state, member).or_else(|| {
             let unclaimed = state.unclaimed.pop_front()?;
             self.balance.count(member);
@@ -207,7 +240,7 @@ impl Group {
         })
     }
 
-    fn pop_transferred(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
+    fn pop_transferred(&self, state: &mut State, member: usize) -> Option<AcceptedConnection> {
         let transferred = &mut state.slots[member].transferred;
         let connection = transferred.pop_front();
         self.balance.set_transferred(member, !transferred.is_empty());
@@ -226,6 +259,13 @@ impl Group {
         let message =
             format!("timed out after {timeout:?}: {late} of {count} workers have not applied the change");
         Err(io::Error::new(io::ErrorKind::TimedOut, message))
+    }
+}
+
+impl Slot {
+    /// Returns whether connections can be transferred to the member.
+    fn has_room(&self) -> bool {
+        self.participates && self.transferred.len() < self.max_transferred
     }
 }
 
@@ -335,7 +375,7 @@ impl AcceptSink for GroupAcceptSink {
         if state.present().next().is_none() {
             return;
         }
-        state.unclaimed.push_back(connection);
+        state.unclaimed.push_back(connection.into());
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
@@ -430,7 +470,8 @@ mod tests {
 
     /// Counts connections that arrive at the first member, and returns how many are transferred.
     fn arrive(group: &Group, connection: impl Fn() -> OwnedFd, count: usize) -> usize {
-        let transfers = |_: &usize| !group.balance.count(0) && group.transfer(0, connection()).is_none();
+        let transfers =
+            |_: &usize| !group.balance.count(0) && group.transfer(0, connection().into()).is_none();
         (0..count).filter(transfers).count()
     }
 
@@ -443,14 +484,14 @@ mod tests {
         let (group, connection) = joined_group(3, GroupState::Open);
         (0..4).for_each(|_| _ = group.balance.count(0));
         group.balance.count(1);
-        assert!(group.transfer(0, connection()).is_none());
+        assert!(group.transfer(0, connection().into()).is_none());
         assert_eq!(assigned(&group), [3, 1, 1]);
         assert!(group.take_transferred(1).is_none());
         assert!(group.take_transferred(2).is_some() && group.take_transferred(2).is_none());
         // A transfer does not help if the other member would then have as many connections as this one.
         group.balance.transfer(0, 1);
         assert_eq!(assigned(&group), [2, 2, 1]);
-        assert!(group.transfer(0, connection()).is_some());
+        assert!(group.transfer(0, connection().into()).is_some());
     }
 
     #[test]
@@ -458,7 +499,7 @@ mod tests {
         for group_state in [GroupState::Paused, GroupState::Closed(PendingConnections::Serve)] {
             let (group, connection) = joined_group(2, group_state);
             (0..10).for_each(|_| _ = group.balance.count(0));
-            assert!(group.transfer(0, connection()).is_some());
+            assert!(group.transfer(0, connection().into()).is_some());
         }
     }
 
@@ -491,12 +532,64 @@ mod tests {
     fn transferred_connections_of_departed_member_go_to_another_member() {
         let (group, connection) = joined_group(2, GroupState::Open);
         (0..4).for_each(|_| _ = group.balance.count(0));
-        assert!(group.transfer(0, connection()).is_none());
+        assert!(group.transfer(0, connection().into()).is_none());
         let mut state = group.lock();
         group.leave(&mut state, 1);
         assert!(group.take_accepted(&mut state, 0).is_some());
         assert!(group.take_accepted(&mut state, 0).is_none());
         // The only member keeps all connections.
         assert!((0..100).all(|_| group.balance.count(0)));
+    }
+
+    fn assigned_to(group: &Group, from: usize) -> (usize, OpenCount) {
+        let open_count = group.assign_to_least_loaded(from);
+        (open_count.member(), open_count)
+    }
+
+    #[test]
+    fn connection_is_assigned_to_member_with_fewest_open_connections() {
+        let (group, _) = joined_group(3, GroupState::Open);
+        let (first, first_open) = assigned_to(&group, 1);
+        assert_eq!(first, 1, "the accepting member keeps it unless another has fewer");
+        let (second, second_open) = assigned_to(&group, 1);
+        assert_eq!(second, 0);
+        let (third, _third_open) = assigned_to(&group, 0);
+        assert_eq!((third, group.open_counts.all()), (2, vec![1, 1, 1]));
+        drop((first_open, second_open));
+        assert_eq!(assigned_to(&group, 2).0, 0);
+    }
+
+    #[test]
+    fn member_without_room_or_departed_is_not_assigned_connections() {
+        let (group, connection) = joined_group(2, GroupState::Open);
+        group.set_accept_ahead(1, false);
+        let mut kept = Vec::new();
+        loop {
+            let open_count = group.assign_to_least_loaded(0);
+            let is_kept = open_count.member() == 0;
+            let accepted = AcceptedConnection { descriptor: connection(), open_count: Some(open_count) };
+            match is_kept {
+                true => kept.push(accepted),
+                false => assert!(group.transfer(0, accepted).is_none()),
+            }
+            if kept.len() == 2 * MAX_TRANSFERRED_WITHOUT_AHEAD {
+                break;
+            }
+        }
+        assert_eq!(group.lock().slots[1].transferred.len(), MAX_TRANSFERRED_WITHOUT_AHEAD);
+        group.leave(&mut group.lock(), 1);
+        assert_eq!(assigned_to(&group, 0).0, 0);
+        // The queued connections are counted for the departed member until another one takes them.
+        while group.take_accepted(&mut group.lock(), 0).is_some() {}
+        assert_eq!(group.open_counts.get(1), 0);
+    }
+
+    #[test]
+    fn assigned_connection_stays_if_target_is_full_or_group_is_paused() {
+        let (group, connection) = joined_group(2, GroupState::Paused);
+        let open_count = Some(OpenCount::new(&group.open_counts, 1));
+        let accepted = AcceptedConnection { descriptor: connection(), open_count };
+        assert!(group.transfer(0, accepted).is_some());
+        assert_eq!(group.open_counts.all(), [0, 0], "dropped with the connection");
     }
 }
