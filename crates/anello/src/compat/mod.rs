@@ -6,7 +6,8 @@
 //! | `compat-tokio` | `tokio::io::{AsyncRead, AsyncWrite}` | `tokio-util`, `tokio-rustls`, `tokio::io::copy` |
 //! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1 (HTTP/1 and HTTP/2), and thereby any `tower::Service`, such as axum's `Router` and tonic's gRPC services |
 //!
-//! The feature `compat-rustls` adds `TlsSession`, which runs rustls sessions over streams.
+//! The feature `compat-rustls` adds `TlsSession`, which runs rustls sessions over streams. The feature `metrics` adds
+//! `RuntimeMetrics::record`, which passes counters to the `metrics` crate.
 //!
 //! All features are off by default. Each adds a dependency on the crate that defines the traits, with none of its
 //! features enabled: the tokio runtime and hyper's protocols are not included.
@@ -72,6 +73,8 @@
 mod futures_io;
 #[cfg(feature = "compat-hyper")]
 mod hyper;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
 #[cfg(feature = "compat-rustls")]

@@ -13,7 +13,7 @@ use crate::driver::DriverMetrics;
 ///
 /// The worker updates its counters with plain additions, most of them once per turn. Nothing is shared with other
 /// threads, so taking a snapshot costs the worker nothing in between. With the feature `metrics`, `record` passes a
-/// snapshot to the `metrics` facade.
+/// snapshot to the recorder of the `metrics` crate.
 ///
 /// ```
 /// let runtime = anello::Runtime::new()?;
