@@ -3,14 +3,17 @@
 mod common;
 
 use std::fs;
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::os::fd::AsFd;
+use std::pin::pin;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use anello::io::{AsyncFd, Interest};
 use anello::time::sleep;
-use anello::{Handle, Runtime, spawn};
+use anello::{Handle, Runtime, spawn, yield_now};
 use common::*;
 
 fn open_descriptors() -> usize {
@@ -27,6 +30,31 @@ fn run_until_closed(waking: &Runtime, expected: usize) {
 }
 
 #[test]
+fn descriptors_are_closed() {
+    // One test function, because tests run concurrently and the number of descriptors is process-wide.
+    fault_11_dropped_async_fds_are_closed();
+    descriptors_of_exited_workers_are_closed();
+}
+
+fn fault_11_dropped_async_fds_are_closed() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let before = open_descriptors();
+        runtime.block_on(async {
+            for round in 0..200 {
+                let async_fd = AsyncFd::new(event.as_fd()).unwrap();
+                let mut ready = pin!(async_fd.ready(Interest::READABLE));
+                for _ in 0..round % 3 {
+                    assert!(poll_fn(|context| Poll::Ready(ready.as_mut().poll(context).is_pending())).await);
+                    yield_now().await;
+                }
+            }
+        });
+        run_until_closed(&runtime, before);
+    });
+}
+
 fn descriptors_of_exited_workers_are_closed() {
     on_every_driver(|setup| {
         let (mut kept, mut wakers) = (Vec::new(), Vec::new());

@@ -74,6 +74,9 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Called when a stream is removed from the table.
     fn detached(&mut self, key: Key);
 
+    /// Called when a readiness source is removed from the table.
+    fn source_removed(&mut self, _key: Key) {}
+
     /// Returns `true` if zero-copy sends are to be used on this socket: with `ZeroCopy::Always`, or if the peer is not
     /// on loopback.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
@@ -108,6 +111,8 @@ pub(crate) struct Capabilities {
 pub(crate) trait ReadinessKernel: Kernel {
     /// Registers a socket for edge-triggered events in both directions, until it is closed.
     fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
+    /// Registers a readiness source for edge-triggered events with the given bits, until it is unwatched.
+    fn watch_source(&mut self, socket: &Socket<Self>, token: Token, events: u32) -> io::Result<()>;
     fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
     /// Waits for events as requested. An interrupted or timed-out wait is not an error.
     fn wait(&mut self, wait: Wait) -> io::Result<()>;
@@ -124,4 +129,6 @@ pub(crate) struct Edge {
     /// Set if a short read does not mean that the socket is drained: the peer has shut down its write side, the
     /// connection is broken, or there is urgent data, before which a read stops.
     pub hung_up: bool,
+    /// The reported event bits, in the format of `poll(2)`.
+    pub events: u32,
 }

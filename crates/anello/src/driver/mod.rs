@@ -29,6 +29,7 @@ mod clock;
 mod counters;
 mod direct_read;
 mod epoll;
+mod interest;
 mod io_slice_cursor;
 mod kernel;
 mod notifier;
@@ -43,6 +44,8 @@ mod send_side;
 mod sim;
 mod socket_options;
 mod sockets;
+mod source;
+mod source_calls;
 mod spin;
 pub(crate) mod table;
 #[cfg(all(test, not(miri)))]
@@ -71,6 +74,8 @@ pub(crate) use clock::Clock;
 pub use counters::DriverMetrics;
 use direct_read::DirectRead;
 use epoll::Epoll;
+pub(crate) use interest::Direction;
+pub use interest::{Interest, Ready};
 use io_slice_cursor::IoSliceCursor;
 use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
 use notifier::Descriptors;
@@ -91,7 +96,9 @@ pub use sockets::PeerCredentials;
 pub(crate) use sockets::{End, FileRange, ListenOptions, StreamOption, try_accept};
 use sockets::{
     Family, MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
+    not_pollable,
 };
+pub(crate) use source::{Clear, ReadyEvent, Ticket};
 use spin::Spin;
 use table::Table;
 pub(crate) use token::Key;
@@ -181,13 +188,14 @@ enum Backend {
 macro_rules! dispatch {
     ($driver:expr, $machine:ident => $call:expr) => {
         match $driver {
-            Backend::Uring($machine) => $call,
-            Backend::Epoll($machine) => $call,
-            Backend::SimCompletion($machine) => $call,
-            Backend::SimReadiness($machine) => $call,
+            $crate::driver::Backend::Uring($machine) => $call,
+            $crate::driver::Backend::Epoll($machine) => $call,
+            $crate::driver::Backend::SimCompletion($machine) => $call,
+            $crate::driver::Backend::SimReadiness($machine) => $call,
         }
     };
 }
+use dispatch;
 
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
 /// callers.
@@ -547,7 +555,10 @@ impl Driver {
     pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
         self.open_counts.clear();
-        dispatch!(&mut *self.backend, machine => machine.release_all());
+        dispatch!(&mut *self.backend, machine => {
+            machine.release_sources(wakes);
+            machine.release_all();
+        });
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
             dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;

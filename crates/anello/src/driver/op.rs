@@ -28,6 +28,9 @@ pub(crate) enum Op<'a, S> {
     Writable { socket: &'a S },
     /// Reports once when the peer has shut down its write side or the connection is broken.
     Hangup { socket: &'a S },
+    /// Reports the given event bits once, or, if `multishot` is set, when the poll starts and at every event until
+    /// cancelled.
+    Poll { socket: &'a S, events: u32, multishot: bool },
     /// Requests cancellation of the operation with the token `target`.
     Cancel { target: Token },
 }

@@ -11,6 +11,11 @@
 //! completion that arrives after its slot was reused carries the old generation. It matches no entry, is counted as
 //! late, and can never be delivered to the wrong owner.
 
+use super::interest::Direction;
+
+/// Number of bits of the index in a source's token that hold the direction.
+const DIRECTION_BITS: u32 = 2;
+
 /// Mask of the generation bits that fit into a token.
 pub(crate) const GENERATION_MASK: u32 = (1 << 28) - 1;
 
@@ -44,6 +49,8 @@ pub(crate) enum Kind {
     Writable = 10,
     /// Poll for a hangup, which a multishot receive can miss.
     Hangup = 11,
+    /// Poll of a readiness source.
+    Source = 12,
 }
 
 /// A kind and a key, packed into the 64 bits that the kernel returns with each completion.
@@ -60,6 +67,20 @@ impl Token {
         Self::new(kind, Key { index: 0, generation: 0 })
     }
 
+    /// Creates the token of the poll of one direction of a readiness source. The direction is stored in the low bits of
+    /// the index. On kernels that report readiness, a source has a single token without a direction.
+    pub fn source(key: Key, direction: Direction) -> Self {
+        let index = key.index << DIRECTION_BITS | direction as u32;
+        Self::new(Kind::Source, Key { index, ..key })
+    }
+
+    /// Returns the key and the direction of a token that was created with [`source`](Self::source).
+    pub fn source_key(self) -> (Key, Direction) {
+        let Key { index, generation } = self.key();
+        let direction = Direction::ALL[index as usize % Direction::ALL.len()];
+        (Key { index: index >> DIRECTION_BITS, generation }, direction)
+    }
+
     /// Returns the kind, or `None` if the value is not a valid token.
     pub fn kind(self) -> Option<Kind> {
         Some(match self.0 >> 60 {
@@ -74,6 +95,7 @@ impl Token {
             9 => Kind::SendZeroCopy,
             10 => Kind::Writable,
             11 => Kind::Hangup,
+            12 => Kind::Source,
             _ => return None,
         })
     }
@@ -89,7 +111,7 @@ mod tests {
 
     #[test]
     fn token_round_trips_kind_and_key() {
-        for number in 1..=11 {
+        for number in 1..=12 {
             let kind = Token(number << 60).kind().unwrap();
             for (index, generation) in [(0, 0), (1, 2), (u32::MAX, GENERATION_MASK)] {
                 let (key, token) = (Key { index, generation }, Token::new(kind, Key { index, generation }));
@@ -97,5 +119,14 @@ mod tests {
             }
         }
         assert_eq!(Token(0).kind(), None);
+    }
+
+    #[test]
+    fn source_token_round_trips_key_and_direction() {
+        for direction in Direction::ALL {
+            let key = Key { index: u32::MAX >> DIRECTION_BITS, generation: GENERATION_MASK };
+            let token = Token::source(key, direction);
+            assert_eq!((token.kind(), token.source_key()), (Some(Kind::Source), (key, direction)));
+        }
     }
 }

@@ -47,6 +47,11 @@ impl WakerSlot {
         drop_catching_panics(self.waker.replace(waker.clone()));
     }
 
+    /// Forgets that the task is waiting. Keeps the waker for the next wait.
+    pub fn stop_waiting(&mut self) {
+        self.waiting = false;
+    }
+
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.waiting

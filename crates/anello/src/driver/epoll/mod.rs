@@ -63,6 +63,11 @@ impl ReadinessKernel for Epoll {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
     }
 
+    fn watch_source(&mut self, socket: &OwnedFd, token: Token, events: u32) -> io::Result<()> {
+        let interest = EventFlags::from_bits_retain(events) | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
+    }
+
     fn unwatch(&mut self, socket: &OwnedFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, socket)?)
     }
@@ -97,6 +102,7 @@ impl ReadinessKernel for Epoll {
             writable: flags.intersects(EventFlags::OUT),
             hung_up: flags
                 .intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR | EventFlags::PRI),
+            events: flags.bits(),
         })
     }
 }

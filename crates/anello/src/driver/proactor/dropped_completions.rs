@@ -72,6 +72,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.cancel_for_recovery(Token::new(Kind::Accept, key));
             }
         }
+        for key in self.sources.keys() {
+            self.recover_source(key);
+        }
         // The completion of a wake-up may have been dropped too.
         wakes.mark_notified();
     }
@@ -140,7 +143,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    fn cancel_for_recovery(&mut self, target: Token) {
+    pub(super) fn cancel_for_recovery(&mut self, target: Token) {
         let key = Key { index: self.recovery.targets.len() as u32, generation: self.recovery.round };
         self.recovery.targets.push(target);
         self.kernel.push(Token::new(Kind::Cancel, key), Op::Cancel { target });
@@ -162,6 +165,7 @@ impl<K: CompletionKernel> Proactor<K> {
             // A target that has ended may have been armed again under the same token, and may even have been cancelled
             // again. The new operation is not in doubt, and remains in flight until its own terminal completion.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.in_doubt),
+            Some(Kind::Source) => self.is_source_in_doubt(target),
             Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::InDoubt),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
                 stream.is_some_and(|stream| stream.receiving == Receiving::InDoubt(kind))

@@ -43,6 +43,7 @@ mod dropped_completions;
 mod receive;
 mod release;
 mod send;
+mod source;
 mod stream;
 
 use std::collections::VecDeque;
@@ -50,7 +51,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use self::stream::{Connect, Listener, Stream};
+use self::stream::{Connect, Listener, Source, Stream};
 use crate::driver::{
     Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, Key, Kind, Op,
     OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait, WakeQueue,
@@ -72,6 +73,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     capabilities: Capabilities,
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
+    sources: Table<Source<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
     /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
     /// submission index.
@@ -138,6 +140,7 @@ impl<K: CompletionKernel> Proactor<K> {
             inline_send_bytes: if inline_sends { small_bytes } else { 0 },
             streams: Table::new(),
             listeners: Table::new(),
+            sources: Table::new(),
             zero_copy_sends: Table::new(),
             unconfirmed_sends: Vec::new(),
             unconfirmed_scratch: Vec::new(),
@@ -222,6 +225,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::Readable) => self.on_readable(key, completion, wakes),
             Some(Kind::Writable) => self.on_writable(key, wakes),
             Some(Kind::Hangup) => self.on_hangup(key, completion, wakes),
+            Some(Kind::Source) => self.on_source(completion, wakes),
             Some(Kind::Accept) => self.on_accept(key, completion, wakes),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);
@@ -262,7 +266,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let started_ns = self.kernel.sockets().now_ns();
         let deadline_ns = started_ns.saturating_add(SHUTDOWN_TIMEOUT_NS);
-        if !self.turn_until(deadline_ns, wakes, |this| this.streams.len() + this.listeners.len() == 0)? {
+        let is_idle = |this: &Self| this.streams.len() + this.listeners.len() + this.sources.len() == 0;
+        if !self.turn_until(deadline_ns, wakes, is_idle)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
@@ -330,7 +335,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// receive into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table
     /// until the terminal completion.
     pub fn is_quiescent(&self) -> bool {
-        self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
+        self.streams.len() + self.listeners.len() + self.sources.len() + self.zero_copy_sends.len() == 0
     }
 
     pub fn attach(&mut self, socket: Socket<K>, family: Family, _may_be_shared: bool) -> io::Result<Key> {

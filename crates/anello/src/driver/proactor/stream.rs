@@ -1,9 +1,12 @@
-//! State of streams and listeners: operations in flight, queues and wakers.
+//! State of streams, listeners and readiness sources: operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::driver::interest::DIRECTIONS;
+use crate::driver::source::Readiness;
 use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot};
 
 /// A stream. The fields are ordered by use: those needed for small messages come first.
@@ -179,4 +182,35 @@ pub(super) struct Listener<S> {
     pub error: Option<i32>,
     pub queue: VecDeque<S>,
     pub waker: WakerSlot,
+}
+
+/// A readiness source.
+#[derive(Debug)]
+pub(super) struct Source<S> {
+    pub descriptor: Rc<S>,
+    pub readiness: Readiness,
+    pub polls: [SourcePoll; DIRECTIONS],
+    /// Set if the last one-shot poll for writing reported only a hangup or an error.
+    pub write_state_lasts: bool,
+    /// The error number of a failed poll.
+    pub error: Option<NonZero<i32>>,
+    pub released: bool,
+}
+
+/// The poll of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum SourcePoll {
+    #[default]
+    Idle,
+    Armed,
+    /// Cancellation is in flight.
+    Cancelling,
+    /// See [`Receiving::InDoubt`].
+    InDoubt,
+}
+
+impl<S> Source<S> {
+    pub fn is_idle(&self) -> bool {
+        self.polls.iter().all(|poll| *poll == SourcePoll::Idle)
+    }
 }

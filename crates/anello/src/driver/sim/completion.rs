@@ -21,7 +21,7 @@ use super::operation::{Memory, Operation, Request, Step, is_broken};
 use super::options::{SimFaults, SimOptions};
 use super::sockets::{SimNetwork, SimSocket};
 use crate::driver::{
-    BufferRing, Capabilities, Completion, CompletionKernel, DriverOptions, Kernel, Key, Kind, Op,
+    BufferRing, Capabilities, Completion, CompletionKernel, Direction, DriverOptions, Kernel, Key, Kind, Op,
     OperationCounts, Pools, SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,
 };
 
@@ -116,6 +116,10 @@ impl SimCompletion {
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
             Op::Hangup { socket } => (socket, Request::Hangup),
+            Op::Poll { socket, events, multishot } => {
+                let events = events.cast_signed();
+                (socket, Request::Poll { events, multishot, seen: None, spurious_at_ns: None })
+            }
             Op::Send { socket, data, length_bytes, mode } => {
                 let memory = Memory { data, length: length_bytes as usize };
                 (socket, Request::Send { memory, mode, done_bytes: 0 })
@@ -511,6 +515,12 @@ impl CompletionKernel for SimCompletion {
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Hangup];
             let kind = kinds[self.network.lock().random.usize(..kinds.len())];
             self.post_later(Later::Stray(Token::new(kind, key)));
+        }
+    }
+
+    fn source_removed(&mut self, key: Key) {
+        if self.fault(|faults| faults.late_completions) {
+            self.post_later(Later::Stray(Token::source(key, Direction::Read)));
         }
     }
 

@@ -12,6 +12,9 @@ const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc
 /// Event bits that every poll reports, regardless of its mask.
 const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
+/// Event bits that a poll of a readiness source reports even if they were not requested.
+const UNREQUESTED: i32 = (libc::POLLHUP | libc::POLLERR) as i32;
+
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
@@ -40,6 +43,7 @@ pub(super) enum Request {
     Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
     Writable,
     Hangup,
+    Poll { events: i32, multishot: bool, seen: Option<u64>, spurious_at_ns: Option<u64> },
     Send { memory: Memory, mode: SendMode, done_bytes: usize },
 }
 
@@ -107,6 +111,11 @@ impl Operation {
                     *seen != Some(network.endpoint(id).events) && network.mask(id) & RECEIVE_MASK != 0;
                 changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns())
             }
+            Request::Poll { events, seen, spurious_at_ns, .. } => {
+                let changed = *seen != Some(network.endpoint(id).events)
+                    && network.mask(id) & (events | UNREQUESTED) != 0;
+                changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns())
+            }
             Request::Writable | Request::Send { .. } => network.can_send(id),
         }
     }
@@ -117,7 +126,7 @@ impl Operation {
             return Some(self.not_before_ns);
         }
         match self.request {
-            Request::Readable { spurious_at_ns, .. } => spurious_at_ns,
+            Request::Readable { spurious_at_ns, .. } | Request::Poll { spurious_at_ns, .. } => spurious_at_ns,
             _ => None,
         }
     }
@@ -137,6 +146,7 @@ impl Operation {
             Request::Readable { .. } => self.readable(network),
             Request::Writable => Step::end(i32::from(libc::POLLOUT)),
             Request::Hangup => Step::end(network.mask(id) & END_MASK),
+            Request::Poll { events, multishot, .. } => self.poll(events, multishot, network),
             Request::Send { memory, mode, done_bytes } => {
                 let (step, done_bytes) = self.send(memory, mode, done_bytes, network);
                 self.request = Request::Send { memory, mode, done_bytes };
@@ -214,6 +224,19 @@ impl Operation {
         let mask = network.mask(id) & RECEIVE_MASK;
         let result = if mask == 0 { i32::from(libc::POLLIN) } else { mask };
         Step::Result { result, flags: self.more_flag(true, network) }
+    }
+
+    /// Reports the result of a poll of a readiness source. If the spurious readiness fault occurs, also schedules a
+    /// spurious event.
+    fn poll(&mut self, events: i32, multishot: bool, network: &mut Network) -> Step {
+        let id = self.socket.id();
+        let flags = self.more_flag(multishot, network);
+        let spurious = flags != 0 && network.fault(network.faults.spurious_readiness);
+        let spurious_at_ns = spurious.then(|| network.some_time_later_ns());
+        let seen = Some(network.endpoint(id).events);
+        self.request = Request::Poll { events, multishot, seen, spurious_at_ns };
+        let mask = network.mask(id) & (events | UNREQUESTED);
+        Step::Result { result: if mask == 0 { events } else { mask }, flags }
     }
 
     /// Sends as many bytes as the buffer has space for. A send that may wait continues until all bytes are sent

@@ -31,7 +31,12 @@ struct Watch {
     seen: Option<u64>,
     /// Time at which a delayed event is reported.
     due_ns: Option<u64>,
+    /// The requested event bits.
+    events: i32,
 }
+
+/// Event bits that are reported even if they were not requested.
+const UNREQUESTED: i32 = (libc::POLLHUP | libc::POLLERR) as i32;
 
 impl SimReadiness {
     pub fn new(options: &SimOptions) -> Self {
@@ -90,7 +95,13 @@ impl SimReadiness {
             // A wait reports each socket at most once.
             let reported = edges.iter().any(|edge: &Edge| edge.token == token);
             if needed.is_none_or(open) && !reported {
-                edges.push(Edge { token, readable: true, writable: false, hung_up: false });
+                edges.push(Edge {
+                    token,
+                    readable: true,
+                    writable: false,
+                    hung_up: false,
+                    events: libc::POLLIN as u32,
+                });
             }
         }
         if network.fault(faults.reordering) {
@@ -127,13 +138,14 @@ impl Watch {
         }
         self.due_ns = None;
         self.seen = Some(events);
-        let mask = network.mask(id);
+        let mask = network.mask(id) & (self.events | UNREQUESTED);
         let has = |bits: i16| mask & i32::from(bits) != 0;
         (mask != 0).then(|| Edge {
             token: self.token,
             readable: has(libc::POLLIN),
             writable: has(libc::POLLOUT),
             hung_up: has(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR),
+            events: mask.cast_unsigned(),
         })
     }
 }
@@ -152,8 +164,13 @@ impl Kernel for SimReadiness {
 
 impl ReadinessKernel for SimReadiness {
     fn watch(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
+        let events = libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP;
+        self.watch_source(socket, token, events as u32)
+    }
+
+    fn watch_source(&mut self, socket: &SimSocket, token: Token, events: u32) -> io::Result<()> {
         let serial = self.network.lock().endpoint(socket.id()).serial;
-        let watch = Watch { token, serial, seen: None, due_ns: None };
+        let watch = Watch { token, serial, seen: None, due_ns: None, events: events.cast_signed() };
         match self.watches.insert(socket.id(), watch) {
             Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
             // There was no watch, or only one for a socket with the same identifier that has been closed since the last

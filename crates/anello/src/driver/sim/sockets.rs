@@ -73,7 +73,7 @@ fn would_block<T>() -> io::Result<T> {
     to_io_result(Err(libc::EAGAIN))
 }
 
-const NO_DESCRIPTORS: &str = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import or export sockets)";
+const NO_DESCRIPTORS: &str = "file descriptors are unsupported on the simulated driver (it has only its own sockets; use the uring or epoll driver)";
 
 /// Unix sockets are not simulated, because the driver's state machines treat a connected Unix stream like a TCP stream
 /// that lacks some kernel features.
@@ -241,6 +241,14 @@ impl Sockets for SimNetwork {
 
     fn import(&mut self, _descriptor: OwnedFd) -> io::Result<(SimSocket, Family)> {
         unsupported(NO_DESCRIPTORS)
+    }
+
+    fn import_source(&mut self, _descriptor: Rc<OwnedFd>) -> io::Result<Rc<SimSocket>> {
+        unsupported(NO_DESCRIPTORS)
+    }
+
+    fn is_priority_ready(&self, socket: &SimSocket) -> bool {
+        self.lock().mask(socket.id()) & i32::from(libc::POLLPRI) != 0
     }
 
     fn export(&mut self, _socket: SimSocket) -> io::Result<OwnedFd> {

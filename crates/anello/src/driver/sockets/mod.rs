@@ -8,10 +8,12 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -101,6 +103,11 @@ pub(crate) trait Sockets {
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<(Self::Socket, Family)>;
+    /// Converts an operating system descriptor into a readiness source. Returns an error if its file cannot be polled,
+    /// and on simulated kernels.
+    fn import_source(&mut self, descriptor: Rc<OwnedFd>) -> io::Result<Rc<Self::Socket>>;
+    /// Returns whether there is urgent data or another exceptional condition (`POLLPRI`).
+    fn is_priority_ready(&self, socket: &Self::Socket) -> bool;
     /// Converts a socket into an operating system descriptor in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
     /// Returns the clock used by the timers. It can be read while the driver is borrowed.
@@ -335,6 +342,20 @@ impl Sockets for OsSockets {
         Ok((descriptor, family))
     }
 
+    fn import_source(&mut self, descriptor: Rc<OwnedFd>) -> io::Result<Rc<OwnedFd>> {
+        // io_uring would report these files as always ready, epoll rejects them.
+        match FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode) {
+            FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Err(not_pollable()),
+            _ => Ok(descriptor),
+        }
+    }
+
+    fn is_priority_ready(&self, socket: &OwnedFd) -> bool {
+        let mut polled = [PollFd::new(socket, PollFlags::PRI)];
+        // If the call fails, one spurious wake-up is harmless.
+        poll(&mut polled, Some(&Timespec::default())).is_err() || polled[0].revents().contains(PollFlags::PRI)
+    }
+
     fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
         SockRef::from(&socket).set_nonblocking(false)?;
         Ok(socket)
@@ -425,6 +446,16 @@ pub(crate) fn gone() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
         "socket closed: runtime shut down, or connection reset locally",
+    )
+}
+
+/// The error for a file that cannot be polled. epoll returns `EPERM` for it.
+#[cold]
+pub(crate) fn not_pollable() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "cannot register descriptor: the kernel cannot poll this kind of file, for example a regular file (use \
+         anello::fs or spawn_blocking)",
     )
 }
 

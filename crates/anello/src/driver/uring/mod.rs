@@ -180,6 +180,14 @@ impl Uring {
             Op::Writable { socket } => Sqe::poll_once(socket.as_raw_fd(), libc::POLLOUT as u32),
             // Hangups and errors are reported regardless of the mask.
             Op::Hangup { socket } => Sqe::poll_once(socket.as_raw_fd(), 0),
+            Op::Poll { socket, events, multishot } => {
+                // io_uring ignores `POLLPRI` when it filters wake-ups (`IO_ASYNC_POLL_COMMON`). A socket that wakes for
+                // urgent data, or for any other data, also reports `POLLRDBAND`.
+                let is_priority = events & libc::POLLPRI as u32 != 0;
+                let events = if is_priority { events | libc::POLLRDBAND as u32 } else { events };
+                let poll = if multishot { Sqe::poll } else { Sqe::poll_once };
+                poll(socket.as_raw_fd(), events)
+            }
             Op::Cancel { target } if self.features.cqe_skip => Sqe::cancel(target.0).skip_success_cqe(),
             Op::Cancel { target } => Sqe::cancel(target.0),
         };

@@ -17,6 +17,8 @@
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
+mod source;
+
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -24,7 +26,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
-use super::{
+use crate::driver::source::Readiness;
+use crate::driver::{
     AcceptSink, Chunk, DirectRead, DriverMetrics, DriverOptions, Edge, Family, FileRange, Key, Kind, PollIo,
     Pools, Queued, ReadinessKernel, SendBuf, SendSide, Socket, Sockets, Table, Token, Wait, WakeQueue,
     WakerSlot, WriteSide, gone, is_per_connection_error, log, store_chunk,
@@ -38,6 +41,7 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     pub(crate) kernel: K,
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
+    sources: Table<Source<Socket<K>>>,
     pools: Rc<Pools>,
     max_send_queue_bytes: usize,
     /// Maximum size of messages that are deferred to the next turn.
@@ -74,12 +78,19 @@ struct Listener<S> {
     waker: WakerSlot,
 }
 
+#[derive(Debug)]
+struct Source<S> {
+    descriptor: Rc<S>,
+    readiness: Readiness,
+}
+
 impl<K: ReadinessKernel> Reactor<K> {
     pub fn new(kernel: K, options: &DriverOptions) -> Self {
         Self {
             kernel,
             streams: Table::new(),
             listeners: Table::new(),
+            sources: Table::new(),
             pools: Pools::new(None),
             // With a limit of zero, no bytes would ever be accepted.
             max_send_queue_bytes: options.max_send_queue_bytes.max(1),
@@ -398,6 +409,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                         listener.waker.wake(wakes);
                     }
                 }
+                Some(Kind::Source) => self.on_source(key, edge, wakes),
                 Some(Kind::Wake) => wakes.mark_notified(),
                 _ => {}
             }

@@ -1,0 +1,95 @@
+//! Readiness sources on kernels that report readiness.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::{Reactor, Source};
+use crate::driver::source::{Clear, Readiness, ReadyEvent, Ticket};
+use crate::driver::{
+    Direction, Edge, Interest, Key, Kind, PollIo, ReadinessKernel, Socket, Table, Token, WakeQueue, gone,
+    log, not_pollable,
+};
+
+impl<K: ReadinessKernel> Reactor<K> {
+    pub fn register(&mut self, descriptor: Rc<Socket<K>>, interest: Interest) -> io::Result<Key> {
+        let key = self.sources.insert(Source { descriptor, readiness: Readiness::new(interest) });
+        if let Some(source) = self.sources.get(key)
+            && let Err(error) = self.kernel.watch_source(
+                &source.descriptor,
+                Token::new(Kind::Source, key),
+                interest.requested_events(),
+            )
+        {
+            self.sources.remove(key);
+            return Err(if error.raw_os_error() == Some(libc::EPERM) { not_pollable() } else { error });
+        }
+        Ok(key)
+    }
+
+    /// Returns the descriptor of a source.
+    #[allow(dead_code, reason = "used by the sockets that are built on readiness sources")]
+    pub fn source(&self, key: Key) -> Option<&Rc<Socket<K>>> {
+        self.sources.get(key).map(|source| &source.descriptor)
+    }
+
+    pub fn poll_ready(
+        &mut self,
+        key: Key,
+        direction: Direction,
+        waker: &Waker,
+        ticket: Option<&mut Ticket>,
+    ) -> PollIo<ReadyEvent> {
+        match self.sources.get_mut(key) {
+            Some(source) => source.readiness.poll(direction, waker, ticket),
+            None => Poll::Ready(Err(gone())),
+        }
+    }
+
+    #[inline]
+    pub fn assumed_ready(&self, key: Key, direction: Direction) -> io::Result<ReadyEvent> {
+        Ok(self.sources.get(key).ok_or_else(gone)?.readiness.assume(direction))
+    }
+
+    pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
+        if let Some(source) = self.sources.get_mut(key) {
+            source.readiness.clear(direction, clear, tick);
+        }
+    }
+
+    pub fn leave(&mut self, key: Key, ticket: Ticket) {
+        if let Some(source) = self.sources.get_mut(key) {
+            source.readiness.leave(ticket);
+        }
+    }
+
+    /// Returns `false`: no operation is in flight, so the descriptor is released immediately.
+    pub fn deregister(&mut self, key: Key) -> bool {
+        if let Some(source) = self.sources.remove(key) {
+            // Closing the descriptor does not remove it from epoll while another descriptor of the file exists.
+            if let Err(error) = self.kernel.unwatch(&source.descriptor) {
+                log(|| tracing::debug!(%error, "cannot remove a released descriptor from epoll"));
+            }
+        }
+        false
+    }
+
+    /// Releases all sources. Their waiting tasks are woken and get an error.
+    pub fn release_sources(&mut self, wakes: &mut WakeQueue) {
+        for key in self.sources.keys() {
+            if let Some(source) = self.sources.get_mut(key) {
+                source.readiness.wake_all(wakes);
+            }
+            self.deregister(key);
+        }
+        self.sources = Table::new();
+    }
+
+    #[inline(never)]
+    pub(super) fn on_source(&mut self, key: Key, edge: Edge, wakes: &mut WakeQueue) {
+        match self.sources.get_mut(key) {
+            Some(source) => source.readiness.on_event(edge.events, wakes),
+            None => self.metrics.late_completions += 1,
+        }
+    }
+}
