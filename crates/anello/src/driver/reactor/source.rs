@@ -63,6 +63,11 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
+    #[cfg(test)]
+    pub fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+
     /// Returns `false`: no operation is in flight, so the descriptor is released immediately.
     pub fn deregister(&mut self, key: Key) -> bool {
         if let Some(source) = self.sources.remove(key) {

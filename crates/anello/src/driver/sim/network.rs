@@ -449,6 +449,14 @@ impl Network {
         peer.events += 1;
     }
 
+    /// Sets an error that the next call returns, as for an ICMP error.
+    #[cfg(test)]
+    pub fn set_error(&mut self, id: Id, error: i32) {
+        let endpoint = self.endpoint_mut(id);
+        endpoint.error = Some(error);
+        endpoint.events += 1;
+    }
+
     /// Requests an event when the buffer has free space again.
     pub fn request_space_event(&mut self, id: Id) {
         self.endpoint_mut(id).wants_space = true;

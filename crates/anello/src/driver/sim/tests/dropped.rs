@@ -18,7 +18,7 @@ use crate::net::{TcpListener, TcpStream};
 
 /// Runs a test for `count` seeds, or for the number of seeds given by `ANELLO_SEEDS`. Returns the number of runs and
 /// the outputs.
-fn for_seeds<T>(count: u64, test: impl Fn(u64) -> T) -> (usize, Vec<T>) {
+pub(super) fn for_seeds<T>(count: u64, test: impl Fn(u64) -> T) -> (usize, Vec<T>) {
     let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
     // Under Miri, each step is about a thousand times slower.
     let runs = requested.unwrap_or(if cfg!(miri) { count.div_ceil(100) } else { count });

@@ -3,6 +3,7 @@
 
 mod completion;
 mod dropped;
+mod source;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
