@@ -13,7 +13,9 @@
 //! features enabled: the tokio runtime and hyper's protocols are not included.
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
-//! halves implement the tokio and futures traits:
+//! halves, and [`File`](crate::fs::File), implement the tokio and futures traits; a file also implements `AsyncSeek`. As
+//! in tokio, `poll_write` on a file accepts bytes that are then written in the background, and `poll_flush` waits for
+//! them.
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -70,6 +72,8 @@
 //! `tokio::time`) panics, because no tokio runtime is running.
 
 #[cfg(feature = "compat-futures-io")]
+mod futures_file;
+#[cfg(feature = "compat-futures-io")]
 mod futures_io;
 #[cfg(feature = "compat-hyper")]
 mod hyper;
@@ -79,6 +83,8 @@ mod metrics;
 mod poll;
 #[cfg(feature = "compat-rustls")]
 mod rustls;
+#[cfg(feature = "compat-tokio")]
+mod tokio_file;
 #[cfg(feature = "compat-tokio")]
 mod tokio_io;
 

@@ -28,9 +28,7 @@ mod wheel;
 mod workers;
 
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
-#[cfg(feature = "compat-hyper")]
-pub(crate) use context::with_current;
-pub(crate) use context::{Shared, current, flush_wakes_before_blocking};
+pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use metrics::RuntimeMetrics;

@@ -1,0 +1,163 @@
+//! Buffers that operations own while they are in flight.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Alignment that satisfies the requirements of practically all disks and file systems: a page of 4 KiB.
+const DIRECT_IO_ALIGNMENT: usize = 4096;
+
+/// A buffer that a read or write owns while it is in flight: `Vec<u8>` or [`AlignedBuf`].
+///
+/// [`File::read_owned_at`](super::File::read_owned_at) and [`File::write_owned_at`](super::File::write_owned_at) take
+/// such a buffer and return it. This trait cannot be implemented by other types.
+///
+/// ```
+/// use anello::fs::{AlignedBuf, OwnedBuf};
+///
+/// fn zeroed<B: OwnedBuf + From<Vec<u8>>>(length: usize) -> B {
+///     vec![0; length].into()
+/// }
+/// let vector: Vec<u8> = zeroed(3);
+/// let aligned: AlignedBuf = zeroed(3);
+/// assert_eq!(vector[..], aligned[..]);
+/// ```
+pub trait OwnedBuf: Sealed {}
+
+/// Conversion from and to the memory of a buffer. Private, so that the trait cannot be implemented elsewhere.
+pub trait Sealed: Sized {
+    #[doc(hidden)]
+    fn into_memory(self) -> Memory;
+    #[doc(hidden)]
+    fn from_memory(memory: Memory) -> Self;
+}
+
+/// The bytes from `start` to `start + length` of an allocation.
+#[derive(Debug)]
+pub struct Memory {
+    pub(super) allocation: Vec<u8>,
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+impl Memory {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.allocation[self.start..][..self.length]
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.allocation[self.start..][..self.length]
+    }
+
+    /// Allocates zeroed memory for a read or write. `is_aligned` is set for direct I/O.
+    pub(super) fn zeroed(length: usize, is_aligned: bool) -> Self {
+        if is_aligned { AlignedBuf::new(length).memory } else { vec![0; length].into_memory() }
+    }
+}
+
+impl OwnedBuf for Vec<u8> {}
+
+impl Sealed for Vec<u8> {
+    fn into_memory(self) -> Memory {
+        Memory { start: 0, length: self.len(), allocation: self }
+    }
+
+    fn from_memory(memory: Memory) -> Self {
+        memory.allocation
+    }
+}
+
+impl OwnedBuf for AlignedBuf {}
+
+impl Sealed for AlignedBuf {
+    fn into_memory(self) -> Memory {
+        self.memory
+    }
+
+    fn from_memory(memory: Memory) -> Self {
+        Self { memory }
+    }
+}
+
+/// A byte buffer at an aligned address, as required for direct I/O (`O_DIRECT`).
+///
+/// The length is fixed, and the bytes are initially zero. The default alignment of 4096 bytes suits practically all
+/// disks. The offset and the length of a direct read or write must also be multiples of the disk's block size, usually
+/// 512 or 4096 bytes. `statx(2)` with `STATX_DIOALIGN` (Linux 6.1) reports the requirements of a file.
+///
+/// ```
+/// use anello::fs::AlignedBuf;
+///
+/// let mut buffer = AlignedBuf::new(8192);
+/// buffer[..5].copy_from_slice(b"ciao\n");
+/// assert_eq!(buffer.len(), 8192);
+/// assert_eq!(buffer.as_ptr().addr() % 4096, 0);
+/// ```
+pub struct AlignedBuf {
+    /// Longer than the buffer, so that it contains an aligned address. Never reallocated.
+    memory: Memory,
+}
+
+impl AlignedBuf {
+    /// Creates a zeroed buffer of `length` bytes, aligned to 4096 bytes.
+    ///
+    /// ```
+    /// assert_eq!(anello::fs::AlignedBuf::new(512)[..], [0; 512]);
+    /// ```
+    pub fn new(length: usize) -> Self {
+        Self::with_alignment(length, DIRECT_IO_ALIGNMENT)
+    }
+
+    /// Creates a zeroed buffer of `length` bytes, aligned to `alignment` bytes.
+    ///
+    /// # Panics
+    /// Panics if `alignment` is not a power of two.
+    ///
+    /// ```
+    /// let buffer = anello::fs::AlignedBuf::with_alignment(100, 1 << 16);
+    /// assert_eq!(buffer.as_ptr().addr() % (1 << 16), 0);
+    /// ```
+    #[track_caller]
+    pub fn with_alignment(length: usize, alignment: usize) -> Self {
+        assert!(alignment.is_power_of_two(), "cannot allocate buffer: alignment is not a power of two");
+        let allocation = vec![0; length.saturating_add(alignment - 1)];
+        let start = allocation.as_ptr().addr().wrapping_neg() & (alignment - 1);
+        Self { memory: Memory { allocation, start, length } }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory.as_slice()
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.as_mut_slice()
+    }
+}
+
+impl From<&[u8]> for AlignedBuf {
+    /// Copies the bytes into a buffer aligned to 4096 bytes.
+    fn from(bytes: &[u8]) -> Self {
+        let mut buffer = Self::new(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+}
+
+impl From<Vec<u8>> for AlignedBuf {
+    /// Copies the bytes into a buffer aligned to 4096 bytes.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = format_args!("{:p}", self.as_ptr());
+        formatter.debug_struct("AlignedBuf").field("address", &address).field("length", &self.len()).finish()
+    }
+}

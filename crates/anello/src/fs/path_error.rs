@@ -1,0 +1,118 @@
+//! Errors of operations on paths, and the helpers that run such operations on the file pool.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::executor::spawn_file_operation;
+
+/// The cause of an error that a function of [`fs`](crate::fs) returns for a path.
+///
+/// The message of such an [`io::Error`] contains the operation and the path, and its [`kind`](io::Error::kind) is that
+/// of the system call. An `io::Error` with a message cannot also return `raw_os_error()`. The error number is available
+/// from this type:
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::fs::{self, PathError};
+///
+/// let error = fs::read("/no/such/file").await.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert!(error.to_string().starts_with("cannot read /no/such/file: "));
+///
+/// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
+/// assert_eq!(cause.path(), "/no/such/file");
+/// assert_eq!(cause.raw_os_error(), Some(2));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PathError {
+    operation: &'static str,
+    path: PathBuf,
+    target: Option<(&'static str, PathBuf)>,
+    source: io::Error,
+}
+
+impl PathError {
+    /// Returns the path. For an operation on two paths, this is the first one.
+    ///
+    /// ```
+    /// # use anello::fs::{self, PathError};
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let error = fs::rename("/no/such/file", "/tmp/to").await.unwrap_err();
+    /// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
+    /// assert_eq!(cause.path(), "/no/such/file");
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the error number of the system call, or `None` if the error has another cause, such as invalid UTF-8.
+    ///
+    /// ```
+    /// # use anello::fs::{self, PathError};
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let error = fs::read_dir("/proc/version").await.unwrap_err();
+    /// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
+    /// assert_eq!(cause.raw_os_error(), Some(20));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "cannot {} {}", self.operation, self.path.display())?;
+        if let Some((preposition, target)) = &self.target {
+            write!(formatter, " {preposition} {}", target.display())?;
+        }
+        write!(formatter, ": {}", self.source)
+    }
+}
+
+impl Error for PathError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Adds the operation and the path to an error.
+#[cold]
+pub(super) fn with_path(operation: &'static str, path: PathBuf, source: io::Error) -> io::Error {
+    io::Error::new(source.kind(), PathError { operation, path, target: None, source })
+}
+
+/// Runs an operation on a path on the file pool.
+pub(super) async fn on_path<T: Send + 'static>(
+    operation: &'static str,
+    path: impl AsRef<Path>,
+    run: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let path = path.as_ref().to_owned();
+    let done = move || run(&path).map_err(|error| with_path(operation, path, error));
+    spawn_file_operation(done).await?
+}
+
+/// Runs an operation on two paths on the file pool. Messages have the form "cannot OPERATION FROM PREPOSITION TO".
+pub(super) async fn on_paths<T: Send + 'static>(
+    (operation, preposition): (&'static str, &'static str),
+    path: impl AsRef<Path>,
+    target: impl AsRef<Path>,
+    run: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (path, target) = (path.as_ref().to_owned(), target.as_ref().to_owned());
+    let done = move || {
+        run(&path, &target).map_err(|source| {
+            let target = Some((preposition, target));
+            io::Error::new(source.kind(), PathError { operation, path, target, source })
+        })
+    };
+    spawn_file_operation(done).await?
+}
