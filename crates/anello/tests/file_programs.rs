@@ -1,0 +1,270 @@
+//! Random programs of file operations, compared with the same operations of the standard library.
+
+mod common;
+
+use std::fs;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::pin::pin;
+use std::task::Poll;
+
+use anello::fs::{AlignedBuf, File, OpenOptions};
+use common::*;
+
+/// Polls a future once and drops it. Returns its output if it was ready.
+async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Removes the file's clean pages from the page cache, so that the next reads must wait for the disk.
+fn evict(file: &File) {
+    file.as_std().sync_data().unwrap();
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn random_bytes(random: &mut Rng) -> Vec<u8> {
+    let length = match random.usize(..10) {
+        0 => 0,
+        1 => random.usize(..100_000),
+        _ => random.usize(..3000),
+    };
+    pattern(random.u64(..), length)
+}
+
+fn random_position(random: &mut Rng) -> SeekFrom {
+    match random.usize(..3) {
+        0 => SeekFrom::Start(random.u64(..60_000)),
+        1 => SeekFrom::Current(random.i64(-20_000..20_000)),
+        _ => SeekFrom::End(random.i64(-40_000..5000)),
+    }
+}
+
+/// Compares the results of two calls: both values, or both error numbers.
+#[track_caller]
+fn assert_same_result<T: PartialEq + std::fmt::Debug>(actual: io::Result<T>, expected: io::Result<T>) {
+    let numbers = |result: io::Result<T>| result.map_err(|error| error.raw_os_error());
+    assert_eq!(numbers(actual), numbers(expected));
+}
+
+/// Performs one random operation on both files.
+async fn step(random: &mut Rng, file: &File, model: &mut fs::File) {
+    match random.usize(..14) {
+        0..=2 => {
+            // The number of bytes read at a time may differ.
+            let mut bytes = vec![0; random.usize(1..5000)];
+            let count = match random.usize(..3) {
+                0 => file.read(&mut bytes).await.unwrap(),
+                1 => {
+                    let middle = random.usize(..bytes.len());
+                    let (head, tail) = bytes.split_at_mut(middle);
+                    let buffers =
+                        &mut [IoSliceMut::new(head), IoSliceMut::new(&mut []), IoSliceMut::new(tail)];
+                    file.read_vectored(buffers).await.unwrap()
+                }
+                // A read that is dropped while it is pending loses no bytes.
+                _ => match poll_once(file.read(&mut bytes)).await {
+                    Some(count) => count.unwrap(),
+                    None => return,
+                },
+            };
+            let mut expected = vec![0; count.max(1)];
+            if count == 0 {
+                assert_eq!(model.read(&mut expected).unwrap(), 0);
+            } else {
+                model.read_exact(&mut expected).unwrap();
+                assert_same_bytes(&bytes[..count], &expected);
+            }
+        }
+        3..=5 => {
+            let bytes = random_bytes(random);
+            match random.usize(..3) {
+                0 => {
+                    file.write_all(&bytes).await.unwrap();
+                    model.write_all(&bytes).unwrap();
+                }
+                1 => {
+                    let (head, tail) = bytes.split_at(random.usize(..=bytes.len()));
+                    let count = file.write_vectored(&[IoSlice::new(head), IoSlice::new(tail)]).await.unwrap();
+                    model.write_all(&bytes[..count]).unwrap();
+                }
+                // A write is either accepted or has no effect.
+                _ => {
+                    if let Some(count) = poll_once(file.write(&bytes)).await {
+                        model.write_all(&bytes[..count.unwrap()]).unwrap();
+                    }
+                }
+            }
+        }
+        6 | 7 => {
+            let position = random_position(random);
+            assert_same_result(file.seek(position).await, model.seek(position));
+        }
+        8 => assert_eq!(file.stream_position().await.unwrap(), model.stream_position().unwrap()),
+        9 => {
+            let (mut bytes, offset) = (vec![0; random.usize(..5000)], random.u64(..60_000));
+            file.flush().await.unwrap();
+            let count = file.read_at(&mut bytes, offset).await.unwrap();
+            let mut expected = vec![0; count];
+            model.read_exact_at(&mut expected, offset).unwrap();
+            assert_same_bytes(&bytes[..count], &expected);
+            assert!(count > 0 || bytes.is_empty() || offset >= model.metadata().unwrap().len());
+        }
+        10 => {
+            let (bytes, offset) = (random_bytes(random), random.u64(..60_000));
+            file.flush().await.unwrap();
+            if random.usize(..2) == 0 {
+                file.write_all_at(&bytes, offset).await.unwrap();
+                model.write_all_at(&bytes, offset).unwrap();
+            } else {
+                let (count, bytes) = file.write_owned_at(bytes, offset).await;
+                model.write_all_at(&bytes[..count.unwrap()], offset).unwrap();
+            }
+        }
+        11 => {
+            let length = random.u64(..60_000);
+            file.set_len(length).await.unwrap();
+            model.set_len(length).unwrap();
+        }
+        12 => {
+            let (length, offset) = (random.usize(..5000), random.u64(..60_000));
+            file.flush().await.unwrap();
+            let (count, bytes) = file.read_owned_at(AlignedBuf::new(length), offset).await;
+            let mut expected = vec![0; count.unwrap()];
+            model.read_exact_at(&mut expected, offset).unwrap();
+            assert_same_bytes(&bytes[..expected.len()], &expected);
+        }
+        _ => {
+            file.flush().await.unwrap();
+            evict(file);
+        }
+    }
+}
+
+#[test]
+fn random_operations_have_same_effects_as_std() {
+    let seed = Rng::new().u64(..);
+    eprintln!("seed {seed}");
+    on_every_driver_and_sim(move |setup| {
+        setup.run(async {
+            for program in 0..8 {
+                let mut random = Rng::with_seed(seed + program);
+                let directory = tempfile::tempdir().unwrap();
+                let paths = [directory.path().join("file"), directory.path().join("model")];
+                let appends = random.usize(..4) == 0;
+                let mut options = fs::OpenOptions::new();
+                options.read(true).write(!appends).append(appends).create(true);
+                let file = OpenOptions::from(options.clone()).open(&paths[0]).await.unwrap();
+                let mut model = options.open(&paths[1]).unwrap();
+                for _ in 0..60 {
+                    step(&mut random, &file, &mut model).await;
+                }
+                let file = file.into_std().await.unwrap();
+                assert_eq!({ &file }.stream_position().unwrap(), model.stream_position().unwrap());
+                assert_same_bytes(&fs::read(&paths[0]).unwrap(), &fs::read(&paths[1]).unwrap());
+            }
+        });
+    });
+}
+
+#[test]
+fn concurrent_positional_operations_affect_only_their_ranges() {
+    const BLOCK: usize = 4096;
+    const BLOCKS: u64 = 64;
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            for is_direct in [false, true] {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).direct(is_direct);
+                let file = match options.open(&path).await {
+                    Ok(file) => file,
+                    Err(error) => return eprintln!("skipped: no direct I/O: {error}"),
+                };
+                let block = move |index: u64| pattern(index ^ u64::from(is_direct), BLOCK);
+                let writes = (0..BLOCKS).map(|index| {
+                    let file = file.clone();
+                    anello::spawn(async move {
+                        let bytes = AlignedBuf::from(block(index));
+                        file.write_owned_at(bytes, index * BLOCK as u64).await.0.unwrap()
+                    })
+                });
+                for write in writes.collect::<Vec<_>>() {
+                    assert_eq!(write.await.unwrap(), BLOCK);
+                }
+                if !is_direct {
+                    evict(&file);
+                }
+                let reads = (0..BLOCKS).map(|index| {
+                    let file = file.clone();
+                    anello::spawn(async move {
+                        let offset = index * BLOCK as u64;
+                        if index % 2 == 0 {
+                            let mut bytes = AlignedBuf::new(BLOCK);
+                            file.read_exact_at(&mut bytes, offset).await.unwrap();
+                            return bytes.to_vec();
+                        }
+                        let (count, bytes) = file.read_owned_at(AlignedBuf::new(BLOCK), offset).await;
+                        bytes[..count.unwrap()].to_vec()
+                    })
+                });
+                for (index, read) in reads.collect::<Vec<_>>().into_iter().enumerate() {
+                    let (read, expected) = (read.await.unwrap(), block(index as u64));
+                    // A read of cached data may be short.
+                    assert!(!read.is_empty(), "{}", setup.name);
+                    assert_same_bytes(&read, &expected[..read.len()]);
+                }
+            }
+        });
+    });
+}
+
+/// Operations dropped at their first poll complete in the background, and neither leak nor corrupt anything.
+#[test]
+fn fault_10_dropped_file_operations_complete_in_background() {
+    let seed = Rng::new().u64(..);
+    eprintln!("seed {seed}");
+    on_both_drivers(move |setup| {
+        setup.run(async {
+            let mut random = Rng::with_seed(seed);
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            let content = pattern(seed, 1 << 20);
+            fs::write(&path, &content).unwrap();
+            let mut files = vec![OpenOptions::new().read(true).write(true).open(&path).await.unwrap()];
+            files.extend(OpenOptions::new().read(true).write(true).direct(true).open(&path).await.ok());
+            for round in 0..5000 {
+                let file = &files[random.usize(..files.len())];
+                let start = random.usize(..255) * 4096;
+                let (range, offset) = (start..start + 4096, start as u64);
+                if round % 50 == 0 {
+                    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                }
+                match random.usize(..4) {
+                    0 => drop(poll_once(file.read_owned_at(AlignedBuf::new(4096), offset)).await),
+                    1 => drop(poll_once(file.read_at(&mut [0; 4096], offset)).await),
+                    // Writes the bytes that are already there.
+                    2 => {
+                        let bytes = AlignedBuf::from(&content[range]);
+                        drop(poll_once(file.write_owned_at(bytes, offset)).await);
+                    }
+                    _ => drop(poll_once(file.write_at(&content[range], offset)).await),
+                }
+            }
+            for file in &files {
+                file.sync_all().await.unwrap();
+                let mut bytes = AlignedBuf::new(content.len());
+                file.read_exact_at(&mut bytes, 0).await.unwrap();
+                assert_same_bytes(&bytes, &content);
+            }
+        });
+    });
+}
