@@ -115,6 +115,21 @@ fn wake_is_sent_despite_panic_of_main_future() {
 }
 
 #[test]
+fn fault_14_wake_is_sent_although_runtime_is_dropped() {
+    on_every_driver(|setup| {
+        let sleeper = Sleeper::start(setup);
+        for _ in 0..20 {
+            let ran = setup.run(async {
+                sleep(Duration::from_millis(2)).await;
+                sleeper.spawn_report()
+            });
+            ran.recv().unwrap();
+        }
+        sleeper.stop();
+    });
+}
+
+#[test]
 fn wake_is_sent_before_nested_runtime_waits_for_peer() {
     on_every_driver(|setup| {
         let sleeper = Sleeper::start(setup);

@@ -202,6 +202,14 @@ impl Uring {
     }
 }
 
+/// With submission polling, the kernel's thread may not have read the last messages, and does not read them once the ring
+/// is closed. Their targets are notified again, because a message that was read does no harm.
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.sent_wakes.values().for_each(|wake| wake.target.notify());
+    }
+}
+
 impl Kernel for Uring {
     type Sockets = OsSockets;
 
