@@ -23,7 +23,7 @@ use std::{env, io};
 use anello::Workers;
 use anello::compat::{HyperExecutor, HyperTimer};
 use anello::net::TcpListener;
-use anello::signal::{INTERRUPT, Signals, TERMINATE};
+use anello::signal::{SignalKind, Signals};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -115,7 +115,7 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let service = TowerToHyperService::new(router);
     let drain = GracefulShutdown::new();
     // Each worker sees every signal.
-    let mut signals = Signals::new(&[TERMINATE, INTERRUPT])?;
+    let mut signals = Signals::new([SignalKind::terminate(), SignalKind::interrupt()])?;
     let mut shutdown_signal = pin!(signals.recv());
     loop {
         let accepted = match select(pin!(listener.accept()), shutdown_signal.as_mut()).await {

@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, and fairness.
+//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, and fairness.
 
 mod common;
 
@@ -12,10 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
-use anello::signal::{HANGUP, INTERRUPT, Signals, TERMINATE};
 use anello::time::sleep;
 use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
-use common::child::Child;
 use common::{
     ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
     pair,
@@ -484,95 +482,4 @@ fn worker_start_error_contains_cause() {
         assert_ne!(worker.index, 0, "deliberate");
     });
     assert!(workers.unwrap().join().unwrap_err().to_string().contains("panicked"));
-}
-
-/// Runs in a child process, because signals affect the whole process.
-#[test]
-fn signals_end_wait() {
-    Child::default().run("signals_end_wait", || {
-        on_every_driver(|setup| {
-            setup.run(async {
-                let mut signals = Signals::new(&[HANGUP]).unwrap();
-                assert!(common::poll_at_most(1, signals.recv()).await.is_none());
-                for _ in 0..20 {
-                    let thread = thread::spawn(|| {
-                        rustix::process::kill_process(
-                            rustix::process::getpid(),
-                            rustix::process::Signal::HUP,
-                        )
-                        .unwrap();
-                    });
-                    assert_eq!(signals.recv().await.unwrap(), HANGUP);
-                    thread.join().unwrap();
-                }
-                // Sends two different signals, which the kernel does not merge, before any task waits for them.
-                let mut both = Signals::new(&[HANGUP, INTERRUPT]).unwrap();
-                for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
-                    rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
-                }
-                let mut caught = [both.recv().await.unwrap(), both.recv().await.unwrap()];
-                caught.sort_unstable();
-                assert_eq!(caught, [HANGUP, INTERRUPT]);
-                assert!(common::poll_at_most(1, both.recv()).await.is_none());
-                signals.recv().await.unwrap();
-                assert!(Signals::new(&[9]).is_err(), "catching SIGKILL must fail");
-            });
-        });
-    });
-}
-
-/// Environment variable with the name of the child's driver.
-const DRIVER: &str = "ANELLO_TEST_DRIVER";
-
-fn kill_self(signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
-}
-
-#[test]
-fn signal_kills_process_after_last_signals_handle_is_dropped() {
-    let name = "signal_kills_process_after_last_signals_handle_is_dropped";
-    on_both_drivers(move |setup| {
-        Child::default().variable(DRIVER, setup.name).run_killed_by(TERMINATE, name, || {
-            let setup = both_drivers()
-                .into_iter()
-                .find(|setup| std::env::var(DRIVER).is_ok_and(|name| name == setup.name));
-            setup.unwrap().run(async {
-                for _ in 0..2 {
-                    let mut first = Signals::new(&[TERMINATE, INTERRUPT]).unwrap();
-                    let mut second = Signals::new(&[INTERRUPT, TERMINATE]).unwrap();
-                    kill_self(rustix::process::Signal::TERM);
-                    assert_eq!(first.recv().await.unwrap(), TERMINATE);
-                    assert_eq!(second.recv().await.unwrap(), TERMINATE);
-                    drop(first);
-                    // The other handle still catches the signal.
-                    kill_self(rustix::process::Signal::TERM);
-                    assert_eq!(second.recv().await.unwrap(), TERMINATE);
-                    drop(second);
-                }
-                kill_self(rustix::process::Signal::TERM);
-                // Another thread may have received the signal.
-                thread::sleep(common::hang_timeout());
-            });
-        });
-    });
-}
-
-#[test]
-fn ignored_signal_is_ignored_again_after_signals_handle_is_dropped() {
-    let name = "ignored_signal_is_ignored_again_after_signals_handle_is_dropped";
-    Child::with_hang_up_ignored().run(name, || {
-        on_both_drivers(|setup| {
-            setup.run(async {
-                let mut signals = Signals::new(&[HANGUP]).unwrap();
-                kill_self(rustix::process::Signal::HUP);
-                assert_eq!(signals.recv().await.unwrap(), HANGUP);
-                drop(signals);
-                kill_self(rustix::process::Signal::HUP);
-                // The previous signal has been delivered by the time this one is caught.
-                let mut signals = Signals::new(&[INTERRUPT]).unwrap();
-                kill_self(rustix::process::Signal::INT);
-                assert_eq!(signals.recv().await.unwrap(), INTERRUPT);
-            });
-        });
-    });
 }

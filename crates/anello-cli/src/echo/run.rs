@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use anello::net::{Echo, GroupListener, GroupMember, ShutdownHandle, Stream, echo};
-use anello::signal::{INTERRUPT, Signals, TERMINATE};
+use anello::signal::{SignalKind, Signals};
 use anello::time::{sleep, timeout};
 use anello::{WorkerContext, Workers};
 use futures_util::future::select;
@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
 /// Runs one worker: accepts connections until a signal arrives, then drains them.
 async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let listeners = service.listening.join(worker.index);
-    let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
+    let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
     if worker.index == 0 {
         announce(&service, worker.count);
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anello::signal::{INTERRUPT, Signals, TERMINATE};
+use anello::signal::{SignalKind, Signals};
 use anello::{DriverInfo, JoinHandle, WorkerContext};
 use anello_http::files::options::FileOptions;
 use anello_http::files::{Files, FilesError};
@@ -76,7 +76,7 @@ async fn serve_listeners(
     service: &Service,
     worker: &WorkerContext,
 ) -> io::Result<()> {
-    let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
+    let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
     let mut files = open(&service.flags.directory, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
     if worker.count > 1 {

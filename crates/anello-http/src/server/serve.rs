@@ -38,7 +38,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 ///     let accepting = server.serve(listener, async |request: Request| {
 ///         Response::text(format!("you asked for {}\n", request.path()))
 ///     });
-///     anello::signal::Signals::new(&[anello::signal::TERMINATE])?.recv().await?;
+///     anello::signal::ctrl_c().await?;
 ///     accepting.abort();
 ///     server.drain().await;
 ///     Ok(())

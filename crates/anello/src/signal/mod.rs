@@ -1,7 +1,34 @@
 //! Asynchronous handling of Unix signals.
 //!
-//! The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the pair
-//! is a stream on the runtime, so a signal wakes the driver just as received data does.
+//! [`signal`] returns a listener for one signal, [`Signals`] listens for several, and [`ctrl_c`] waits for SIGINT once:
+//!
+//! ```no_run
+//! # async fn serve() {}
+//! use anello::signal::{SignalKind, Signals};
+//!
+//! # async fn run() -> std::io::Result<()> {
+//! let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
+//! anello::spawn(serve()).detach();
+//! let received = signals.recv().await?;
+//! println!("received {received}, shutting down");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Semantics
+//!
+//! - Listeners are independent, including those on different threads: each of them receives every signal.
+//! - Signals that arrive while no task is waiting are not lost: a listener returns once for each signal that was caught.
+//!   The kernel merges pending signals with the same number before it delivers them.
+//! - While at least one listener exists, the default action of the signal is not performed. When the last one is dropped,
+//!   it is restored: SIGTERM then terminates the process. If the signal was ignored or had another handler when it was
+//!   first caught, that disposition takes effect again. SIGIO, real-time signals, and others without a name in
+//!   `signal-hook` are ignored from then on. tokio never restores the default action.
+//! - The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the pair
+//!   is a stream on the runtime, so a signal wakes the driver just as received data does. Each listener uses two
+//!   descriptors per signal.
+
+mod kind;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,27 +41,196 @@ use std::task::{Context, Poll, ready};
 
 use signal_hook::{SigId, low_level};
 
+pub use self::kind::SignalKind;
+use crate::executor::current;
 use crate::net::UnixStream;
 
-/// A listener for Unix signals sent to the process.
+/// Catches a signal (`sigaction(2)`) until the returned listener is dropped. See the [module](self) for the semantics.
 ///
-/// A process can have several `Signals`, including on different threads; each of them receives every signal. Signals
-/// that arrive while no task is waiting are not lost: [`recv`](Self::recv) returns once for each signal that was
-/// caught. The kernel merges pending signals with the same number before it delivers them.
+/// ```
+/// use anello::signal::{SignalKind, signal};
 ///
-/// When the last `Signals` that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
-/// terminates the process. If the signal was ignored or had another handler when it was first caught, that disposition
-/// takes effect again. Real-time signals, and others without a name in `signal-hook`, are ignored from then on.
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut resizes = signal(SignalKind::window_change())?;
+/// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::WINCH)?;
+/// // Returns once the terminal window is resized.
+/// assert_eq!(resizes.recv().await, Some(()));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns `InvalidInput` if the signal cannot be caught (SIGKILL, SIGSTOP, SIGILL, SIGFPE, SIGSEGV) or does not exist,
+/// `Unsupported` on the simulated driver, or `EMFILE` if the open-file limit is reached.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+#[track_caller]
+pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+    Ok(Signal { caught: Caught::new(kind)? })
+}
+
+/// Waits for SIGINT, which the terminal sends on Ctrl-C. The signal is caught from the first poll until the future
+/// completes or is dropped. Cancel-safe.
+///
+/// SIGINT terminates the process again after this function has returned. tokio's function catches the signal for the
+/// rest of the process; to do so here, keep the listener returned by [`signal`].
+///
+/// ```no_run
+/// # anello::Runtime::new()?.block_on(async {
+/// anello::signal::ctrl_c().await?;
+/// println!("shutting down");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// See [`signal`]. Also returns an error if the runtime shuts down in the meantime.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+pub async fn ctrl_c() -> io::Result<()> {
+    let mut caught = Caught::new(SignalKind::interrupt())?;
+    poll_fn(|context| caught.poll_take(context)).await
+}
+
+/// Listener for one signal, returned by [`signal`].
 #[derive(Debug)]
+#[must_use = "dropping the listener restores the default action of the signal"]
+pub struct Signal {
+    caught: Caught,
+}
+
+impl Signal {
+    /// Waits for the next signal. Returns `None` if the runtime has been shut down. Cancel-safe.
+    ///
+    /// ```
+    /// # use anello::signal::{SignalKind, signal};
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut signals = signal(SignalKind::user_defined1())?;
+    /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)?;
+    /// signals.recv().await;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn recv(&mut self) -> Option<()> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Polls for the next signal, like [`recv`](Self::recv). Wakes only the task of the last poll.
+    ///
+    /// ```
+    /// # use anello::signal::{SignalKind, signal};
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut signals = signal(SignalKind::user_defined2())?;
+    /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2)?;
+    /// std::future::poll_fn(|context| signals.poll_recv(context)).await;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        self.caught.poll_take(context).map(Result::ok)
+    }
+}
+
+/// Listener for several signals. See the [module](self) for the semantics.
+///
+/// tokio has no counterpart: it needs one listener per signal and `select!`.
+#[derive(Debug)]
+#[must_use = "dropping the listener restores the default actions of the signals"]
 pub struct Signals {
     caught: Vec<Caught>,
     /// Index of the signal that [`recv`](Self::recv) checks first. It rotates, so that no signal starves the others.
     next: usize,
 }
 
+impl Signals {
+    /// Catches the given signals until the returned listener is dropped.
+    ///
+    /// ```
+    /// use anello::signal::{SignalKind, Signals};
+    ///
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
+    /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)?;
+    /// assert_eq!(signals.recv().await?, SignalKind::hangup());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`signal`].
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn new(signals: impl IntoIterator<Item = SignalKind>) -> io::Result<Self> {
+        let caught = signals.into_iter().map(Caught::new).collect::<io::Result<_>>()?;
+        Ok(Self { caught, next: 0 })
+    }
+
+    /// Waits for the next signal and returns it. Pending signals with different numbers are returned in an unspecified
+    /// order. Never returns if the list of signals is empty. Cancel-safe.
+    ///
+    /// ```no_run
+    /// # use anello::signal::{SignalKind, Signals};
+    /// # async fn run() -> std::io::Result<()> {
+    /// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
+    /// while signals.recv().await? == SignalKind::hangup() {
+    ///     println!("reloading the configuration");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has been shut down.
+    pub async fn recv(&mut self) -> io::Result<SignalKind> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Polls for the next signal, like [`recv`](Self::recv). Wakes only the task of the last poll.
+    ///
+    /// ```
+    /// # use anello::signal::{SignalKind, Signals};
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut signals = Signals::new([SignalKind::user_defined2()])?;
+    /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2)?;
+    /// let received = std::future::poll_fn(|context| signals.poll_recv(context)).await?;
+    /// assert_eq!(received, SignalKind::user_defined2());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv).
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<SignalKind>> {
+        for step in 0..self.caught.len() {
+            let index = (self.next + step) % self.caught.len();
+            if self.caught[index].poll_take(context)?.is_ready() {
+                self.next = index + 1;
+                return Poll::Ready(Ok(self.caught[index].kind));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Signals that have been caught at least once. `signal-hook` never uninstalls its handler, so each of them has a second
+/// handler that performs the default action while no listener catches the signal.
+static EVER_CAUGHT: Mutex<BTreeMap<SignalKind, EverCaught>> = Mutex::new(BTreeMap::new());
+
+struct EverCaught {
+    /// Number of listeners that currently catch the signal.
+    listeners: usize,
+    /// Read by the signal handler.
+    performs_default: Arc<AtomicBool>,
+}
+
+/// A caught signal of one listener.
 #[derive(Debug)]
 struct Caught {
-    signal: i32,
+    kind: SignalKind,
     id: SigId,
     /// Receives one byte per caught signal.
     stream: UnixStream,
@@ -42,81 +238,41 @@ struct Caught {
     count: usize,
 }
 
-/// Signals that have been caught at least once. `signal-hook` never uninstalls its handler, so each of them has a second
-/// handler that performs the default action while no `Signals` catches the signal.
-static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new());
-
-struct EverCaught {
-    /// Number of `Signals` that currently catch the signal.
-    users: usize,
-    /// Read by the signal handler.
-    performs_default: Arc<AtomicBool>,
-}
-
-/// SIGTERM: requests termination. The default signal of `kill(1)`.
-pub const TERMINATE: i32 = signal_hook::consts::SIGTERM;
-/// SIGINT: sent by the terminal on Ctrl-C.
-pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
-/// SIGHUP: by convention, requests that a service reload its configuration.
-pub const HANGUP: i32 = signal_hook::consts::SIGHUP;
-
-impl Signals {
-    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Until then, their default
-    /// actions are not performed.
-    ///
-    /// # Errors
-    /// Returns an error if a signal cannot be caught, if the open-file limit is reached, or on the simulated driver.
-    ///
-    /// # Panics
-    /// Panics if no runtime is running on this thread.
-    pub fn new(signals: &[i32]) -> io::Result<Self> {
-        if let Some(signal) = signals.iter().find(|signal| signal_hook::consts::FORBIDDEN.contains(signal)) {
-            let message = format!("signal {signal} cannot be caught");
+impl Caught {
+    #[track_caller]
+    fn new(kind: SignalKind) -> io::Result<Self> {
+        let signal = kind.as_raw_value();
+        if !(1..=libc::SIGRTMAX()).contains(&signal) {
+            let message = format!("cannot catch {kind}: no such signal (use 1 to {})", libc::SIGRTMAX());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let caught = signals.iter().map(|&signal| Caught::new(signal)).collect::<io::Result<_>>()?;
-        Ok(Self { caught, next: 0 })
-    }
-
-    /// Waits for the next signal and returns its number. Pending signals with different numbers are returned in an
-    /// unspecified order. Cancel-safe.
-    ///
-    /// # Errors
-    /// Returns an error if other code has closed the socket pair.
-    pub async fn recv(&mut self) -> io::Result<i32> {
-        poll_fn(|context| {
-            for step in 0..self.caught.len() {
-                let index = (self.next + step) % self.caught.len();
-                if self.caught[index].poll_take(context)?.is_ready() {
-                    self.next = index + 1;
-                    return Poll::Ready(Ok(self.caught[index].signal));
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-impl Caught {
-    fn new(signal: i32) -> io::Result<Self> {
+        if signal_hook::consts::FORBIDDEN.contains(&signal) {
+            let message = format!("cannot catch {kind}: its action cannot be changed (use another signal)");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        if current().is_simulated() {
+            let message = format!(
+                "cannot catch {kind}: signals are unsupported on the simulated driver (use the uring or epoll driver)"
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         let stream = UnixStream::from_std(near)?;
         let mut ever_caught = EVER_CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = match ever_caught.entry(signal) {
+        let entry = match ever_caught.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(new) => {
                 let performs_default = Arc::new(AtomicBool::new(true));
                 if is_default_in_force(signal) && low_level::signal_name(signal).is_some() {
                     signal_hook::flag::register_conditional_default(signal, Arc::clone(&performs_default))?;
                 }
-                new.insert(EverCaught { users: 0, performs_default })
+                new.insert(EverCaught { listeners: 0, performs_default })
             }
         };
         let id = low_level::pipe::register(signal, far)?;
-        entry.users += 1;
+        entry.listeners += 1;
         entry.performs_default.store(false, Ordering::SeqCst);
-        Ok(Self { signal, id, stream, count: 0 })
+        Ok(Self { kind, id, stream, count: 0 })
     }
 
     /// Consumes one occurrence of the signal.
@@ -137,10 +293,10 @@ impl Caught {
 impl Drop for Caught {
     fn drop(&mut self) {
         let mut ever_caught = EVER_CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = ever_caught.get_mut(&self.signal) {
-            entry.users -= 1;
+        if let Some(entry) = ever_caught.get_mut(&self.kind) {
+            entry.listeners -= 1;
             // Set before the handler is unregistered, so that a signal that arrives in between is not lost.
-            entry.performs_default.store(entry.users == 0, Ordering::SeqCst);
+            entry.performs_default.store(entry.listeners == 0, Ordering::SeqCst);
         }
         low_level::unregister(self.id);
     }
