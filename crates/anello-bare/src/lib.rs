@@ -22,6 +22,9 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello-bare requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 mod accept;
 pub mod disk;
 mod epoll;
@@ -126,3 +129,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
         Model::Threads => threads::run(&listener),
     }
 }
+
+/// The example in README.md runs as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,6 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello-cli requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 mod bare;
 mod common;
 mod completions;

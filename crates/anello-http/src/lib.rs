@@ -8,6 +8,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello-http requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 pub mod files;
 pub mod h1;
 mod message;
@@ -17,3 +20,8 @@ mod transport;
 
 pub use message::{Body, BodyPart, Request, RequestBody, RequestBodyError, Response};
 pub use server::{Server, ServerBuilder, ServerOptions};
+
+/// The example in README.md runs as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

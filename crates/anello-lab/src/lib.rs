@@ -20,6 +20,9 @@
 //! - The same seed gives the same order of slices and the same confidence intervals.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello-lab requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 pub mod compare;
 mod judge;
 mod lab;

@@ -83,6 +83,9 @@
 //!   because the load was stopped.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello-load requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 pub mod check;
 mod engine;
 mod model;
@@ -103,3 +106,8 @@ pub use model::tls::{self, Tls, TlsOptions};
 pub use output::{formats, merge};
 pub use system::machine;
 pub use system::process::{ProcessMeter, ProcessUsage, process_cpu_ns};
+
+/// The example in README.md runs as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -27,6 +27,11 @@
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. `ARCHITECTURE.md` describes the
 //! modules and traces a request through them.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("anello requires Linux: it uses io_uring and epoll (build for a Linux target)");
+
 pub mod compat;
 mod driver;
 mod executor;
@@ -50,6 +55,7 @@ pub use executor::{
 
 /// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
 struct Documents;
