@@ -13,7 +13,9 @@ use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
-use common::{ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, pair, pattern};
+use common::{
+    ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, pair, pattern, poll_at_most,
+};
 use socket2::SockRef;
 
 /// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
@@ -141,6 +143,40 @@ fn streams_convert_to_and_from_standard_library() {
             again.flush().await.unwrap();
             peer.read_exact(&mut received).unwrap();
             assert_eq!(&received, b"here");
+        });
+    });
+}
+
+#[test]
+fn pending_reset_is_returned_by_conversion_with_received_bytes() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut stream, mut peer) = with_std().await;
+            // Arms the receive operation.
+            assert!(poll_at_most(1, stream.recv()).await.is_none());
+            yield_now().await;
+            peer.write_all(b"last").unwrap();
+            SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(peer);
+            for _ in 0..TURNS {
+                yield_now().await;
+            }
+            // The error is either in the kernel, where the new owner finds it, or returned with the stream.
+            let mut received = Vec::new();
+            let error = match stream.into_std().await {
+                Ok((mut stream, left)) => {
+                    received.extend(left);
+                    stream.read_to_end(&mut received).unwrap_err()
+                }
+                Err(error) => {
+                    let (error, mut stream) = error.into_parts();
+                    while let Ok(Some(chunk)) = stream.recv().await {
+                        received.extend_from_slice(&chunk);
+                    }
+                    error
+                }
+            };
+            assert_eq!((error.kind(), &received[..]), (io::ErrorKind::ConnectionReset, &b"last"[..]));
         });
     });
 }

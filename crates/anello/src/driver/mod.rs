@@ -90,7 +90,7 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue};
 use send_side::{SendSide, WriteSide};
-use sim::{SimCompletion, SimReadiness};
+use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{End, FileRange, ListenOptions, StreamOption, try_accept};
@@ -394,6 +394,9 @@ impl Driver {
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
+        if self.is_simulated() {
+            return Poll::Ready(Err(no_descriptors()));
+        }
         let detached = ready!(dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker)))?;
         self.take_open_count(key);
         Poll::Ready(Ok(detached))

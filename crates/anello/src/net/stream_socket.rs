@@ -222,13 +222,69 @@ impl<F: StreamFamily> StreamSocket<F> {
     }
 
     /// Converts the stream into a standard library stream in blocking mode, once all accepted bytes are sent. Also
-    /// returns the bytes that were received but not yet taken.
+    /// returns the bytes that were received but not yet taken. Not cancel-safe: dropping the future closes the
+    /// connection.
+    ///
+    /// ```
+    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"ciao").await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// let (std_stream, received): (std::os::unix::net::UnixStream, _) = other.into_std().await?;
+    /// assert_eq!((std_stream.read_timeout()?, received), (None, Vec::new()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Returns an error if the connection is broken, or on the simulated driver.
-    pub async fn into_std(self) -> io::Result<(F::StdStream, Vec<u8>)> {
-        let (descriptor, received) = self.connection.detach().await?;
-        Ok((descriptor.into(), received))
+    /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, whose
+    /// received bytes can still be taken.
+    pub async fn into_std(self) -> Result<(F::StdStream, Vec<u8>), IntoStdError<Self>> {
+        match self.connection.detach().await {
+            Ok((descriptor, received)) => Ok((descriptor.into(), received)),
+            Err(error) => Err(IntoStdError { error, stream: self }),
+        }
+    }
+}
+
+/// Error of [`StreamSocket::into_std`], which contains the stream.
+///
+/// The conversion to [`io::Error`] drops the stream.
+#[derive(Debug)]
+pub struct IntoStdError<S> {
+    error: io::Error,
+    stream: S,
+}
+
+impl<S> IntoStdError<S> {
+    /// Returns the error of the connection.
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+
+    /// Returns the error and the stream. The stream returns the bytes that it had received before the error.
+    pub fn into_parts(self) -> (io::Error, S) {
+        (self.error, self.stream)
+    }
+}
+
+impl<S> fmt::Display for IntoStdError<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "cannot detach stream from its runtime: {}", self.error)
+    }
+}
+
+impl<S: fmt::Debug> std::error::Error for IntoStdError<S> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<S> From<IntoStdError<S>> for io::Error {
+    fn from(error: IntoStdError<S>) -> Self {
+        error.error
     }
 }
 

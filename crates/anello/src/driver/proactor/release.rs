@@ -1,5 +1,6 @@
 //! Releasing, aborting and detaching streams.
 
+use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
@@ -78,7 +79,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Waits until all accepted bytes have been sent and no operation is in flight. Then removes the socket from the
-    /// driver and returns it with the received chunks that were not taken.
+    /// driver and returns it with the received chunks that were not taken. After an error, the stream stays in the
+    /// driver, so that received bytes are not lost.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         self.cancel_polls(key);
@@ -89,6 +91,10 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.sends.waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
+        }
+        if let Some(errno) = stream.receive_error {
+            // The kernel reports an error once. The new owner of the socket would read EOF instead.
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         let Some(mut stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         self.kernel.detached(key);

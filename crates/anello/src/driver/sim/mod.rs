@@ -36,3 +36,4 @@ mod tests;
 pub(super) use completion::SimCompletion;
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
+pub(super) use sockets::no_descriptors;

@@ -73,7 +73,12 @@ fn would_block<T>() -> io::Result<T> {
     to_io_result(Err(libc::EAGAIN))
 }
 
-const NO_DESCRIPTORS: &str = "file descriptors are unsupported on the simulated driver (it has only its own sockets; use the uring or epoll driver)";
+/// Returns the error for operations that need the descriptor of a simulated socket.
+pub(in super::super) fn no_descriptors() -> io::Error {
+    let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
+         or export sockets)";
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}
 
 /// Unix sockets are not simulated, because the driver's state machines treat a connected Unix stream like a TCP stream
 /// that lacks some kernel features.
@@ -240,11 +245,11 @@ impl Sockets for SimNetwork {
     }
 
     fn import(&mut self, _descriptor: OwnedFd) -> io::Result<(SimSocket, Family)> {
-        unsupported(NO_DESCRIPTORS)
+        Err(no_descriptors())
     }
 
     fn import_source(&mut self, _descriptor: Rc<OwnedFd>) -> io::Result<Rc<SimSocket>> {
-        unsupported(NO_DESCRIPTORS)
+        Err(no_descriptors())
     }
 
     fn is_priority_ready(&self, socket: &SimSocket) -> bool {
@@ -252,7 +257,7 @@ impl Sockets for SimNetwork {
     }
 
     fn export(&mut self, _socket: SimSocket) -> io::Result<OwnedFd> {
-        unsupported(NO_DESCRIPTORS)
+        Err(no_descriptors())
     }
 
     fn clock(&self) -> Clock {
