@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::driver::with_text;
 use crate::time::sleep;
 
 /// Delay before the next attempt starts if the previous one is still pending (RFC 8305, section 8).
@@ -64,8 +65,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     alternating.collect()
 }
 
-/// Combines the errors of all attempts into one. The result has the kind of the first error that does not report a
-/// missing route or address, because a machine without IPv6 reports such an error for every IPv6 address.
+/// Combines the errors of all attempts into one. Its source is the first error that does not report a missing route or
+/// address, because a machine without IPv6 reports such an error for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {
@@ -76,9 +77,10 @@ fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
             let has_route = |kind: &io::ErrorKind| {
                 !matches!(kind, AddrNotAvailable | HostUnreachable | NetworkUnreachable)
             };
-            let kind = kinds.clone().find(has_route).or_else(|| kinds.next()).unwrap_or(io::ErrorKind::Other);
+            let cause = kinds.position(|kind| has_route(&kind)).unwrap_or(0);
             let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            io::Error::new(kind, texts.join("; "))
+            let cause = errors.swap_remove(cause);
+            with_text(cause.kind(), texts.join("; "), cause)
         }
     }
 }

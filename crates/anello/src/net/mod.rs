@@ -2,6 +2,15 @@
 //!
 //! No future in this module lends application memory to the kernel. Every future can therefore be dropped at any await
 //! point: received bytes stay with the stream, and accepted bytes are still sent.
+//!
+//! # Errors
+//!
+//! Functions that take an address, such as [`TcpStream::connect`] and [`TcpListener::bind`], return errors whose message
+//! contains the operation and the address: `cannot connect to 127.0.0.1:80: Connection refused (os error 111)`. The kind
+//! is that of the failed system call. An [`io::Error`](std::io::Error) contains either an error number or a message, so
+//! [`raw_os_error`](std::io::Error::raw_os_error) returns `None` for these errors; the function [`raw_os_error`] returns
+//! the error number, and the error of the system call is the source of the error's payload. Methods of existing sockets
+//! return the error of the system call unchanged.
 
 mod connection;
 mod echo;
@@ -29,6 +38,6 @@ pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use unix::{UnixListener, UnixStream};
 
 pub use crate::driver::buffer::Chunk;
-pub use crate::driver::{PeerCredentials, SendBuf};
+pub use crate::driver::{PeerCredentials, SendBuf, raw_os_error};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 pub(crate) use {connection::Connection, stream::Sealed};

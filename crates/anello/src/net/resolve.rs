@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use crate::driver::with_context;
 use crate::spawn_blocking;
 
 /// Target address of [`TcpStream::connect`](super::TcpStream::connect) and similar functions: socket addresses, or a
@@ -121,9 +122,9 @@ impl Host {
                 let getaddrinfo = RESOLVER.with_borrow(std::sync::Arc::clone);
                 let resolved =
                     spawn_blocking(move || getaddrinfo(&name, port).map_err(|error| (name, error)));
-                resolved.await?.map_err(|(name, error)| {
-                    io::Error::new(error.kind(), format!("cannot resolve {name}: {error}"))
-                })
+                resolved
+                    .await?
+                    .map_err(|(name, error)| with_context(format_args!("cannot resolve {name}"), error))
             }
             other => other.without_resolution(),
         }

@@ -12,7 +12,7 @@ use super::happy_eyeballs::connect_to_first;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
-use crate::driver::{ListenOptions, StreamOption};
+use crate::driver::{ListenOptions, StreamOption, with_context};
 use crate::executor::current;
 
 /// TCP connection, bound to this thread's runtime.
@@ -63,10 +63,10 @@ impl StreamSocket<Tcp> {
     async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
         let shared = current();
         let started = shared.driver.borrow_mut().connect(peer, source);
-        let key = started.map_err(|error| with_addresses(peer, source, error))?;
+        let key = started.map_err(|error| connect_error(peer, source, error))?;
         let stream = Self::new(Connection::new(Rc::clone(&shared), key));
         let connected = poll_fn(|context| shared.driver.borrow_mut().poll_connect(key, context.waker()));
-        connected.await.map_err(|error| with_addresses(peer, source, error))?;
+        connected.await.map_err(|error| connect_error(peer, source, error))?;
         Ok(stream)
     }
 
@@ -105,16 +105,17 @@ impl StreamSocket<Tcp> {
     }
 }
 
-/// Prefixes a connection error with the peer address and, if set, the source address. An error that concerns only the
-/// source is unchanged, because it already includes the source address.
-fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
-    let text = match source {
-        Some(_) if error.get_ref().is_some() => return error,
-        None => format!("{peer}: {error}"),
-        Some(source) if source.port() == 0 => format!("{peer} from {}: {error}", source.ip()),
-        Some(source) => format!("{peer} from {source}: {error}"),
-    };
-    io::Error::new(error.kind(), text)
+/// Adds the peer address and, if set, the source address to an error. An error that concerns only the source is
+/// unchanged, because it already includes the source address.
+fn connect_error(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
+    match source {
+        Some(_) if error.get_ref().is_some() => error,
+        None => with_context(format_args!("cannot connect to {peer}"), error),
+        Some(source) if source.port() == 0 => {
+            with_context(format_args!("cannot connect to {peer} from {}", source.ip()), error)
+        }
+        Some(source) => with_context(format_args!("cannot connect to {peer} from {source}"), error),
+    }
 }
 
 /// Listening TCP socket, bound to this thread's runtime.
@@ -196,7 +197,7 @@ impl TcpListenerBuilder {
             let listening = shared.driver.borrow_mut().listen(address, &self.0);
             match listening {
                 Ok(key) => return Ok(TcpListener::new(Listener::new(shared, key))),
-                Err(error) => failed = io::Error::new(error.kind(), format!("{address}: {error}")),
+                Err(error) => failed = with_context(format_args!("cannot bind {address}"), error),
             }
         }
         Err(failed)

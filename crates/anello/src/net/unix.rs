@@ -12,13 +12,17 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
-use crate::driver::{Driver, PeerCredentials};
+use crate::driver::{Driver, PeerCredentials, with_context, with_text};
 use crate::executor::current;
 use crate::time::sleep;
 
 /// Bounds for the delay before another attempt to connect to a listener with a full backlog.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Remedy for `AddrInUse` if the address is a path.
+const STALE_FILE_REMEDY: &str =
+    " (in use, or the socket file is stale: check with ss -xl; if it is stale, remove it)";
 
 /// Unix stream connection between two processes on the same machine (`AF_UNIX`, `SOCK_STREAM`), bound to this thread's
 /// runtime.
@@ -72,7 +76,9 @@ impl StreamSocket<Unix> {
                     sleep(delay).await;
                     delay = (delay * 2).min(MAX_RETRY_DELAY);
                 }
-                Err(error) => return Err(with_address(address, &error)),
+                Err(error) => {
+                    return Err(with_context(format_args!("cannot connect to {}", name(address)), error));
+                }
             }
         }
     }
@@ -148,27 +154,26 @@ impl StreamListener<Unix> {
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);
         match listening {
             Ok(key) => Ok(Self::new(Listener::new(shared, key))),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && address.as_pathname().is_some() => {
-                let hint =
-                    "in use, or the socket file is stale (check with ss -xl; if it is stale, remove it)";
-                Err(with_address(address, &io::Error::new(error.kind(), format!("{error}: {hint}"))))
+            Err(error) => {
+                let is_file = error.kind() == io::ErrorKind::AddrInUse && address.as_pathname().is_some();
+                let remedy = if is_file { STALE_FILE_REMEDY } else { "" };
+                let text = format!("cannot bind {}: {error}{remedy}", name(address));
+                Err(with_text(error.kind(), text, error))
             }
-            Err(error) => Err(with_address(address, &error)),
         }
     }
 }
 
-/// Prefixes the error with the address: a path, or `@` and an abstract name.
-fn with_address(address: &SocketAddr, error: &io::Error) -> io::Error {
-    let name = match (address.as_pathname(), address.as_abstract_name()) {
+/// Returns the address for messages: a path, or `@` and an abstract name.
+fn name(address: &SocketAddr) -> String {
+    match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => path.display().to_string(),
         (None, Some(name)) => format!("@{}", name.escape_ascii()),
         (None, None) => "unnamed socket".to_owned(),
-    };
-    io::Error::new(error.kind(), format!("{name}: {error}"))
+    }
 }
 
 fn path_address(path: &Path) -> io::Result<SocketAddr> {
     SocketAddr::from_pathname(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        .map_err(|error| with_context(format_args!("cannot use path {}", path.display()), error))
 }

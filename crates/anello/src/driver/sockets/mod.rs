@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
-use crate::driver::{Clock, log};
+use crate::driver::{Clock, log, with_text};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
@@ -432,7 +432,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
             kind => (kind, ""),
         };
         let name = if source.port() == 0 { source.ip().to_string() } else { source.to_string() };
-        io::Error::new(kind, format!("cannot connect from {name}: {error}{remedy}"))
+        with_text(kind, format!("cannot connect from {name}: {error}{remedy}"), error)
     })
 }
 
