@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream, echo, raw_os_error};
+use anello::net::{TcpKeepalive, TcpListener, TcpStream, echo, raw_os_error};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
@@ -317,11 +317,11 @@ fn addresses_and_options() {
             assert_eq!(server.local_addr().unwrap(), address);
             assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
             client.set_nodelay(false).unwrap();
-            client.set_keepalive(Some(Duration::from_secs(100))).unwrap();
+            client.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(100))).unwrap();
             client.set_linger(Some(Duration::from_secs(3))).unwrap();
             client.set_recv_buffer_size(20_000).unwrap();
             client.set_send_buffer_size(20_000).unwrap();
-            server.set_keepalive(None).unwrap();
+            server.set_keepalive(false).unwrap();
             let (client, server) = (client.into_std().await.unwrap().0, server.into_std().await.unwrap().0);
             let socket = SockRef::from(&client);
             assert!(!socket.tcp_nodelay().unwrap());

@@ -43,6 +43,7 @@ mod reuse_port;
 mod send_queue;
 mod send_side;
 mod sim;
+mod socket_access;
 mod socket_options;
 mod sockets;
 mod source;
@@ -59,14 +60,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
-
-use socket2::SockAddr;
 
 pub(crate) use accepted::{AcceptSink, Accepted};
 use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, store_chunk};
@@ -95,8 +94,9 @@ use send_queue::{Queued, SendQueue};
 use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};
+pub(crate) use socket_options::SocketOption;
 pub use sockets::PeerCredentials;
-pub(crate) use sockets::{End, FileRange, ListenOptions, StreamOption, try_accept};
+pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, try_accept};
 use sockets::{
     Family, MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
     not_pollable,
@@ -198,6 +198,8 @@ macro_rules! dispatch {
         }
     };
 }
+use dispatch;
+
 use dispatch;
 
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
@@ -309,13 +311,6 @@ impl Driver {
     }
 
     // ---- Calls to the state machine; `Proactor` documents them ------------------------------------------------------
-
-    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let socket = machine.kernel.sockets_mut().listen(address, options)?;
-            machine.attach_listener(socket, Family::Internet)
-        })
-    }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         dispatch!(&mut *self.backend, machine => {
@@ -521,36 +516,6 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.metrics())
     }
 
-    pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => {
-            machine.kernel.sockets().shutdown(machine.stream(key).ok_or_else(gone)?, how)
-        })
-    }
-
-    pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => {
-            machine.kernel.sockets().set_option(machine.stream(key).ok_or_else(gone)?, option)
-        })
-    }
-
-    pub fn address(&self, key: Key, end: End) -> io::Result<SockAddr> {
-        dispatch!(&*self.backend, machine => {
-            machine.kernel.sockets().address(machine.stream(key).ok_or_else(gone)?, end)
-        })
-    }
-
-    pub fn listener_address(&self, key: Key) -> io::Result<SockAddr> {
-        dispatch!(&*self.backend, machine => {
-            machine.kernel.sockets().address(machine.listener(key).ok_or_else(gone)?, End::Local)
-        })
-    }
-
-    pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
-        dispatch!(&*self.backend, machine => {
-            machine.kernel.sockets().peer_credentials(machine.stream(key).ok_or_else(gone)?)
-        })
-    }
-
     /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining
     /// operations and waits until the kernel no longer uses the driver's memory. Later attempts to add a socket fail.
     /// The caller must call the wakers in `wakes`.
@@ -623,6 +588,6 @@ pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, boo
 fn configure_accepted<S: Sockets>(sockets: &S, socket: &S::Socket, family: Family) -> io::Result<()> {
     match family {
         Family::Internet => Ok(()),
-        Family::Unix => sockets.set_option(socket, StreamOption::UrgentInline),
+        Family::Unix => sockets.set_option(socket, SocketOption::UrgentInline, 1),
     }
 }

@@ -104,7 +104,7 @@ fn shut_down_driver_starts_no_operations() {
         let listener = std::net::TcpListener::bind(any_port).unwrap();
         let path = UnixAddress::from_pathname("/nowhere").unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
-        let listen_options = ListenOptions { backlog: 1, reuse_port: false, nodelay: false };
+        let listen_options = ListenOptions { backlog: 1, ..ListenOptions::default() };
         let results = [
             driver.listen(any_port, &listen_options),
             driver.listen_unix(&path, 1),

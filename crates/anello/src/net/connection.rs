@@ -8,12 +8,12 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
 use crate::driver::{Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, StreamOption, wake_all};
+use crate::driver::{Driver, End, FileRange, Key, PollIo, SendBuf, SocketOption, Target, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -40,7 +40,7 @@ impl ShutdownHandle {
     /// # Errors
     /// Returns an error if the connection is broken or closed, or is not an IP connection.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Tcp::address(&self.shared.driver.borrow().address(self.key, End::Peer)?)
+        Tcp::address(&self.shared.driver.borrow().address(Target::Stream(self.key), End::Peer)?)
     }
 
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
@@ -56,7 +56,7 @@ impl ShutdownHandle {
         let waiting = {
             let mut driver = self.shared.driver.borrow_mut();
             // Fails only if there is no peer left to receive the reset.
-            driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
+            driver.set_option(Target::Stream(self.key), SocketOption::Linger, 0).ok();
             let waiting = driver.take_wakers(self.key);
             driver.abort(self.key);
             waiting
@@ -109,7 +109,7 @@ impl Connection {
     }
 
     pub(super) fn address<F: StreamFamily>(&self, end: End) -> io::Result<F::Address> {
-        F::address(&self.driver().address(self.key, end)?)
+        F::address(&self.driver().address(self.target(), end)?)
     }
 
     #[inline]
@@ -302,8 +302,8 @@ impl Connection {
         self.shared.flush_driver_unless_current();
     }
 
-    pub(super) fn set(&self, option: StreamOption) -> io::Result<()> {
-        self.driver().set_option(self.key, option)
+    pub(super) fn target(&self) -> Target<'_> {
+        Target::Stream(self.key)
     }
 
     /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received but

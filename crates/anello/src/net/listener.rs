@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::family::StreamFamily;
+use super::options::{SocketAccess, common_options};
 use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use crate::driver::{AcceptSink, Accepted, Driver, Key, PollIo};
+use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -78,6 +79,14 @@ impl<F: StreamFamily> StreamListener<F> {
     }
 }
 
+impl<F: StreamFamily> SocketAccess for StreamListener<F> {
+    fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&self.listener.shared.driver.borrow(), Target::Listener(self.listener.key))
+    }
+}
+
+common_options!([<F: StreamFamily>] StreamListener<F>);
+
 impl<F: StreamFamily> fmt::Debug for StreamListener<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple(F::LISTENER).field(&self.listener).finish()
@@ -107,7 +116,7 @@ impl Listener {
     }
 
     pub fn address<F: StreamFamily>(&self) -> io::Result<F::Address> {
-        F::address(&self.shared.driver.borrow().listener_address(self.key)?)
+        F::address(&self.shared.driver.borrow().address(Target::Listener(self.key), End::Local)?)
     }
 
     /// Accepts the next connection. Pauses while no descriptors are available.

@@ -19,10 +19,12 @@ mod happy_eyeballs;
 mod linger;
 mod listener;
 mod listener_group;
+mod options;
 mod resolve;
 mod stream;
 mod stream_socket;
 mod tcp;
+mod tcp_socket;
 mod unix;
 mod wait_queue;
 
@@ -31,10 +33,12 @@ pub use echo::{Echo, echo};
 pub use family::{StreamFamily, Tcp, Unix};
 pub use listener::StreamListener;
 pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
+pub use options::TcpKeepalive;
 pub use resolve::{ToSocketAddrs, lookup_host};
 pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
 pub use stream_socket::{IntoStdError, StreamSocket};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
+pub use tcp_socket::TcpSocket;
 pub use unix::{UnixListener, UnixStream};
 
 pub use crate::driver::buffer::Chunk;

@@ -7,9 +7,10 @@ use std::marker::PhantomData;
 
 use super::connection::{Connection, ShutdownHandle};
 use super::family::StreamFamily;
+use super::options::{SocketAccess, common_options};
 use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
 use crate::driver::buffer::Chunk;
-use crate::driver::{End, SendBuf, StreamOption};
+use crate::driver::{Driver, End, SendBuf, Target};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
@@ -191,15 +192,6 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.address::<F>(End::Local)
     }
 
-    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value). On a Unix
-    /// stream, this size limits the bytes in flight to the peer, because Unix sockets have no separate receive buffer.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.connection.set(StreamOption::SendBufferBytes(bytes))
-    }
-
     /// See [`Stream::shutdown_handle`].
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
@@ -248,6 +240,14 @@ impl<F: StreamFamily> StreamSocket<F> {
         }
     }
 }
+
+impl<F: StreamFamily> SocketAccess for StreamSocket<F> {
+    fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&self.connection.driver(), self.connection.target())
+    }
+}
+
+common_options!([<F: StreamFamily>] StreamSocket<F>);
 
 /// Error of [`StreamSocket::into_std`], which contains the stream.
 ///

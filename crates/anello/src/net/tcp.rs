@@ -10,9 +10,10 @@ use super::connection::Connection;
 use super::family::Tcp;
 use super::happy_eyeballs::connect_to_first;
 use super::listener::{BACKLOG, Listener, StreamListener};
+use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating, tcp_options};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
-use crate::driver::{ListenOptions, StreamOption, with_context};
+use crate::driver::{ListenOptions, SocketOption, with_context};
 use crate::executor::current;
 
 /// TCP connection, bound to this thread's runtime.
@@ -69,41 +70,9 @@ impl StreamSocket<Tcp> {
         connected.await.map_err(|error| connect_error(peer, source, error))?;
         Ok(stream)
     }
-
-    /// Sets whether small messages are sent immediately instead of being coalesced (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.connection.set(StreamOption::NoDelay(on))
-    }
-
-    /// Sets the idle time after which the kernel probes the peer (`SO_KEEPALIVE`, `TCP_KEEPIDLE`). `None` disables
-    /// probes.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
-        self.connection.set(StreamOption::KeepAlive(idle))
-    }
-
-    /// Sets how the kernel closes the connection (`SO_LINGER`). With a duration of zero, the kernel resets the
-    /// connection.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.connection.set(StreamOption::Linger(linger))
-    }
-
-    /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.connection.set(StreamOption::ReceiveBufferBytes(bytes))
-    }
 }
+
+tcp_options!(StreamSocket<Tcp>, StreamListener<Tcp>);
 
 /// Adds the peer address and, if set, the source address to an error. An error that concerns only the source is
 /// unchanged, because it already includes the source address.
@@ -135,16 +104,33 @@ fn connect_error(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error)
 pub type TcpListener = StreamListener<Tcp>;
 
 /// Builder for a [`TcpListener`] with options; see [`TcpListener::builder`].
+///
+/// Accepted connections inherit the options that also exist on a [`TcpStream`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::TcpListener;
+///
+/// let listener = TcpListener::builder().backlog(128).reuse_port(true).ttl(32).bind("127.0.0.1:0")?;
+/// assert_eq!(listener.ttl()?, 32);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TcpListenerBuilder(ListenOptions);
 
 impl Default for TcpListenerBuilder {
     fn default() -> Self {
-        Self(ListenOptions { backlog: BACKLOG, reuse_port: false, nodelay: true })
+        Self(ListenOptions { backlog: BACKLOG, ..ListenOptions::default() })
     }
 }
 
 impl TcpListenerBuilder {
+    fn with(mut self, option: SocketOption, value: i32) -> Self {
+        self.0.options.push((option, value));
+        self
+    }
+
     /// Sets the number of connections that the kernel queues until they are accepted. The default is 4096; the kernel
     /// caps the value at `net.core.somaxconn`.
     pub fn backlog(mut self, backlog: u32) -> Self {
@@ -154,14 +140,59 @@ impl TcpListenerBuilder {
 
     /// Sets `SO_REUSEPORT`: several listeners share the address, and the kernel distributes the connections. The
     /// default is `false`.
-    pub fn reuse_port(mut self, reuse_port: bool) -> Self {
-        self.0.reuse_port = reuse_port;
-        self
+    pub fn reuse_port(self, reuse_port: bool) -> Self {
+        self.with(SocketOption::ReusePort, reuse_port.into())
     }
 
     /// Sets whether accepted connections send small messages without delay (`TCP_NODELAY`). The default is `true`.
-    pub fn nodelay(mut self, nodelay: bool) -> Self {
-        self.0.nodelay = nodelay;
+    pub fn nodelay(self, nodelay: bool) -> Self {
+        self.with(SocketOption::NoDelay, nodelay.into())
+    }
+
+    /// Sets whether a listener on an IPv6 address accepts only IPv6 connections (`IPV6_V6ONLY`). The default is that of
+    /// the system (`net.ipv6.bindv6only`), usually `false`. Binding to an IPv4 address then fails.
+    pub fn only_v6(self, only_v6: bool) -> Self {
+        self.with(SocketOption::OnlyV6, only_v6.into())
+    }
+
+    /// Sets the time to live of IPv4 packets (`IP_TTL`).
+    pub fn ttl(self, ttl: u32) -> Self {
+        self.with(SocketOption::TimeToLive, saturating(ttl))
+    }
+
+    /// Sets the size of the kernel's receive buffers in bytes (`SO_RCVBUF`; the kernel doubles the value). It must be
+    /// set before the listener is bound, so that the window scale of connections suits it.
+    pub fn recv_buffer_size(self, bytes: usize) -> Self {
+        self.with(SocketOption::ReceiveBufferBytes, saturating(bytes))
+    }
+
+    /// Sets the size of the kernel's send buffers in bytes (`SO_SNDBUF`; the kernel doubles the value).
+    pub fn send_buffer_size(self, bytes: usize) -> Self {
+        self.with(SocketOption::SendBufferBytes, saturating(bytes))
+    }
+
+    /// Enables keep-alive probes on accepted connections.
+    pub fn tcp_keepalive(mut self, keepalive: &TcpKeepalive) -> Self {
+        self.0.options.extend(keepalive.to_options());
+        self
+    }
+
+    /// Sets how long sent data may stay unacknowledged before the kernel resets a connection (`TCP_USER_TIMEOUT`),
+    /// rounded up to milliseconds.
+    pub fn tcp_user_timeout(self, timeout: Duration) -> Self {
+        self.with(SocketOption::UserTimeout, milliseconds(timeout))
+    }
+
+    /// Enables TCP Fast Open (`TCP_FASTOPEN`, Linux 3.7): data in the SYN packet is delivered with the connection.
+    /// `queue` is the maximum number of connections whose handshake is not complete. The second bit of
+    /// `net.ipv4.tcp_fastopen` must be set.
+    pub fn fastopen(self, queue: u32) -> Self {
+        self.with(SocketOption::FastOpen, saturating(queue))
+    }
+
+    /// Accepts only connections that arrive on this network interface, such as `"eth0"` (`SO_BINDTODEVICE`).
+    pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
+        self.0.device = Some(interface.as_ref().to_vec());
         self
     }
 
@@ -213,6 +244,22 @@ impl StreamListener<Tcp> {
     /// Binds with the default options. See [`TcpListenerBuilder::bind_host`] for errors and panics.
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
+    }
+
+    /// Returns the length of the queue of TCP Fast Open requests, which is 0 if the listener does not use it.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn fastopen(&self) -> io::Result<u32> {
+        self.unsigned(SocketOption::FastOpen)
+    }
+
+    /// Enables TCP Fast Open; see [`TcpListenerBuilder::fastopen`]. A `queue` of 0 disables it.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_fastopen(&self, queue: u32) -> io::Result<()> {
+        self.set(SocketOption::FastOpen, saturating(queue))
     }
 
     /// Returns a builder with the default options.

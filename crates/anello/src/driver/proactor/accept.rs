@@ -8,13 +8,17 @@ use std::task::{Poll, Waker};
 use super::Proactor;
 use super::stream::Connect;
 use crate::driver::{
-    AcceptSink, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Sockets, Token, WakeQueue,
-    WakerSlot, gone, is_per_connection_error, log,
+    AcceptSink, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Socket, Sockets, Token,
+    WakeQueue, WakerSlot, gone, is_per_connection_error, log,
 };
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
+        self.connect_socket(socket, peer)
+    }
+
+    pub fn connect_socket(&mut self, socket: Socket<K>, peer: SocketAddr) -> io::Result<Key> {
         let key = self.insert(socket, Family::Internet, Connect::InFlight);
         if let Some(stream) = self.streams.get(key) {
             let op = Op::Connect { socket: &stream.socket, address: peer };

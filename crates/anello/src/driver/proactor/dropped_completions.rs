@@ -12,12 +12,11 @@
 //! of a worker that was being woken.
 
 use std::num::NonZero;
-use std::time::Duration;
 
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
 use crate::driver::{
-    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, Sockets, StreamOption, Token, WakeQueue,
+    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, SocketOption, Sockets, Token, WakeQueue,
     log,
 };
 
@@ -135,8 +134,8 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.reads.eof = false;
         stream.receive_waker.wake(wakes);
         stream.sends.waker.wake(wakes);
-        let reset = StreamOption::Linger(Some(Duration::ZERO));
-        if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
+        let reset = self.kernel.sockets().set_option(&stream.socket, SocketOption::Linger, 0);
+        if let Err(error) = reset {
             log(
                 || tracing::debug!(%error, "cannot reset connection after dropped completion; closing it normally"),
             );

@@ -300,6 +300,12 @@ impl<K: CompletionKernel> Proactor<K> {
         self.streams.get(key).map(|stream| &stream.socket)
     }
 
+    /// Returns the error of a failed receive.
+    pub fn receive_error(&self, key: Key) -> Option<io::Error> {
+        let errno = self.streams.get(key)?.receive_error?;
+        Some(io::Error::from_raw_os_error(errno.get()))
+    }
+
     pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
         self.listeners.get(key).map(|listener| &listener.socket)
     }

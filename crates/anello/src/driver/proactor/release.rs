@@ -4,12 +4,11 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
-use std::time::Duration;
 
 use super::Proactor;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use crate::driver::{
-    Chunk, CompletionKernel, Key, Kind, PollIo, Sockets, StreamOption, WakerSlot, gone, log,
+    Chunk, CompletionKernel, Key, Kind, PollIo, SocketOption, Sockets, WakerSlot, gone, log,
 };
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -68,11 +67,10 @@ impl<K: CompletionKernel> Proactor<K> {
     /// data. Otherwise, if the peer does not read, the kernel would keep the data and use the memory of zero-copy sends
     /// indefinitely.
     fn reset_at_close(&mut self, key: Key) {
-        let reset = StreamOption::Linger(Some(Duration::ZERO));
         if self.zero_copy_sends.len() > 0
             && self.zero_copy_sends.values().any(|send| send.stream == key)
             && let Some(stream) = self.streams.get(key)
-            && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
+            && let Err(error) = self.kernel.sockets().set_option(&stream.socket, SocketOption::Linger, 0)
         {
             log(|| tracing::debug!(%error, "cannot reset aborted connection; closing it normally"));
         }

@@ -126,6 +126,10 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
+        self.connect_socket(socket, peer)
+    }
+
+    pub fn connect_socket(&mut self, socket: Socket<K>, peer: SocketAddr) -> io::Result<Key> {
         let connecting = match self.kernel.sockets_mut().connect(&socket, peer) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,

@@ -29,6 +29,7 @@ mod network;
 mod operation;
 mod options;
 mod readiness;
+mod socket_options;
 mod sockets;
 #[cfg(test)]
 mod tests;

@@ -24,12 +24,14 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 
 use fastrand::Rng;
 
 use super::options::{SimFaults, SimOptions};
+use super::socket_options::Options;
+use crate::driver::SocketOption;
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
 pub(super) const TURN_NS: u64 = 1_000;
@@ -79,6 +81,7 @@ pub(super) struct Endpoint {
     pub send_bytes: usize,
     /// True if a close resets the connection (`SO_LINGER` with a timeout of 0).
     pub linger_zero: bool,
+    pub options: Options,
     peer: Option<Id>,
     /// True if the peer has shut down its write half.
     received_eof: bool,
@@ -86,7 +89,7 @@ pub(super) struct Endpoint {
     pub broken: bool,
     read_shut: bool,
     write_shut: bool,
-    error: Option<i32>,
+    pub error: Option<i32>,
     /// True if a sender is waiting for free space in the buffer.
     wants_space: bool,
     /// Number of events so far. Each event wakes the tasks that are polling this endpoint.
@@ -99,7 +102,7 @@ enum Role {
     Connecting { retries: u32 },
     Failed,
     Stream,
-    Listener { backlog: usize, reuse_port: bool, queue: VecDeque<Id> },
+    Listener { backlog: usize, queue: VecDeque<Id> },
 }
 
 impl Network {
@@ -213,6 +216,7 @@ impl Network {
             receive_bytes: self.buffer_bytes / 2,
             send_bytes: self.buffer_bytes.div_ceil(2),
             linger_zero: false,
+            options: Options::default(),
             peer: None,
             received_eof: false,
             broken: false,
@@ -231,27 +235,48 @@ impl Network {
     }
 
     /// Creates an endpoint that is neither connected nor listening.
-    pub fn open_stream(&mut self, source: Option<SocketAddr>) -> Id {
-        self.insert(source.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))), Role::Fresh)
+    pub fn open_stream(&mut self, local: SocketAddr) -> Id {
+        self.insert(local, Role::Fresh)
     }
 
-    pub fn listen(&mut self, mut address: SocketAddr, backlog: u32, reuse_port: bool) -> Result<Id, i32> {
+    /// Assigns a local address. Conflicts are detected when the endpoint listens.
+    pub fn bind(&mut self, id: Id, mut address: SocketAddr) -> Result<(), i32> {
+        let endpoint = self.endpoint(id);
+        let is_bound = endpoint.local.port() != 0 || !endpoint.local.ip().is_unspecified();
+        if is_bound || !matches!(endpoint.role, Role::Fresh) {
+            return Err(libc::EINVAL);
+        }
+        if endpoint.local.is_ipv4() != address.is_ipv4() {
+            return Err(libc::EAFNOSUPPORT);
+        }
         if address.port() == 0 {
             address.set_port(self.free_port());
         }
-        for endpoint in self.listeners() {
-            if let Role::Listener { reuse_port: shared, .. } = endpoint.role
-                && overlap(endpoint.local, address)
-                && !(shared && reuse_port)
-            {
+        self.endpoint_mut(id).local = address;
+        Ok(())
+    }
+
+    pub fn listen(&mut self, id: Id, backlog: u32) -> Result<(), i32> {
+        if !matches!(self.endpoint(id).role, Role::Fresh) {
+            return Err(libc::EINVAL);
+        }
+        if self.endpoint(id).local.port() == 0 {
+            let port = self.free_port();
+            self.endpoint_mut(id).local.set_port(port);
+        }
+        let endpoint = self.endpoint(id);
+        let (address, reuse_port) = (endpoint.local, endpoint.options.is_set(SocketOption::ReusePort));
+        for other in self.listeners() {
+            let is_shared = reuse_port && other.options.is_set(SocketOption::ReusePort);
+            if overlap(other.local, address) && !is_shared {
                 return Err(libc::EADDRINUSE);
             }
         }
         // Like Linux, allow one more connection than requested.
         let backlog = backlog as usize + 1;
-        let id = self.insert(address, Role::Listener { backlog, reuse_port, queue: VecDeque::new() });
+        self.endpoint_mut(id).role = Role::Listener { backlog, queue: VecDeque::new() };
         self.listeners.insert(id);
-        Ok(id)
+        Ok(())
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Endpoint> {
@@ -327,6 +352,9 @@ impl Network {
         }
         // All addresses are local.
         let bound = endpoint.local;
+        if bound.is_ipv4() != peer.is_ipv4() {
+            return Err(libc::EAFNOSUPPORT);
+        }
         let ip = if bound.ip().is_unspecified() { peer.ip() } else { bound.ip() };
         endpoint.local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
         endpoint.remote = Some(peer);
@@ -363,7 +391,9 @@ impl Network {
             return self.arm(id, self.now_ns().saturating_add(CONNECT_RETRY_NS << retries));
         }
         let accepted = self.insert(remote, Role::Stream);
+        let inherited = self.endpoint(listener).options.clone();
         let server = self.endpoint_mut(accepted);
+        server.options = inherited;
         (server.remote, server.peer) = (Some(local), Some(id));
         let client = self.endpoint_mut(id);
         (client.role, client.peer) = (Role::Stream, Some(accepted));

@@ -2,7 +2,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use socket2::SockAddr;
 
 use super::network::{Id, Network};
 use super::options::SimOptions;
-use crate::driver::{Clock, End, Family, FileRange, ListenOptions, PeerCredentials, Sockets, StreamOption};
+use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;
@@ -65,6 +65,11 @@ impl SimNetwork {
     }
 }
 
+fn unspecified(is_ipv6: bool) -> SocketAddr {
+    let ip = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(ip, 0)
+}
+
 fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
     result.map_err(io::Error::from_raw_os_error)
 }
@@ -92,13 +97,21 @@ fn unsupported<T>(message: &str) -> io::Result<T> {
 impl Sockets for SimNetwork {
     type Socket = SimSocket;
 
-    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<SimSocket> {
-        let listening = self.lock().listen(address, options.backlog, options.reuse_port);
-        Ok(self.socket(to_io_result(listening)?))
+    fn open(&mut self, is_ipv6: bool) -> io::Result<SimSocket> {
+        let id = self.lock().open_stream(unspecified(is_ipv6));
+        Ok(self.socket(id))
     }
 
-    fn open_stream(&mut self, _peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<SimSocket> {
-        let id = self.lock().open_stream(source);
+    fn bind(&mut self, socket: &SimSocket, address: SocketAddr) -> io::Result<()> {
+        to_io_result(self.lock().bind(socket.id(), address))
+    }
+
+    fn start_listening(&mut self, socket: &SimSocket, backlog: u32) -> io::Result<()> {
+        to_io_result(self.lock().listen(socket.id(), backlog))
+    }
+
+    fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<SimSocket> {
+        let id = self.lock().open_stream(source.unwrap_or_else(|| unspecified(peer.is_ipv6())));
         Ok(self.socket(id))
     }
 
@@ -216,17 +229,39 @@ impl Sockets for SimNetwork {
         to_io_result(self.lock().shutdown(socket.id(), mode))
     }
 
-    fn set_option(&self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {
+    fn set_option(&self, socket: &SimSocket, option: SocketOption, value: i32) -> io::Result<()> {
         let mut network = self.lock();
         let endpoint = network.endpoint_mut(socket.id());
         match option {
-            // These options affect only timing and segmentation, which are not simulated.
-            StreamOption::NoDelay(_) | StreamOption::KeepAlive(_) | StreamOption::UrgentInline => {}
-            StreamOption::Linger(linger) => endpoint.linger_zero = linger.is_some_and(|time| time.is_zero()),
-            StreamOption::ReceiveBufferBytes(bytes) => endpoint.receive_bytes = bytes,
-            StreamOption::SendBufferBytes(bytes) => endpoint.send_bytes = bytes,
+            SocketOption::Linger => endpoint.linger_zero = value == 0,
+            SocketOption::ReceiveBufferBytes => endpoint.receive_bytes = value.max(0) as usize,
+            SocketOption::SendBufferBytes => endpoint.send_bytes = value.max(0) as usize,
+            _ => {}
         }
-        Ok(())
+        to_io_result(endpoint.options.set(endpoint.local, option, value))
+    }
+
+    fn option(&self, socket: &SimSocket, option: SocketOption) -> io::Result<i32> {
+        let network = self.lock();
+        let endpoint = network.endpoint(socket.id());
+        let size = |bytes: usize| Ok(bytes.try_into().unwrap_or(i32::MAX));
+        match option {
+            SocketOption::ReceiveBufferBytes => size(endpoint.receive_bytes),
+            SocketOption::SendBufferBytes => size(endpoint.send_bytes),
+            _ => to_io_result(endpoint.options.get(endpoint.local, option)),
+        }
+    }
+
+    fn bind_device(&self, socket: &SimSocket, device: Option<&[u8]>) -> io::Result<()> {
+        to_io_result(self.lock().endpoint_mut(socket.id()).options.bind_device(device))
+    }
+
+    fn device(&self, socket: &SimSocket) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.lock().endpoint(socket.id()).options.device())
+    }
+
+    fn take_error(&self, socket: &SimSocket) -> io::Result<Option<io::Error>> {
+        Ok(self.lock().endpoint_mut(socket.id()).error.take().map(io::Error::from_raw_os_error))
     }
 
     fn address(&self, socket: &SimSocket, end: End) -> io::Result<SockAddr> {

@@ -3,6 +3,7 @@
 //! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
 //! network has its own implementation.
 
+use std::any::Any;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
@@ -20,13 +21,16 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
-use crate::driver::{Clock, log, with_text};
+use super::socket_options::SocketOption;
+use crate::driver::{Clock, Key, log, with_text};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ListenOptions {
     pub backlog: u32,
-    pub reuse_port: bool,
-    pub nodelay: bool,
+    /// Options to set before the socket is bound.
+    pub options: Vec<(SocketOption, i32)>,
+    /// Name of the network interface to bind to.
+    pub device: Option<Vec<u8>>,
 }
 
 /// Stream socket families, which the drivers treat differently.
@@ -46,15 +50,32 @@ pub(crate) enum End {
     Peer,
 }
 
+/// An owned socket of any kernel, which belongs to no table of a driver.
+#[derive(Debug)]
+pub(crate) struct AnySocket(Box<dyn Any>);
+
+impl AnySocket {
+    pub fn new<S: 'static>(socket: S) -> Self {
+        Self(Box::new(socket))
+    }
+
+    /// Returns the socket, or `None` if it is of another kernel.
+    pub fn get<S: 'static>(&self) -> Option<&S> {
+        self.0.downcast_ref()
+    }
+
+    /// Returns the socket, or `None` if it is of another kernel.
+    pub fn into<S: 'static>(self) -> Option<S> {
+        self.0.downcast().ok().map(|socket| *socket)
+    }
+}
+
+/// A socket on which an option is read or set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum StreamOption {
-    NoDelay(bool),
-    KeepAlive(Option<Duration>),
-    Linger(Option<Duration>),
-    ReceiveBufferBytes(usize),
-    SendBufferBytes(usize),
-    /// Receive urgent data inline, in order with all other data.
-    UrgentInline,
+pub(crate) enum Target<'a> {
+    Stream(Key),
+    Listener(Key),
+    Unattached(&'a AnySocket),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +91,12 @@ pub(crate) const MAX_IO_SLICES: usize = 1024;
 /// The sockets of a real or simulated kernel. Calls never block; a call that would block returns `WouldBlock` instead.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
-    type Socket: std::fmt::Debug;
+    type Socket: std::fmt::Debug + 'static;
 
-    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
+    /// Opens a TCP socket that is neither bound nor connected, with the options that all streams use.
+    fn open(&mut self, is_ipv6: bool) -> io::Result<Self::Socket>;
+    fn bind(&mut self, socket: &Self::Socket, address: SocketAddr) -> io::Result<()>;
+    fn start_listening(&mut self, socket: &Self::Socket, backlog: u32) -> io::Result<()>;
     /// Opens a socket bound to `source` if given. If the source port is zero, the kernel chooses the port.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
@@ -98,7 +122,13 @@ pub(crate) trait Sockets {
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
-    fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
+    fn set_option(&self, socket: &Self::Socket, option: SocketOption, value: i32) -> io::Result<()>;
+    fn option(&self, socket: &Self::Socket, option: SocketOption) -> io::Result<i32>;
+    /// Binds the socket to a network interface (`SO_BINDTODEVICE`).
+    fn bind_device(&self, socket: &Self::Socket, device: Option<&[u8]>) -> io::Result<()>;
+    fn device(&self, socket: &Self::Socket) -> io::Result<Option<Vec<u8>>>;
+    /// Returns and clears the pending error (`SO_ERROR`).
+    fn take_error(&self, socket: &Self::Socket) -> io::Result<Option<io::Error>>;
     fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
@@ -150,17 +180,11 @@ impl OsSockets {
 
     /// Creates a TCP socket with the options that all streams use. Accepted sockets inherit them from their listener,
     /// which saves system calls for each connection.
-    fn tcp_socket(address: SocketAddr, nodelay: bool) -> io::Result<Socket> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_tcp_nodelay(nodelay)?;
+    fn tcp_socket(domain: Domain) -> io::Result<Socket> {
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
         socket.set_out_of_band_inline(true)?;
         Ok(socket)
-    }
-
-    fn start_listening(&self, socket: Socket, backlog: u32) -> io::Result<OwnedFd> {
-        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        socket.set_nonblocking(self.nonblocking)?;
-        Ok(socket.into())
     }
 }
 
@@ -173,16 +197,22 @@ fn send(socket: &OwnedFd, data: &[u8], flags: SendFlags) -> io::Result<usize> {
 impl Sockets for OsSockets {
     type Socket = OwnedFd;
 
-    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
-        let socket = Self::tcp_socket(address, options.nodelay)?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(options.reuse_port)?;
-        socket.bind(&SockAddr::from(address))?;
-        self.start_listening(socket, options.backlog)
+    fn open(&mut self, is_ipv6: bool) -> io::Result<OwnedFd> {
+        let socket = Self::tcp_socket(if is_ipv6 { Domain::IPV6 } else { Domain::IPV4 })?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn bind(&mut self, socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+        SockRef::from(socket).bind(&SockAddr::from(address))
+    }
+
+    fn start_listening(&mut self, socket: &OwnedFd, backlog: u32) -> io::Result<()> {
+        SockRef::from(socket).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
-        let socket = Self::tcp_socket(peer, true)?;
+        let socket = Self::tcp_socket(Domain::for_address(peer))?;
         if let Some(source) = source {
             bind_source(&socket, source)?;
         }
@@ -193,7 +223,10 @@ impl Sockets for OsSockets {
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         rustix::net::bind(&socket, &kernel_address(address)?)?;
-        self.start_listening(socket, backlog)
+        socket.set_nonblocking(self.nonblocking)?;
+        let socket = socket.into();
+        self.start_listening(&socket, backlog)?;
+        Ok(socket)
     }
 
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<OwnedFd> {
@@ -239,7 +272,7 @@ impl Sockets for OsSockets {
     }
 
     fn connect_result(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        SockRef::from(socket).take_error()?.map_or(Ok(()), Err)
+        self.take_error(socket)?.map_or(Ok(()), Err)
     }
 
     #[inline]
@@ -302,19 +335,24 @@ impl Sockets for OsSockets {
         SockRef::from(socket).shutdown(how)
     }
 
-    fn set_option(&self, socket: &OwnedFd, option: StreamOption) -> io::Result<()> {
-        let socket = SockRef::from(socket);
-        match option {
-            StreamOption::NoDelay(on) => socket.set_tcp_nodelay(on),
-            StreamOption::KeepAlive(None) => socket.set_keepalive(false),
-            StreamOption::KeepAlive(Some(idle)) => {
-                socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(idle))
-            }
-            StreamOption::Linger(linger) => socket.set_linger(linger),
-            StreamOption::ReceiveBufferBytes(bytes) => socket.set_recv_buffer_size(bytes),
-            StreamOption::SendBufferBytes(bytes) => socket.set_send_buffer_size(bytes),
-            StreamOption::UrgentInline => socket.set_out_of_band_inline(true),
-        }
+    fn set_option(&self, socket: &OwnedFd, option: SocketOption, value: i32) -> io::Result<()> {
+        socket_options::set(socket, option, value)
+    }
+
+    fn option(&self, socket: &OwnedFd, option: SocketOption) -> io::Result<i32> {
+        socket_options::get(socket, option)
+    }
+
+    fn bind_device(&self, socket: &OwnedFd, device: Option<&[u8]>) -> io::Result<()> {
+        SockRef::from(socket).bind_device(device)
+    }
+
+    fn device(&self, socket: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
+        SockRef::from(socket).device()
+    }
+
+    fn take_error(&self, socket: &OwnedFd) -> io::Result<Option<io::Error>> {
+        SockRef::from(socket).take_error()
     }
 
     fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
@@ -421,7 +459,7 @@ fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
         // The kernel can share a port between connections only if it chooses the port once the peer address is known.
-        socket_options::bind_address_no_port(socket)?;
+        socket_options::set(socket, SocketOption::BindAddressNoPort, 1)?;
     }
     socket.bind(&SockAddr::from(source)).map_err(|error| {
         let (kind, remedy) = match error.kind() {

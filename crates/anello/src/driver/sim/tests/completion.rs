@@ -7,8 +7,7 @@ use super::super::SimOptions;
 use super::super::completion::SimCompletion;
 use super::super::sockets::SimSocket;
 use crate::driver::{
-    Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, ListenOptions, Op, SendMode,
-    Sockets, Token, Wait,
+    Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, Op, SendMode, Sockets, Token, Wait,
 };
 
 fn token(kind: Kind) -> Token {
@@ -18,8 +17,9 @@ fn token(kind: Kind) -> Token {
 /// Returns a kernel and both sides of a connection with a capacity of eight bytes.
 fn connected(options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
     let mut kernel = SimCompletion::new(&SimOptions::new(1).socket_buffer_bytes(8), options);
-    let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
-    let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
+    let listener = kernel.sockets_mut().open(false).unwrap();
+    kernel.sockets_mut().bind(&listener, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    kernel.sockets_mut().start_listening(&listener, 1).unwrap();
     let address = kernel.sockets().address(&listener, End::Local).unwrap().as_socket().unwrap();
     let near = kernel.sockets_mut().open_stream(address, None).unwrap();
     kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });

@@ -254,7 +254,7 @@ fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled()
         // Connect without the driver, because the kernel consumes only the first submission, which cancels the earlier
         // connect.
         let (network, address) = (network(), listener.local_addr().unwrap());
-        let client = network.lock().open_stream(None);
+        let client = network.lock().open_stream("0.0.0.0:0".parse().unwrap());
         network.lock().connect(client, address).unwrap();
         set_faults(|faults| faults.partial_submissions = 900);
         turn();

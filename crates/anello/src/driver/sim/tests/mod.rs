@@ -12,7 +12,7 @@ use super::super::{Driver, DriverKind, DriverOptions};
 use super::network::Network;
 use super::sockets::SimNetwork;
 use super::{SimModel, SimOptions};
-use crate::driver::{End, ListenOptions, Sockets, Wait, WakeQueue};
+use crate::driver::{End, Sockets, Wait, WakeQueue};
 
 #[test]
 fn wait_with_deadline_takes_given_time() {
@@ -29,8 +29,9 @@ fn wait_with_deadline_takes_given_time() {
 #[test]
 fn full_buffer_returns_eagain_until_a_third_is_free() {
     let mut network = SimNetwork::new(&SimOptions::new(1).socket_buffer_bytes(9));
-    let options = ListenOptions { backlog: 0, reuse_port: false, nodelay: true };
-    let listener = network.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
+    let listener = network.open(false).unwrap();
+    network.bind(&listener, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    network.start_listening(&listener, 0).unwrap();
     let address = network.address(&listener, End::Local).unwrap().as_socket().unwrap();
     let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();

@@ -1,0 +1,205 @@
+//! TCP sockets that are configured before they are connected or listen.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use super::connection::Connection;
+use super::family::{Sealed, Tcp};
+use super::listener::{Listener, StreamListener};
+use super::options::{SocketAccess, common_options, tcp_options};
+use super::stream_socket::StreamSocket;
+use crate::driver::{AnySocket, Driver, End, SocketOption, Target, with_context};
+use crate::executor::{Shared, current};
+
+/// TCP socket that is neither connected nor listening, bound to this thread's runtime.
+///
+/// Use this type to set options before the connection is established. [`TcpStream::connect`](super::TcpStream::connect)
+/// and [`TcpListener::bind`](super::TcpListener::bind) suffice for the default options. Unlike the listeners of
+/// [`TcpListener::bind`](super::TcpListener::bind), a new socket does not have `SO_REUSEADDR`, as in tokio. As on all
+/// TCP sockets of this crate, `TCP_NODELAY` is on.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::TcpSocket;
+///
+/// let socket = TcpSocket::new_v4()?;
+/// socket.set_reuseaddr(true)?;
+/// socket.bind("127.0.0.1:0".parse().unwrap())?;
+/// let listener = socket.listen(1024)?;
+///
+/// let socket = TcpSocket::new_v4()?;
+/// socket.set_send_buffer_size(64 * 1024)?;
+/// socket.set_ttl(32)?;
+/// let mut client = socket.connect(listener.local_addr()?).await?;
+/// let mut server = listener.accept().await?;
+/// client.write_all(b"ciao").await?;
+/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct TcpSocket {
+    pub(super) shared: Rc<Shared>,
+    pub(super) socket: AnySocket,
+}
+
+impl TcpSocket {
+    /// Creates an IPv4 socket (`socket(2)`).
+    ///
+    /// # Errors
+    /// Returns the error from `socket(2)`, for example if no descriptors are left.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn new_v4() -> io::Result<Self> {
+        Self::open(false)
+    }
+
+    /// Creates an IPv6 socket (`socket(2)`).
+    ///
+    /// # Errors
+    /// Returns the error from `socket(2)`, for example if the kernel does not support IPv6.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn new_v6() -> io::Result<Self> {
+        Self::open(true)
+    }
+
+    #[track_caller]
+    fn open(is_ipv6: bool) -> io::Result<Self> {
+        let shared = current();
+        let socket = shared.driver.borrow_mut().open_tcp(is_ipv6)?;
+        Ok(Self { shared, socket })
+    }
+
+    /// Binds the socket to a local address (`bind(2)`).
+    ///
+    /// # Errors
+    /// Returns the error from `bind(2)` with the address: for example `AddrInUse`, or `InvalidInput` if the socket is
+    /// already bound.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let bound = self.shared.driver.borrow_mut().bind(&self.socket, address);
+        bound.map_err(|error| with_context(format_args!("cannot bind {address}"), error))
+    }
+
+    /// Connects to an address (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll). Cancel-safe: dropping the future
+    /// abandons the connection.
+    ///
+    /// # Errors
+    /// Returns the error of the connection attempt with the address.
+    pub async fn connect(self, peer: SocketAddr) -> io::Result<StreamSocket<Tcp>> {
+        let Self { shared, socket } = self;
+        let context = |error| with_context(format_args!("cannot connect to {peer}"), error);
+        let started = shared.driver.borrow_mut().connect_socket(socket, peer);
+        let key = started.map_err(context)?;
+        let stream = StreamSocket::new(Connection::new(Rc::clone(&shared), key));
+        let connected = poll_fn(|context| shared.driver.borrow_mut().poll_connect(key, context.waker()));
+        connected.await.map_err(context)?;
+        Ok(stream)
+    }
+
+    /// Starts to listen (`listen(2)`). `backlog` is the number of connections that the kernel queues until they are
+    /// accepted, capped at `net.core.somaxconn`.
+    ///
+    /// # Errors
+    /// Returns the error from `listen(2)`: `AddrInUse` if another socket listens on the address.
+    pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
+        let Self { shared, socket } = self;
+        let listening = shared.driver.borrow_mut().listen_on(socket, backlog);
+        let key = listening.map_err(|error| with_context("cannot listen", error))?;
+        Ok(StreamListener::new(Listener::new(shared, key)))
+    }
+
+    /// Returns the local address (`getsockname(2)`), with the assigned port if the socket was bound to port 0.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Tcp::address(&self.access(|driver, target| driver.address(target, End::Local))?)
+    }
+
+    /// Returns whether the address can be bound while connections of an earlier listener still exist (`SO_REUSEADDR`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn reuseaddr(&self) -> io::Result<bool> {
+        self.is_on(SocketOption::ReuseAddress)
+    }
+
+    /// Sets whether the address can be bound while connections of an earlier listener still exist (`SO_REUSEADDR`).
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_reuseaddr(&self, reuseaddr: bool) -> io::Result<()> {
+        self.set(SocketOption::ReuseAddress, reuseaddr.into())
+    }
+
+    /// Returns whether several sockets can listen on the same address (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn reuseport(&self) -> io::Result<bool> {
+        self.is_on(SocketOption::ReusePort)
+    }
+
+    /// Sets whether several sockets can listen on the same address (`SO_REUSEPORT`). The kernel distributes the
+    /// connections.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
+        self.set(SocketOption::ReusePort, reuseport.into())
+    }
+
+    /// Sets whether an IPv6 socket accepts only IPv6 and no IPv4 connections (`IPV6_V6ONLY`).
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket or the socket is already bound.
+    pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
+        self.set(SocketOption::OnlyV6, only_v6.into())
+    }
+
+    /// Returns whether [`connect`](Self::connect) uses TCP Fast Open.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn fastopen_connect(&self) -> io::Result<bool> {
+        self.is_on(SocketOption::FastOpenConnect)
+    }
+
+    /// Sets whether [`connect`](Self::connect) uses TCP Fast Open (`TCP_FASTOPEN_CONNECT`, Linux 4.11).
+    ///
+    /// If the kernel has a cookie of the peer, `connect` completes immediately, and the first bytes are sent in the SYN
+    /// packet. They may be delivered twice, so they must be idempotent. A connection error is then returned by the
+    /// first send or receive. Only a client that sends first can use this option: without a send, no connection is
+    /// established. The first bit of `net.ipv4.tcp_fastopen` must be set, which is the default.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`: `Unsupported` if the system does not permit TCP Fast Open.
+    pub fn set_fastopen_connect(&self, fastopen: bool) -> io::Result<()> {
+        self.set(SocketOption::FastOpenConnect, fastopen.into())
+    }
+}
+
+impl SocketAccess for TcpSocket {
+    fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&self.shared.driver.borrow(), Target::Unattached(&self.socket))
+    }
+}
+
+common_options!([] TcpSocket);
+tcp_options!(TcpSocket);
+
+impl fmt::Debug for TcpSocket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TcpSocket")
+            .field("local_addr", &self.local_addr().ok())
+            .finish_non_exhaustive()
+    }
+}
