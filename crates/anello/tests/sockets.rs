@@ -5,11 +5,12 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpKeepalive, TcpListener, TcpStream, echo, raw_os_error};
+use anello::net::{TcpKeepalive, TcpListener, TcpStream, UnixListener, UnixStream, echo, raw_os_error};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
@@ -257,6 +258,84 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();
             assert_eq!(rest, b"3");
+        });
+    });
+}
+
+#[test]
+fn duplicate_outlives_stream_and_runtime() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let (stream, listener, duplicate, mut peer) = runtime.block_on(async {
+            let (mut stream, mut peer) = with_std().await;
+            // A receive is armed when the duplicate is created.
+            assert!(poll_at_most(1, stream.recv()).await.is_none());
+            let duplicate = std::net::TcpStream::from(stream.try_clone_to_owned().unwrap());
+            assert_ne!(stream.as_raw_fd(), duplicate.as_raw_fd());
+            assert_eq!(stream.local_addr().unwrap(), duplicate.local_addr().unwrap());
+            // Options are shared.
+            SockRef::from(&duplicate).set_ttl_v4(77).unwrap();
+            assert_eq!(stream.ttl().unwrap(), 77);
+            drop(stream);
+            while anello::current_metrics().unwrap().sockets > 0 {
+                yield_now().await;
+            }
+            // Neither the connection nor the driver is affected by the closed stream.
+            for _ in 0..3 {
+                peer.write_all(b"x").unwrap();
+                for _ in 0..TURNS {
+                    yield_now().await;
+                }
+            }
+            assert_eq!(anello::current_metrics().unwrap().late_completions, 0);
+            let mut again = TcpStream::from_std(duplicate.try_clone().unwrap()).unwrap();
+            let mut received = [0; 3];
+            again.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"xxx");
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let at = listener.local_addr().unwrap();
+            let other = std::net::TcpListener::from(listener.try_clone_to_owned().unwrap());
+            assert_eq!(other.local_addr().unwrap(), at);
+            (again, listener, duplicate, peer)
+        });
+        drop(runtime);
+        // The runtime has closed its descriptors.
+        assert_eq!((stream.as_raw_fd(), listener.as_raw_fd()), (-1, -1));
+        assert!(stream.try_clone_to_owned().is_err() && listener.try_clone_to_owned().is_err());
+        duplicate.set_nonblocking(false).unwrap();
+        (&duplicate).write_all(b"end").unwrap();
+        drop((stream, duplicate));
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"end");
+    });
+}
+
+#[test]
+fn descriptors_of_wrong_kind_are_rejected() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let error = TcpStream::try_from(OwnedFd::from(unix.try_clone().unwrap())).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("not a TCP stream"), "{error}");
+            assert!(UnixListener::try_from(OwnedFd::from(unix.try_clone().unwrap())).is_err());
+            UnixStream::try_from(OwnedFd::from(unix.try_clone().unwrap())).unwrap();
+            UnixStream::try_from(unix).unwrap();
+            let udp = std::net::UdpSocket::bind(ANY_PORT).unwrap();
+            assert!(TcpStream::try_from(OwnedFd::from(udp)).is_err());
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let error = TcpStream::try_from(OwnedFd::from(file)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK));
+            let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+            let at = listener.local_addr().unwrap();
+            assert!(TcpStream::try_from(OwnedFd::from(listener.try_clone().unwrap())).is_err());
+            let listener = TcpListener::try_from(OwnedFd::from(listener)).unwrap();
+            let client = std::net::TcpStream::connect(at).unwrap();
+            assert!(TcpListener::try_from(OwnedFd::from(client.try_clone().unwrap())).is_err());
+            let mut client = TcpStream::try_from(client).unwrap();
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(listener.accept().await.unwrap().recv().await.unwrap().as_deref(), Some(&b"x"[..]));
         });
     });
 }

@@ -95,10 +95,11 @@ use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
+pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
-pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, try_accept};
+pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, try_accept};
 use sockets::{
-    Family, MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
+    MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
     not_pollable,
 };
 pub(crate) use source::{Clear, ReadyEvent, Ticket};

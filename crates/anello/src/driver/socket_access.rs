@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{OwnedFd, RawFd};
 
 use socket2::SockAddr;
 
@@ -64,6 +65,25 @@ impl Driver {
 
     pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
         with_socket!(self, Target::Stream(key), (sockets, socket) => sockets.peer_credentials(socket))
+    }
+
+    /// Returns a new descriptor of a socket.
+    pub fn duplicate(&mut self, target: Target<'_>) -> io::Result<OwnedFd> {
+        let duplicate = with_socket!(self, target, (sockets, socket) => sockets.duplicate(socket))?;
+        if let Target::Stream(key) = target {
+            match &mut *self.backend {
+                Backend::Epoll(machine) => machine.mark_shared(key),
+                Backend::SimReadiness(machine) => machine.mark_shared(key),
+                Backend::Uring(_) | Backend::SimCompletion(_) => {}
+            }
+        }
+        Ok(duplicate)
+    }
+
+    /// Returns the number of a socket's descriptor, or -1 if there is none.
+    pub fn raw_fd(&self, target: Target<'_>) -> RawFd {
+        let descriptor = || Ok(with_socket!(self, target, (sockets, socket) => sockets.raw_fd(socket)));
+        descriptor().unwrap_or_else(|_: io::Error| -1)
     }
 
     /// Opens a TCP socket that is neither bound nor connected.

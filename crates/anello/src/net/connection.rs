@@ -89,6 +89,7 @@ impl Connection {
         Self { shared, key }
     }
 
+    #[track_caller]
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_stream(descriptor)?;

@@ -9,6 +9,8 @@ use std::os::unix::net::SocketAddr as UnixAddress;
 
 use socket2::SockAddr;
 
+use crate::driver::Family;
+
 /// Address family of a stream or listener: [`Tcp`] or [`Unix`]. This trait is sealed.
 pub trait StreamFamily: Sealed + fmt::Debug + 'static {
     /// Address type.
@@ -24,6 +26,7 @@ pub trait Sealed {
     /// Type names for debug output.
     const STREAM: &'static str;
     const LISTENER: &'static str;
+    const FAMILY: Family;
 
     fn address(address: &SockAddr) -> io::Result<Self::Address>
     where
@@ -53,6 +56,7 @@ impl StreamFamily for Unix {
 impl Sealed for Tcp {
     const STREAM: &'static str = "TcpStream";
     const LISTENER: &'static str = "TcpListener";
+    const FAMILY: Family = Family::Internet;
 
     fn address(address: &SockAddr) -> io::Result<SocketAddr> {
         address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an IP socket"))
@@ -62,6 +66,7 @@ impl Sealed for Tcp {
 impl Sealed for Unix {
     const STREAM: &'static str = "UnixStream";
     const LISTENER: &'static str = "UnixListener";
+    const FAMILY: Family = Family::Unix;
 
     fn address(address: &SockAddr) -> io::Result<UnixAddress> {
         match (address.as_pathname(), address.as_abstract_namespace()) {

@@ -11,11 +11,11 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::family::StreamFamily;
-use super::options::{SocketAccess, common_options};
+use super::family::{StreamFamily, Tcp, Unix};
+use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target};
+use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target, check_socket};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -74,8 +74,41 @@ impl<F: StreamFamily> StreamListener<F> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
         Ok(Self::new(Listener::import(listener.into())?))
+    }
+}
+
+/// Fails if the descriptor is not a listening socket of the family, and on the simulated driver. Panics if no runtime is
+/// running on this thread.
+impl<F: StreamFamily> TryFrom<OwnedFd> for StreamListener<F> {
+    type Error = io::Error;
+
+    #[track_caller]
+    fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+        check_socket(&descriptor, F::FAMILY, true)?;
+        Ok(Self::new(Listener::import(descriptor)?))
+    }
+}
+
+impl TryFrom<std::net::TcpListener> for StreamListener<Tcp> {
+    type Error = io::Error;
+
+    /// See [`from_std`](Self::from_std).
+    #[track_caller]
+    fn try_from(listener: std::net::TcpListener) -> io::Result<Self> {
+        Self::from_std(listener)
+    }
+}
+
+impl TryFrom<std::os::unix::net::UnixListener> for StreamListener<Unix> {
+    type Error = io::Error;
+
+    /// See [`from_std`](Self::from_std).
+    #[track_caller]
+    fn try_from(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        Self::from_std(listener)
     }
 }
 
@@ -83,9 +116,14 @@ impl<F: StreamFamily> SocketAccess for StreamListener<F> {
     fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
         call(&self.listener.shared.driver.borrow(), Target::Listener(self.listener.key))
     }
+
+    fn access_mut<T>(&self, call: impl FnOnce(&mut Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&mut self.listener.shared.driver.borrow_mut(), Target::Listener(self.listener.key))
+    }
 }
 
 common_options!([<F: StreamFamily>] StreamListener<F>);
+raw_descriptor!([<F: StreamFamily>] StreamListener<F>);
 
 impl<F: StreamFamily> fmt::Debug for StreamListener<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,6 +142,7 @@ impl Listener {
         Self { shared, key, wait_queue: WaitQueue::default() }
     }
 
+    #[track_caller]
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_listener(descriptor)?;

@@ -115,6 +115,8 @@ pub(super) fn from_seconds(seconds: i32) -> Duration {
 pub(super) trait SocketAccess {
     fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T>;
 
+    fn access_mut<T>(&self, call: impl FnOnce(&mut Driver, Target<'_>) -> io::Result<T>) -> io::Result<T>;
+
     fn option(&self, option: SocketOption) -> io::Result<i32> {
         self.access(|driver, target| driver.option(target, option))
     }
@@ -155,6 +157,33 @@ macro_rules! common_options {
                 self.set($crate::driver::SocketOption::SendBufferBytes, super::options::saturating(bytes))
             }
 
+            /// Returns a new descriptor of the socket (`fcntl(2)` with `F_DUPFD_CLOEXEC`).
+            ///
+            /// Both descriptors refer to the same socket: options set through one apply to the other, and a socket is
+            /// closed when all its descriptors are. The driver owns its descriptor and closes it when the runtime is
+            /// dropped or the connection is reset through a handle, even if this object still exists. Therefore this
+            /// type does not implement `AsFd`. Do not read or write through the new descriptor while the driver uses
+            /// the socket, because the driver may already have received bytes. Do not change `O_NONBLOCK`: it is set
+            /// on epoll and cleared on io_uring.
+            ///
+            /// ```
+            /// # anello::Runtime::new()?.block_on(async {
+            /// use anello::net::UnixStream;
+            /// use socket2::SockRef;
+            ///
+            /// let (stream, _peer) = UnixStream::pair()?;
+            /// let descriptor = stream.try_clone_to_owned()?;
+            /// SockRef::from(&descriptor).set_passcred(true)?;
+            /// # Ok::<(), std::io::Error>(()) })?;
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
+            ///
+            /// # Errors
+            /// Returns the error from `fcntl(2)`, and an error on the simulated driver.
+            pub fn try_clone_to_owned(&self) -> io::Result<std::os::fd::OwnedFd> {
+                self.access_mut($crate::driver::Driver::duplicate)
+            }
+
             /// Returns and clears the pending error of the socket (`SO_ERROR`). If the io_uring driver has already
             /// received the error, later receives return it again.
             ///
@@ -167,7 +196,22 @@ macro_rules! common_options {
     };
 }
 
+/// Implements `AsRawFd`.
+macro_rules! raw_descriptor {
+    ([$($parameter:tt)*] $type:ty) => {
+        /// The number is valid while the driver owns the descriptor: until this object or the runtime is dropped, or
+        /// the connection is reset. It is -1 afterwards and on the simulated driver.
+        /// `try_clone_to_owned` returns a descriptor that stays valid.
+        impl $($parameter)* std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.access(|driver, target| Ok(driver.raw_fd(target))).unwrap_or(-1)
+            }
+        }
+    };
+}
+
 pub(super) use common_options;
+pub(super) use raw_descriptor;
 
 /// Implements the options of TCP sockets. Connections inherit them from the listener that accepts them.
 macro_rules! tcp_options {

@@ -4,13 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
 
 use super::connection::{Connection, ShutdownHandle};
-use super::family::StreamFamily;
-use super::options::{SocketAccess, common_options};
+use super::family::{StreamFamily, Tcp, Unix};
+use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, SendBuf, Target};
+use crate::driver::{Driver, End, SendBuf, Target, check_socket};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
@@ -209,6 +210,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    #[track_caller]
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
         Ok(Self::new(Connection::import(stream.into())?))
     }
@@ -245,9 +247,61 @@ impl<F: StreamFamily> SocketAccess for StreamSocket<F> {
     fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
         call(&self.connection.driver(), self.connection.target())
     }
+
+    fn access_mut<T>(&self, call: impl FnOnce(&mut Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&mut self.connection.shared.driver.borrow_mut(), self.connection.target())
+    }
 }
 
 common_options!([<F: StreamFamily>] StreamSocket<F>);
+raw_descriptor!([<F: StreamFamily>] StreamSocket<F>);
+
+/// Fails if the descriptor is not a stream socket of the family or is listening, and on the simulated driver. Panics if
+/// no runtime is running on this thread.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::os::fd::OwnedFd;
+///
+/// use anello::net::{TcpStream, UnixStream};
+///
+/// let (one, _other) = std::os::unix::net::UnixStream::pair()?;
+/// let descriptor = OwnedFd::from(one);
+/// assert!(TcpStream::try_from(descriptor.try_clone()?).is_err());
+/// let mut stream = UnixStream::try_from(descriptor)?;
+/// stream.write_all(b"ciao").await?;
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+impl<F: StreamFamily> TryFrom<OwnedFd> for StreamSocket<F> {
+    type Error = io::Error;
+
+    #[track_caller]
+    fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+        check_socket(&descriptor, F::FAMILY, false)?;
+        Ok(Self::new(Connection::import(descriptor)?))
+    }
+}
+
+impl TryFrom<std::net::TcpStream> for StreamSocket<Tcp> {
+    type Error = io::Error;
+
+    /// See [`from_std`](Self::from_std).
+    #[track_caller]
+    fn try_from(stream: std::net::TcpStream) -> io::Result<Self> {
+        Self::from_std(stream)
+    }
+}
+
+impl TryFrom<std::os::unix::net::UnixStream> for StreamSocket<Unix> {
+    type Error = io::Error;
+
+    /// See [`from_std`](Self::from_std).
+    #[track_caller]
+    fn try_from(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        Self::from_std(stream)
+    }
+}
 
 /// Error of [`StreamSocket::into_std`], which contains the stream.
 ///

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::connection::Connection;
 use super::family::{Sealed, Tcp};
 use super::listener::{Listener, StreamListener};
-use super::options::{SocketAccess, common_options, tcp_options};
+use super::options::{SocketAccess, common_options, raw_descriptor, tcp_options};
 use super::stream_socket::StreamSocket;
 use crate::driver::{AnySocket, Driver, End, SocketOption, Target, with_context};
 use crate::executor::{Shared, current};
@@ -190,9 +190,14 @@ impl SocketAccess for TcpSocket {
     fn access<T>(&self, call: impl FnOnce(&Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
         call(&self.shared.driver.borrow(), Target::Unattached(&self.socket))
     }
+
+    fn access_mut<T>(&self, call: impl FnOnce(&mut Driver, Target<'_>) -> io::Result<T>) -> io::Result<T> {
+        call(&mut self.shared.driver.borrow_mut(), Target::Unattached(&self.socket))
+    }
 }
 
 common_options!([] TcpSocket);
+raw_descriptor!([] TcpSocket);
 tcp_options!(TcpSocket);
 
 impl fmt::Debug for TcpSocket {

@@ -124,6 +124,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(key)
     }
 
+    /// Records that another descriptor of the socket exists.
+    pub fn mark_shared(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.may_be_shared = true;
+        }
+    }
+
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
         self.connect_socket(socket, peer)

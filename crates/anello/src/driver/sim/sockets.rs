@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
@@ -277,6 +277,14 @@ impl Sockets for SimNetwork {
 
     fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {
         unsupported(NO_UNIX_SOCKETS)
+    }
+
+    fn duplicate(&self, _socket: &SimSocket) -> io::Result<OwnedFd> {
+        Err(no_descriptors())
+    }
+
+    fn raw_fd(&self, _socket: &SimSocket) -> RawFd {
+        -1
     }
 
     fn import(&mut self, _descriptor: OwnedFd) -> io::Result<(SimSocket, Family)> {

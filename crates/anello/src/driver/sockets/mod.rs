@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(crate) struct ListenOptions {
 
 /// Stream socket families, which the drivers treat differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     Internet,
     /// Unix sockets. Their data is received with `recv(2)` when they are readable, because some kernels miss EOF in a
     /// multishot receive on AF_UNIX (CVE-2026-23473). A read also stops after file descriptors that the peer has sent
@@ -131,6 +131,10 @@ pub(crate) trait Sockets {
     fn take_error(&self, socket: &Self::Socket) -> io::Result<Option<io::Error>>;
     fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
+    /// Returns a new descriptor of the socket. Simulated kernels return an error.
+    fn duplicate(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
+    /// Returns the number of the descriptor, or -1 on simulated kernels.
+    fn raw_fd(&self, socket: &Self::Socket) -> RawFd;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<(Self::Socket, Family)>;
     /// Converts an operating system descriptor into a readiness source. Returns an error if its file cannot be polled,
@@ -367,6 +371,14 @@ impl Sockets for OsSockets {
         socket_options::peer_credentials(socket)
     }
 
+    fn duplicate(&self, socket: &OwnedFd) -> io::Result<OwnedFd> {
+        socket.try_clone()
+    }
+
+    fn raw_fd(&self, socket: &OwnedFd) -> RawFd {
+        socket.as_raw_fd()
+    }
+
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<(OwnedFd, Family)> {
         let socket = SockRef::from(&descriptor);
         let family = match socket.domain()? {
@@ -443,6 +455,23 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
         Some(address) => address.ip().to_canonical().is_loopback(),
         None => true,
     }
+}
+
+/// Checks that a descriptor is a stream socket of the family, and whether it listens.
+pub(crate) fn check_socket(descriptor: &OwnedFd, family: Family, listens: bool) -> io::Result<()> {
+    let socket = SockRef::from(descriptor);
+    let is_internet = matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6);
+    let is_family = match family {
+        Family::Internet => is_internet,
+        Family::Unix => socket.domain()? == Domain::UNIX,
+    };
+    if is_family && socket.r#type()? == Type::STREAM && socket.is_listener()? == listens {
+        return Ok(());
+    }
+    let family = if family == Family::Internet { "TCP" } else { "Unix" };
+    let kind = if listens { "listener" } else { "stream" };
+    let text = format!("cannot use descriptor: not a {family} {kind}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
