@@ -158,7 +158,7 @@ impl Stream for SlowStream {
         }
         ready!(self.pause.as_mut().poll(context));
         self.remaining_chunks -= 1;
-        self.pause.as_mut().reset(SECOND);
+        self.pause.as_mut().reset_after(SECOND);
         Poll::Ready(Some(Ok(Bytes::from_static(b"chunk;"))))
     }
 }

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anello::time::{interval, monotonic_now, sleep, timeout};
+use anello::time::{
+    self, MissedTickBehavior, advance, interval, interval_at, monotonic_now, sleep, sleep_until, timeout,
+    timeout_at,
+};
 use anello::{DriverKind, spawn, spawn_blocking, yield_now};
 use common::{on_every_driver, on_every_driver_and_sim, pair, poll_at_most, simulated_drivers};
 
@@ -94,6 +97,7 @@ fn intervals_skip_missed_ticks() {
         setup.run(async {
             let start = Instant::now();
             let mut ticks = interval(Duration::from_millis(2));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             for number in 0..5 {
                 ticks.tick().await;
                 assert!(start.elapsed() >= Duration::from_millis(2 * number));
@@ -119,9 +123,9 @@ fn sleep_can_be_dropped_and_reset() {
             }
             let mut long = sleep(Duration::from_secs(1_000_000));
             assert!(poll_at_most(1, &mut long).await.is_none());
-            long.reset(Duration::from_micros(500));
+            long.reset_after(Duration::from_micros(500));
             (&mut long).await;
-            long.reset(Duration::from_micros(500));
+            long.reset_after(Duration::from_micros(500));
             assert!(poll_at_most(1, &mut long).await.is_none());
             long.await;
         });
@@ -184,7 +188,7 @@ fn durations_beyond_clock_range_do_not_overflow() {
             ticks.tick().await;
             assert!(poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_none());
             let mut late = sleep(Duration::ZERO);
-            late.reset(Duration::MAX);
+            late.reset_after(Duration::MAX);
             assert!(poll_at_most(1, &mut late).await.is_none());
             if is_simulated {
                 // The virtual clock advances to its maximum, at which timers and sockets still work.
@@ -224,4 +228,200 @@ fn virtual_clock_waits_for_blocking_work() {
         };
         assert_eq!(run(), run(), "{}", setup.name);
     }
+}
+
+#[test]
+fn deadlines_are_instants_of_the_runtime_clock() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let start = time::Instant::now();
+            for microseconds in [0, 1, 131, 500, 3000] {
+                let deadline = time::Instant::now() + Duration::from_micros(microseconds);
+                let mut sleeping = sleep_until(deadline);
+                assert!(deadline.saturating_duration_since(sleeping.deadline()) < Duration::from_micros(1));
+                (&mut sleeping).await;
+                assert!(sleeping.is_elapsed() && time::Instant::now() >= deadline, "{microseconds} us");
+            }
+            assert!(!sleep(Duration::from_secs(1000)).is_elapsed());
+            // Deadlines in the past, even before the start of the clock.
+            sleep_until(start - Duration::MAX).await;
+            assert!(timeout_at(start, std::future::pending::<()>()).await.is_err());
+            assert_eq!(timeout_at(start, async { 1 }).await, Ok(1), "a ready future never times out");
+            let soon = time::Instant::now() + Duration::from_millis(1);
+            assert!(timeout_at(soon, std::future::pending::<()>()).await.is_err());
+            assert!(time::Instant::now() >= soon);
+            // The time limit starts when the function is called, not at the first poll.
+            let limited = timeout(Duration::from_millis(1), std::future::pending::<()>());
+            sleep(Duration::from_millis(2)).await;
+            assert!(poll_at_most(1, limited).await.is_some_and(|result| result.is_err()));
+        });
+    });
+}
+
+#[test]
+fn instants_of_different_workers_are_comparable() {
+    on_every_driver(|setup| {
+        let before = Instant::now();
+        let first = setup.run(async { time::Instant::now() });
+        let other = setup.clone();
+        let second = thread::spawn(move || other.run(async { time::Instant::now() })).join().unwrap();
+        let outside = time::Instant::now();
+        assert!(time::Instant::from(before) <= first && first <= second && second <= outside);
+        setup.run(async { assert!(sleep_until(first).deadline() < time::Instant::now()) });
+    });
+}
+
+/// The ticks of an interval of 10 ms, in ms after its start, if the tick at 10 ms is received after 35 ms.
+async fn ticks_after_delay(behavior: MissedTickBehavior) -> Vec<u128> {
+    let start = time::Instant::now();
+    let mut ticks = interval_at(start, Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(behavior);
+    assert_eq!((ticks.missed_tick_behavior(), ticks.period()), (behavior, Duration::from_millis(10)));
+    let mut received = vec![ticks.tick().await - start];
+    sleep_until(start + Duration::from_millis(35)).await;
+    for _ in 0..5 {
+        let deadline = ticks.tick().await;
+        assert!(time::Instant::now() >= deadline, "early");
+        received.push(deadline - start);
+    }
+    received.into_iter().map(|since| since.as_millis()).collect()
+}
+
+#[test]
+fn missed_ticks_follow_the_selected_behavior() {
+    for setup in simulated_drivers() {
+        setup.run(async {
+            use MissedTickBehavior::{Burst, Delay, Skip};
+            assert_eq!(ticks_after_delay(Burst).await, [0, 10, 20, 30, 40, 50]);
+            assert_eq!(ticks_after_delay(Skip).await, [0, 10, 40, 50, 60, 70]);
+            assert_eq!(ticks_after_delay(Delay).await, [0, 10, 45, 55, 65, 75]);
+        });
+    }
+}
+
+#[test]
+fn interval_reset_changes_next_tick() {
+    for setup in simulated_drivers() {
+        setup.run(async {
+            let start = time::Instant::now();
+            let since = |tick: time::Instant| (tick - start).as_secs();
+            let mut ticks = interval_at(start + Duration::from_secs(5), Duration::from_secs(10));
+            assert_eq!(since(ticks.tick().await), 5);
+            advance(Duration::from_secs(3)).await;
+            ticks.reset();
+            assert_eq!(since(ticks.tick().await), 18, "one period after the reset");
+            ticks.reset_after(Duration::from_secs(2));
+            assert_eq!(since(ticks.tick().await), 20);
+            assert_eq!(since(ticks.tick().await), 30, "the period is unchanged");
+            ticks.reset_at(start + Duration::from_secs(31));
+            assert_eq!(since(ticks.tick().await), 31);
+            ticks.reset_immediately();
+            assert_eq!(since(ticks.tick().await), 31);
+            ticks.reset_at(start - Duration::MAX);
+            assert!(poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_some());
+            ticks.reset_at(start + Duration::MAX);
+            assert!(poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_none());
+        });
+    }
+}
+
+/// A tick that is polled and dropped is delivered later.
+#[test]
+fn dropped_tick_future_loses_no_tick() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let start = time::Instant::now();
+            let mut ticks = interval_at(start, Duration::from_millis(1));
+            for number in 0..5 {
+                while poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_none() {
+                    yield_now().await;
+                    if poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_some() {
+                        break;
+                    }
+                    sleep(Duration::from_micros(100)).await;
+                }
+                assert!(start.elapsed() >= Duration::from_millis(number));
+            }
+        });
+    });
+}
+
+#[test]
+fn reset_sleep_completes_at_new_deadline() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut sleeping = sleep(Duration::MAX);
+            assert!(poll_at_most(1, &mut sleeping).await.is_none());
+            let deadline = time::Instant::now() + Duration::from_micros(700);
+            std::pin::Pin::new(&mut sleeping).reset(deadline);
+            assert!(!sleeping.is_elapsed() || time::Instant::now() >= deadline);
+            (&mut sleeping).await;
+            assert!(time::Instant::now() >= deadline);
+            // A completed sleep stays complete until it is reset.
+            (&mut sleeping).await;
+            sleeping.reset(time::Instant::now() + Duration::MAX);
+            assert!(poll_at_most(1, &mut sleeping).await.is_none());
+        });
+    });
+}
+
+#[test]
+fn advance_fires_timers_in_order() {
+    for setup in simulated_drivers() {
+        setup.run(async {
+            let fired = Rc::new(RefCell::new(Vec::new()));
+            for seconds in [3, 1, 2, 5, 4] {
+                let fired = Rc::clone(&fired);
+                spawn(async move {
+                    sleep(Duration::from_secs(seconds)).await;
+                    fired.borrow_mut().push(seconds);
+                })
+                .detach();
+            }
+            let start = time::Instant::now();
+            yield_now().await;
+            advance(Duration::from_millis(3500)).await;
+            assert_eq!(*fired.borrow(), [1, 2, 3]);
+            assert_eq!(start.elapsed().as_millis(), 3500);
+            advance(Duration::from_secs(10)).await;
+            assert_eq!(*fired.borrow(), [1, 2, 3, 4, 5]);
+        });
+    }
+    let refused =
+        std::panic::catch_unwind(|| common::both_drivers()[1].run(async { drop(advance(Duration::ZERO)) }));
+    assert!(refused.is_err(), "only the simulated clock can be advanced");
+}
+
+/// A million timers with random deadlines, of which a third is reset and a third is dropped.
+#[test]
+fn fault_16_million_timers_fire_in_order() {
+    const TIMERS: usize = 1_000_000;
+    let seed = 16;
+    eprintln!("seed {seed}");
+    let mut random = common::Rng::with_seed(seed);
+    simulated_drivers()[0].run(async move {
+        let start = time::Instant::now() + Duration::from_secs(10);
+        let mut sleeps = Vec::with_capacity(TIMERS);
+        for number in 0..TIMERS {
+            let deadline = start + Duration::from_micros(random.u64(..3_600_000_000));
+            let mut sleeping = sleep_until(deadline);
+            assert!(poll_at_most(1, &mut sleeping).await.is_none());
+            match number % 3 {
+                0 => drop(sleeping),
+                1 => {
+                    sleeping.reset(deadline + Duration::from_secs(3600));
+                    assert!(poll_at_most(1, &mut sleeping).await.is_none());
+                    sleeps.push(sleeping);
+                }
+                _ => sleeps.push(sleeping),
+            }
+        }
+        sleeps.sort_by_key(time::Sleep::deadline);
+        for sleeping in &mut sleeps {
+            let deadline = sleeping.deadline();
+            sleeping.await;
+            let late = time::Instant::now().checked_duration_since(deadline).expect("early");
+            assert!(late < Duration::from_secs(10), "lost: {late:?}");
+        }
+    });
 }

@@ -331,7 +331,7 @@ impl<'a> MeasurementRunner<'a> {
         }
         if wake_ns != self.timer_ns {
             self.timer_ns = wake_ns;
-            self.timer.reset(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+            self.timer.reset_after(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
         }
         if Pin::new(&mut self.timer).poll(context).is_ready() {
             self.timer_ns = 0;

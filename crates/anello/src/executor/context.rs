@@ -99,6 +99,7 @@ pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
 }
 
 /// Returns the runtime that is running on this thread. Panics if there is none.
+#[track_caller]
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
         panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
@@ -248,6 +249,10 @@ impl Shared {
 
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Virtual(_))
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub fn now_ns(&self) -> u64 {

@@ -1,0 +1,167 @@
+//! Timers that complete once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::instant::Instant;
+use crate::executor::{Shared, TimerKey, current};
+
+/// Waits until `duration` has elapsed. Cancel-safe.
+///
+/// Durations beyond the range of the clock (584 years) never elapse.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// anello::time::sleep(std::time::Duration::from_millis(1)).await;
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn sleep(duration: Duration) -> Sleep {
+    let shared = current();
+    let deadline_ns = shared.now_ns().saturating_add(nanoseconds(duration));
+    Sleep { shared, deadline_ns, timer: None, has_yielded: false }
+}
+
+/// Waits until `deadline`. Completes immediately if the deadline is in the past. Cancel-safe.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::time::{Instant, sleep_until};
+///
+/// let deadline = Instant::now() + std::time::Duration::from_millis(1);
+/// sleep_until(deadline).await;
+/// assert!(Instant::now() >= deadline);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    let shared = current();
+    let deadline_ns = deadline.on_clock_of(&shared);
+    Sleep { shared, deadline_ns, timer: None, has_yielded: false }
+}
+
+/// Future returned by [`sleep`] and [`sleep_until`]. Dropping it removes the timer from the wheel.
+///
+/// Unlike tokio's type, it is `Unpin`: a loop with a `select!` can poll `&mut sleep` without pinning it. It belongs to
+/// the runtime on which it was created.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::time::{Instant, sleep};
+/// use std::time::Duration;
+///
+/// let mut sleep = sleep(Duration::MAX);
+/// sleep.reset(Instant::now() + Duration::from_millis(1));
+/// (&mut sleep).await;
+/// assert!(sleep.is_elapsed());
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sleep {
+    shared: Rc<Shared>,
+    deadline_ns: u64,
+    /// Key of the timer in the wheel, once the future has been polled.
+    timer: Option<TimerKey>,
+    /// True if the sleep has yielded after its deadline because the task's budget was exhausted.
+    has_yielded: bool,
+}
+
+impl Sleep {
+    /// Returns the time at which the sleep completes, limited to the range of the clock.
+    pub fn deadline(&self) -> Instant {
+        Instant::at(&self.shared, self.deadline_ns)
+    }
+
+    /// Returns whether the deadline has passed. Reads the clock; the sleep need not have been polled.
+    pub fn is_elapsed(&self) -> bool {
+        self.now_ns() >= self.deadline_ns
+    }
+
+    /// Changes the deadline, whether or not the sleep has completed. The task that polled the sleep last is not woken: it
+    /// must poll the sleep again.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.reset_to(deadline.on_clock_of(&self.shared));
+    }
+
+    /// Changes the deadline to `duration` from now. Equivalent to `reset(Instant::now() + duration)`.
+    pub fn reset_after(&mut self, duration: Duration) {
+        self.reset_to(self.shared.now_ns().saturating_add(nanoseconds(duration)));
+    }
+
+    pub(super) fn reset_to(&mut self, deadline_ns: u64) {
+        self.cancel();
+        self.deadline_ns = deadline_ns;
+        self.has_yielded = false;
+    }
+
+    pub(super) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.shared.now_ns()
+    }
+
+    fn cancel(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            self.shared.cancel_timer(timer);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(timer) = self.timer {
+            // Timers never fire early, so the clock need not be read.
+            if self.shared.wait_on(timer, context.waker()) {
+                return Poll::Pending;
+            }
+            self.timer = None;
+            return Poll::Ready(());
+        }
+        if self.shared.now_ns() >= self.deadline_ns {
+            // Consumes budget like a socket operation: a task that is late for every tick of an interval must not starve
+            // the others. Yields at most once, because other futures of the task can exhaust the budget in every poll.
+            if !self.has_yielded && !self.shared.has_budget_or_yield(context) {
+                self.has_yielded = true;
+                return Poll::Pending;
+            }
+            self.shared.spend_budget(0);
+            return Poll::Ready(());
+        }
+        let timer = self.shared.timers.borrow_mut().insert(self.deadline_ns, context.waker().clone());
+        self.timer = Some(timer);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sleep").field("deadline_ns", &self.deadline_ns).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
