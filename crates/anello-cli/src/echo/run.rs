@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use anello::Workers;
 use anello::net::{Echo, GroupListener, GroupMember, ShutdownHandle, Stream, echo};
 use anello::signal::{SignalKind, Signals};
 use anello::time::{sleep, timeout};
-use anello::{WorkerContext, Workers};
 use futures_util::future::select;
 use slab::Slab;
 
@@ -57,24 +57,23 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let cores = arguments.cores.clone();
     let service = Arc::new(Service { flags: arguments, listening, sizes, connections: AtomicUsize::new(0) });
     let Some(Cores(cores)) = cores else {
-        let only = WorkerContext { index: 0, count: 1, core: None };
-        builder.build()?.block_on(serve(service, only))?;
+        builder.build()?.block_on(serve(service, 0, 1))?;
         return Ok(ExitCode::SUCCESS);
     };
     let workers = Workers::builder()
         .cores(cores)
         .runtime(builder)
-        .start(move |worker| serve(Arc::clone(&service), worker))?;
+        .start(move |worker| serve(Arc::clone(&service), worker.index, worker.count))?;
     workers.join()?.into_iter().collect::<io::Result<()>>()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs one worker: accepts connections until a signal arrives, then drains them.
-async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    let listeners = service.listening.join(worker.index);
+async fn serve(service: Arc<Service>, index: usize, workers: usize) -> io::Result<()> {
+    let listeners = service.listening.join(index);
     let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
-    if worker.index == 0 {
-        announce(&service, worker.count);
+    if index == 0 {
+        announce(&service, workers);
     }
     let open = Rc::new(OpenConnections::default());
     let shared = || (Arc::clone(&service), Rc::clone(&open));

@@ -201,8 +201,6 @@ macro_rules! dispatch {
 }
 use dispatch;
 
-use dispatch;
-
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
 /// callers.
 impl Backend {

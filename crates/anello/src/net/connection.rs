@@ -12,8 +12,9 @@ use std::task::{Context, Poll, Waker};
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, StreamOption, wake_all};
-use crate::driver::{Driver, End, FileRange, Key, PollIo, SendBuf, SocketOption, Target, wake_all};
+use crate::driver::{
+    Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, SocketOption, Target, wake_all,
+};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
