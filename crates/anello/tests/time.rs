@@ -425,3 +425,15 @@ fn fault_16_million_timers_fire_in_order() {
         }
     });
 }
+
+#[test]
+fn epoll_timeouts_are_in_nanoseconds_unless_disabled() {
+    on_every_driver(|setup| {
+        if setup.kind != DriverKind::Epoll {
+            return;
+        }
+        let features = setup.runtime().driver().features;
+        let is_disabled = setup.options.disabled_features.epoll_pwait2;
+        assert_eq!(features.contains("nanosecond-timeouts"), !is_disabled, "{}: {features}", setup.name);
+    });
+}

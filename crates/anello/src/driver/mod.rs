@@ -223,7 +223,8 @@ impl Driver {
         let mut fallback_reason = None;
         let uring =
             || Uring::new(options).map(|uring| Backend::Uring(Box::new(Proactor::new(uring, options))));
-        let epoll = || Epoll::new().map(|epoll| Backend::Epoll(Box::new(Reactor::new(epoll, options))));
+        let epoll =
+            || Epoll::new(options).map(|epoll| Backend::Epoll(Box::new(Reactor::new(epoll, options))));
         let backend = match kind {
             DriverKind::Uring => uring()?,
             DriverKind::Epoll => epoll()?,
@@ -240,7 +241,7 @@ impl Driver {
         };
         let (name, features) = match &backend {
             Backend::Uring(uring) => ("uring", uring.kernel.features.to_string()),
-            Backend::Epoll(_) => ("epoll", "edge-triggered,speculative".to_owned()),
+            Backend::Epoll(epoll) => ("epoll", epoll.kernel.features()),
             Backend::SimCompletion(_) => ("sim", "completion".to_owned()),
             Backend::SimReadiness(_) => ("sim", "readiness".to_owned()),
         };

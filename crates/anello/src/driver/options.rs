@@ -166,4 +166,6 @@ pub struct DisabledFeatures {
     pub cqe_skip: bool,
     /// Disables `SEND_ZC` (Linux 6.0).
     pub zero_copy: bool,
+    /// Disables `epoll_pwait2(2)` (Linux 5.11). Timeouts on epoll are then rounded up to milliseconds.
+    pub epoll_pwait2: bool,
 }

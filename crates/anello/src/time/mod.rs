@@ -1,8 +1,8 @@
 //! Sleeps, timeouts and intervals, on the runtime's timer wheel.
 //!
 //! Timers need no additional system call: the next deadline becomes the timeout of the driver's wait. They never fire
-//! early. They can fire late: by up to one tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll (whose
-//! timeout is in milliseconds), and by as long as the worker is busy.
+//! early. They can fire late: by up to one tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll before
+//! Linux 5.11 (whose timeout is in milliseconds), and by as long as the worker is busy.
 //!
 //! # Tests with virtual time
 //!

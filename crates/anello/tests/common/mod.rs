@@ -223,6 +223,7 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, all sizes small", smallest),
         epoll("epoll, deferring every small send", |options| options.deferred_send_threshold_edges = 0),
+        epoll("epoll without epoll_pwait2", |options| options.disabled_features.epoll_pwait2 = true),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups

@@ -1,15 +1,18 @@
-//! The epoll kernel: `epoll_wait(2)` on Linux sockets, edge-triggered.
+//! The epoll kernel: `epoll_wait(2)` on Linux sockets, edge-triggered. Waits with a timeout use `epoll_pwait2(2)` (Linux
+//! 5.11), whose timeout is in nanoseconds.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::driver::{Descriptors, Edge, Kernel, Kind, OsSockets, ReadinessKernel, Token, Wait, timespec};
+use crate::driver::{
+    Descriptors, DriverOptions, Edge, Kernel, Kind, OsSockets, ReadinessKernel, Token, Wait, timespec,
+};
 
 /// Maximum number of events per wait. The next wait returns the remaining ones. The limit is small because the kernel
 /// accesses each reported socket, the event loop accesses its stream, and the task accesses both again. With more than
@@ -25,16 +28,49 @@ pub(crate) struct Epoll {
     events: Box<[MaybeUninit<Event>]>,
     count: usize,
     next: usize,
+    /// Whether the kernel has `epoll_pwait2(2)` and the sandbox permits it.
+    has_pwait2: bool,
 }
 
 impl Epoll {
-    pub fn new() -> io::Result<Self> {
+    pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let data = EventData::new_u64(Token::internal(Kind::Wake).0);
         epoll::add(&epoll, &*wake, data, EventFlags::IN | EventFlags::ET)?;
         let events = vec![MaybeUninit::uninit(); EDGES_PER_WAIT].into_boxed_slice();
-        Ok(Self { epoll, sockets: OsSockets::new(true), wake, events, count: 0, next: 0 })
+        let mut kernel =
+            Self { epoll, sockets: OsSockets::new(true), wake, events, count: 0, next: 0, has_pwait2: false };
+        kernel.has_pwait2 = !options.disabled_features.epoll_pwait2 && kernel.wait_nanoseconds(0).is_ok();
+        Ok(kernel)
+    }
+
+    pub fn features(&self) -> String {
+        let timeouts = if self.has_pwait2 { ",nanosecond-timeouts" } else { "" };
+        format!("edge-triggered,speculative{timeouts}")
+    }
+
+    /// Waits with `epoll_pwait2(2)` and returns the number of events. The wrapper in `rustix` uses this system call only
+    /// for timeouts that do not fit into milliseconds.
+    fn wait_nanoseconds(&mut self, timeout_ns: u64) -> rustix::io::Result<usize> {
+        // `struct __kernel_timespec`. musl and older versions of glibc have no wrapper for the system call.
+        let timeout: [i64; 2] =
+            [(timeout_ns / 1_000_000_000).cast_signed(), (timeout_ns % 1_000_000_000).cast_signed()];
+        // SAFETY: the kernel writes at most `EDGES_PER_WAIT` events to the buffer, whose elements have the layout of
+        // `struct epoll_event`, and reads the timeout, both only during the call. There is no signal mask.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                EDGES_PER_WAIT as libc::c_int,
+                &raw const timeout,
+                std::ptr::null::<libc::c_void>(),
+                0usize,
+            )
+        };
+        usize::try_from(count)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 }
 
@@ -79,8 +115,15 @@ impl ReadinessKernel for Epoll {
             Wait::Forever => None,
         };
         self.next = 0;
-        self.count = match epoll::wait(&self.epoll, &mut *self.events, timeout.as_ref()) {
-            Ok((events, _)) => events.len(),
+        let waited = match wait {
+            Wait::For(nanoseconds) if self.has_pwait2 => self.wait_nanoseconds(nanoseconds),
+            // The timeout is rounded up to milliseconds.
+            _ => {
+                epoll::wait(&self.epoll, &mut *self.events, timeout.as_ref()).map(|(events, _)| events.len())
+            }
+        };
+        self.count = match waited {
+            Ok(count) => count,
             Err(Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
