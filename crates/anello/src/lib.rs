@@ -48,9 +48,9 @@ pub use driver::{
     SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
 pub use executor::{
-    BlockingHandle, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
-    RuntimeMetrics, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver, current_metrics,
-    spawn, spawn_blocking, yield_now,
+    BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
+    RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
+    current_metrics, spawn, spawn_blocking, yield_now,
 };
 
 /// Documents whose examples run as doctests of this crate.

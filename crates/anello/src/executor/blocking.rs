@@ -4,17 +4,14 @@
 //! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::{Context, Poll};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
-use super::join::{Join, JoinError};
+use super::join::JoinHandle;
+use super::origin::{Origin, OriginGuard};
 use crate::driver::catch_and_log_panic;
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
@@ -23,6 +20,9 @@ pub const MAX_BLOCKING_THREADS: usize = 512;
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
 /// memory for its stack.
 const MAX_FILE_THREADS: usize = 32;
+
+/// Handle returned by [`spawn_blocking`]: a [`JoinHandle`].
+pub type BlockingHandle<T> = JoinHandle<T>;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -110,14 +110,18 @@ impl Pool {
     }
 }
 
-/// Runs a blocking closure on the process-wide blocking thread pool. The returned future waits for its result.
+/// Runs a blocking closure on the process-wide blocking thread pool. The returned handle waits for its result.
 ///
 /// Use this function for every call that can block the thread, so that the worker's other tasks continue to run. The
-/// closure runs even if the future is never polled. Dropping the future discards the result.
+/// closure runs even if the handle is never polled. Dropping the handle discards the result. Aborting it cancels the
+/// closure only if it has not started.
 ///
 /// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. If all of them
 /// are busy, work waits in a FIFO queue. A thread exits after 10 s without work. File operations have their own pool;
 /// see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+///
+/// In the closure, [`Handle::current`](crate::Handle::current) returns the caller's runtime, and
+/// [`Handle::block_on`](crate::Handle::block_on) waits for a future.
 ///
 /// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
 /// not advance in the meantime, so that a seed always produces the same run. A closure that waits for a task, or for a
@@ -132,12 +136,30 @@ impl Pool {
 /// ```
 ///
 /// # Errors
-/// The future returns a [`JoinError`] if the closure panicked.
-pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BlockingHandle<T> {
-    spawn_on(&WORK, work)
+/// The handle returns a [`JoinError`](crate::JoinError) if the closure panicked or was aborted before it started.
+pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    spawn_for(work, Origin::current())
 }
 
-/// Runs a file operation on the thread pool for file operations. The returned future waits for its result.
+/// Runs a closure on the blocking thread pool, for a runtime.
+pub(super) fn spawn_for<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    origin: Option<Origin>,
+) -> JoinHandle<T> {
+    // Work that is spawned by awaited work is awaited too.
+    let is_awaited = is_simulated() || origin.as_ref().is_some_and(|origin| origin.is_waiting);
+    let work = move || {
+        let _origin = OriginGuard::new(origin);
+        work()
+    };
+    spawn_on(&WORK, work, is_awaited)
+}
+
+fn is_simulated() -> bool {
+    with_current(Shared::is_simulated) == Some(true)
+}
+
+/// Runs a file operation on the thread pool for file operations. The returned handle waits for its result.
 ///
 /// This pool has up to 32 threads, which also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
 /// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
@@ -145,23 +167,24 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// never polled or is dropped.
 ///
 /// # Errors
-/// The future returns a [`JoinError`] if the operation panicked.
+/// The handle returns a [`JoinError`](crate::JoinError) if the operation panicked or was aborted before it started.
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
-) -> BlockingHandle<T> {
-    spawn_on(&FILES, operation)
+) -> JoinHandle<T> {
+    spawn_on(&FILES, operation, is_simulated())
 }
 
 fn spawn_on<T: Send + 'static>(
     pool: &'static Pool,
     work: impl FnOnce() -> T + Send + 'static,
-) -> BlockingHandle<T> {
-    let join = Join::new();
-    let completed = Arc::clone(&join);
-    let is_simulated = with_current(Shared::is_simulated) == Some(true);
-    let (done_sender, done) = is_simulated.then(mpsc::channel::<()>).unzip();
+    is_awaited: bool,
+) -> JoinHandle<T> {
+    let (join, handle) = JoinHandle::new_blocking();
+    let (done_sender, done) = is_awaited.then(mpsc::channel::<()>).unzip();
     pool.add(Box::new(move || {
-        completed.complete(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
+        if join.start() {
+            join.complete_work(catch_unwind(AssertUnwindSafe(work)));
+        }
         drop(done_sender);
     }));
     if let Some(done) = done {
@@ -169,28 +192,5 @@ fn spawn_on<T: Send + 'static>(
         // work has finished, because the sender is dropped without sending.
         done.recv().ok();
     }
-    BlockingHandle(join)
-}
-
-/// Future returned by [`spawn_blocking`]. Resolves to the result of the closure.
-pub struct BlockingHandle<T>(Arc<Join<T>>);
-
-impl<T> Future for BlockingHandle<T> {
-    type Output = Result<T, JoinError>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context)
-    }
-}
-
-impl<T> fmt::Debug for BlockingHandle<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("BlockingHandle").finish_non_exhaustive()
-    }
-}
-
-impl From<JoinError> for std::io::Error {
-    fn from(error: JoinError) -> Self {
-        Self::other(error.to_string())
-    }
+    handle
 }

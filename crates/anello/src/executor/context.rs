@@ -17,6 +17,7 @@ use super::mailbox::{Mailbox, NotifyResult};
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
 use super::task_counters::{TaskCounters, add};
+use super::task_info::Info;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
     /// has been entered since.
     pub(super) is_entered: Cell<bool>,
+    /// The task that is being polled or dropped. Set only while the task is in the table. Not reset between the polls of
+    /// a batch.
+    running: Cell<Option<TaskPointer>>,
     /// True once the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
     /// Drain timeout. Set if the runtime was dropped while its driver was borrowed: the next use of a socket then shuts
@@ -66,7 +70,7 @@ pub(crate) struct Inbox {
     pub(super) mailbox: Mailbox<MailboxMessage>,
     pub(super) notifier: Notifier,
     /// Identifies this worker in the state of other workers' mailboxes.
-    worker_id: u32,
+    pub(super) worker_id: u32,
 }
 
 #[derive(Debug)]
@@ -88,23 +92,30 @@ pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
+    /// True while any frame on this thread's stack is polling or dropping tasks, of any runtime.
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Serial number of the [`ContextGuard`] that has set `CURRENT`, and the highest number used so far.
+    static ENTERED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Calls `action` with the runtime that is running on this thread. Returns `None` outside of a runtime.
+/// Calls `action` with the current runtime of this thread: the one that is running or has been entered. Returns `None`
+/// outside of a runtime.
 #[inline]
 pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
-    // SAFETY: `EnterGuard` sets the pointer, keeps its `Rc` alive, and resets the pointer on this thread when it is
-    // dropped. So the pointer is valid whenever it can be read here.
+    // SAFETY: `ContextGuard` sets the pointer, and keeps its `Rc` alive until the pointer has been reset on this
+    // thread. So the pointer is valid whenever it can be read here.
     CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
-/// Returns the runtime that is running on this thread. Panics if there is none.
+/// Returns the current runtime of this thread. Panics if there is none.
 #[track_caller]
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
-        panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
+        panic!(
+            "no anello runtime on this thread (call from Runtime::block_on or a spawned task; on other threads, use Handle::spawn_with)"
+        )
     };
-    // SAFETY: the pointer came from an `Rc` that `EnterGuard` still holds (see `with_current`). The reference count is
+    // SAFETY: the pointer came from an `Rc` that `ContextGuard` still holds (see `with_current`). The reference count is
     // incremented for the new `Rc`.
     unsafe {
         Rc::increment_strong_count(shared.as_ptr());
@@ -124,30 +135,88 @@ pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
 
-/// Makes a runtime the current one on this thread until the guard is dropped.
-pub(super) struct EnterGuard {
-    previous: Option<NonNull<Shared>>,
-    shared: Rc<Shared>,
+/// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block.
+pub(crate) fn is_running() -> bool {
+    IS_RUNNING.get()
 }
 
-impl EnterGuard {
+/// Makes a runtime the current one on this thread until the guard is dropped.
+///
+/// The guards of a thread form a stack. Applications can drop them in any order, or leak them. A guard therefore has a
+/// unique serial number and restores its predecessor only if it is the innermost one. A guard that is not keeps its
+/// runtime's memory forever, because a later guard will restore it as its predecessor.
+#[derive(Debug)]
+pub(super) struct ContextGuard {
+    shared: Rc<Shared>,
+    serial: u64,
+    previous: Option<NonNull<Shared>>,
+    previous_serial: u64,
+}
+
+impl ContextGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
-        shared.is_entered.set(true);
-        let pointer = NonNull::new(Rc::as_ptr(shared).cast_mut());
-        Self { previous: CURRENT.replace(pointer), shared: Rc::clone(shared) }
+        let (previous_serial, last) = ENTERED.get();
+        let serial = last + 1;
+        ENTERED.set((serial, serial));
+        let previous = CURRENT.replace(NonNull::new(Rc::as_ptr(shared).cast_mut()));
+        Self { shared: Rc::clone(shared), serial, previous, previous_serial }
+    }
+
+    fn is_innermost(&self) -> bool {
+        ENTERED.get().0 == self.serial
+    }
+
+    /// Restores the runtime that was current before this guard was created. The guards that precede this one must still
+    /// be on the stack.
+    fn restore(&self) {
+        CURRENT.set(self.previous);
+        ENTERED.set((self.previous_serial, ENTERED.get().1));
     }
 }
 
-impl Drop for EnterGuard {
+impl Drop for ContextGuard {
+    #[track_caller]
     fn drop(&mut self) {
-        debug_assert!(CURRENT.get().is_some_and(|shared| std::ptr::eq(shared.as_ptr(), &*self.shared)));
-        CURRENT.set(self.previous);
-        self.shared.is_entered.set(false);
+        if self.is_innermost() {
+            return self.restore();
+        }
+        std::mem::forget(Rc::clone(&self.shared));
+        assert!(
+            std::thread::panicking(),
+            "EnterGuard dropped out of order (drop the guards of a thread in reverse order of their creation)"
+        );
+    }
+}
+
+/// Marks a runtime as running on this thread, and makes it the current one, until the guard is dropped. Such guards are
+/// local variables of this crate, so they are dropped in reverse order.
+pub(super) struct RunGuard {
+    context: ContextGuard,
+    was_running: bool,
+}
+
+impl RunGuard {
+    pub fn new(shared: &Rc<Shared>) -> Self {
+        shared.is_entered.set(true);
+        Self { context: ContextGuard::new(shared), was_running: IS_RUNNING.replace(true) }
+    }
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        let shared = &self.context.shared;
+        shared.running.set(None);
+        shared.is_entered.set(false);
+        IS_RUNNING.set(self.was_running);
+        if !self.context.is_innermost() {
+            // A task has entered a runtime and has not left it. That guard is removed from the stack with this one.
+            ENTERED.set((self.context.serial, ENTERED.get().1));
+        }
     }
 }
 
 impl Shared {
-    pub fn new(driver: Driver, measures_polls: bool) -> std::io::Result<Rc<Self>> {
+    pub(super) fn new(driver: Driver, counters: TaskCounters) -> std::io::Result<Rc<Self>> {
         static RUNTIMES: AtomicU32 = AtomicU32::new(0);
         // Limited to 31 bits, because the mailbox uses the highest bit as a flag.
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
@@ -162,8 +231,9 @@ impl Shared {
             ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
             inbox: Arc::new(inbox),
             tasks: RefCell::new(Table::new()),
-            counters: TaskCounters::new(measures_polls),
+            counters,
             is_entered: Cell::new(false),
+            running: Cell::new(None),
             is_closed: Cell::new(false),
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
@@ -320,12 +390,21 @@ impl Shared {
         polled
     }
 
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox));
+        self.spawn_with_info(future, Info::new(None))
+    }
+
+    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
         self.register_task(task);
         handle
     }
@@ -340,20 +419,6 @@ impl Shared {
         let pointer = task.pointer();
         pointer.set_key(self.tasks.borrow_mut().insert(task));
         self.ready.borrow_mut().push(pointer);
-    }
-
-    /// Polls a task or the main future, and records the duration if polls are measured.
-    #[inline]
-    pub(super) fn measure_poll<T>(&self, poll: impl FnOnce() -> T) -> T {
-        match &self.counters.longest_poll_ns {
-            None => poll(),
-            Some(longest) => {
-                let started_ns = self.now_ns();
-                let polled = poll();
-                longest.set(longest.get().max(self.now_ns().saturating_sub(started_ns)));
-                polled
-            }
-        }
     }
 
     pub(super) fn task_count(&self) -> usize {
@@ -381,10 +446,42 @@ impl Shared {
     #[inline]
     pub(super) fn run(&self, pointer: TaskPointer) {
         self.budget.set(BUDGET_PER_POLL);
+        self.running.set(Some(pointer));
         if let Some(key) = pointer.run() {
-            let task = self.tasks.borrow_mut().remove(key);
-            drop(task);
+            self.remove_task(key);
         }
+    }
+
+    /// Polls a task like [`run`](Self::run), and records the duration of the poll.
+    pub(super) fn run_measured(&self, pointer: TaskPointer) {
+        self.budget.set(BUDGET_PER_POLL);
+        self.running.set(Some(pointer));
+        // The task is still in the table when its information is updated.
+        if let Some(key) = self.measure_poll(Some(pointer.info()), || pointer.run()) {
+            self.remove_task(key);
+        }
+    }
+
+    fn remove_task(&self, key: Key) {
+        self.running.set(None);
+        let task = self.tasks.borrow_mut().remove(key);
+        drop(task);
+    }
+
+    /// Called after a batch of tasks has been polled.
+    #[inline]
+    pub(super) fn finish_batch(&self) {
+        self.running.set(None);
+    }
+
+    /// Returns the task that is being polled or dropped.
+    pub(super) fn running_task(&self) -> Option<TaskPointer> {
+        self.running.get()
+    }
+
+    /// Calls `visit` for each task. `visit` must not run application code.
+    pub(super) fn for_each_task(&self, mut visit: impl FnMut(TaskPointer)) {
+        self.tasks.borrow().values().for_each(|task| visit(task.pointer()));
     }
 
     /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
@@ -398,7 +495,10 @@ impl Shared {
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
+                // The task's memory lives until its future has been dropped.
+                self.running.set(task.as_ref().map(Task::pointer));
                 drop(task);
+                self.running.set(None);
             }
         }
         self.ready.borrow_mut().clear();

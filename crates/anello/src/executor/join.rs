@@ -1,6 +1,5 @@
 //! Join handles and task results.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,76 +7,189 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::join_error::JoinError;
 use super::task::{Abort, Owner, Task, TaskHandle};
+use super::task_info::{Id, Info};
 use crate::driver::{catch_and_log_panic, wake_all};
 
 /// A handle to a spawned task, and a future that returns its result.
 ///
-/// Dropping the handle detaches the task, which continues to run. [`abort`](Self::abort) cancels it. Awaiting
-/// `&mut handle` is cancel-safe: the handle can be awaited again.
+/// [`spawn_blocking`](crate::spawn_blocking) returns the same type. Dropping the handle detaches the task, which
+/// continues to run. [`abort`](Self::abort) cancels it. Awaiting `&mut handle` is cancel-safe: the handle can be awaited
+/// again. It can be awaited on any thread and by any executor, if the result is `Send`.
 ///
 /// # Errors
 /// The future returns a [`JoinError`] if the task panicked or was cancelled.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut task = anello::spawn(async { 40 + 2 });
+/// let result = anello::time::timeout(std::time::Duration::from_secs(1), &mut task).await;
+/// assert_eq!(result.ok().and_then(Result::ok), Some(42));
+/// assert!(task.is_finished());
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "dropping the handle detaches the task; call `.detach()` if this is intended"]
 pub struct JoinHandle<T> {
     shared: Arc<Join<T>>,
-    task: TaskHandle,
+    target: Target,
 }
 
-/// State shared between a task and its handle.
-pub(super) struct Join<T>(Mutex<State<T>>);
+/// What a handle aborts.
+#[derive(Clone)]
+enum Target {
+    Task(TaskHandle),
+    Blocking(Arc<dyn Cancel>),
+}
+
+/// Blocking work that has an owner on another thread.
+trait Cancel: Send + Sync {
+    /// Completes the work with a cancellation error, unless it has started.
+    fn cancel(&self);
+    fn is_finished(&self) -> bool;
+}
+
+impl Target {
+    fn abort(&self) {
+        match self {
+            Self::Task(task) => task.abort(),
+            Self::Blocking(work) => work.cancel(),
+        }
+    }
+}
+
+/// State shared between a task, or blocking work, and its handle.
+pub(super) struct Join<T> {
+    id: Id,
+    state: Mutex<State<T>>,
+}
 
 enum State<T> {
+    /// Blocking work that has not started. Contains the waker of the task that awaits the result.
+    Queued(Option<Waker>),
     Running(Option<Waker>),
     Finished(Result<T, JoinError>),
     Taken,
 }
 
+impl<T> State<T> {
+    /// Returns the waker's place until the result is available.
+    fn waker(&mut self) -> Option<&mut Option<Waker>> {
+        match self {
+            Self::Queued(waker) | Self::Running(waker) => Some(waker),
+            Self::Finished(_) | Self::Taken => None,
+        }
+    }
+}
+
 impl<T> Join<T> {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State::Running(None))))
+    fn new(id: Id) -> Arc<Self> {
+        Arc::new(Self { id, state: Mutex::new(State::Running(None)) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No application code runs while the lock is held, so a panic cannot poison it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a waker in place of the current one. Returns `false` if the result is available.
+    fn wait(&self, waker: &Waker) -> bool {
+        // Cloning and dropping a waker can run arbitrary code, so neither happens while the lock is held.
+        let clone = waker.clone();
+        let mut state = self.lock();
+        let Some(current) = state.waker() else { return false };
+        let replaced = current.replace(clone);
+        drop(state);
+        drop(replaced);
+        true
+    }
+
+    /// Returns the result, or a cancellation error if it is not available or was taken before.
+    fn take(&self) -> Result<T, JoinError> {
+        match std::mem::replace(&mut *self.lock(), State::Taken) {
+            State::Finished(result) => result,
+            State::Queued(_) | State::Running(_) | State::Taken => Err(JoinError::cancelled(self.id)),
+        }
     }
 
     /// Returns the result once it is available. Until then, registers the waker of `context`.
-    pub fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
-        // Cloning and dropping a waker can run arbitrary code, so neither happens while the lock is held.
-        let clone = context.waker().clone();
-        let mut state = self.lock();
-        if let State::Running(waker) = &mut *state {
-            let replaced = waker.replace(clone);
-            drop(state);
-            drop(replaced);
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Finished(result) => Poll::Ready(result),
-            State::Running(_) | State::Taken => Poll::Ready(Err(JoinError(None))),
+    fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
+        match self.wait(context.waker()) {
+            true => Poll::Pending,
+            false => Poll::Ready(self.take()),
         }
     }
 
     /// Stores the result and wakes the waiting task. Only the first call has an effect.
     pub fn complete(&self, result: Result<T, JoinError>) {
         let mut state = self.lock();
-        if let State::Running(waker) = &mut *state {
+        if let Some(waker) = state.waker() {
             let waker = waker.take();
             *state = State::Finished(result);
             drop(state);
             wake_all(waker);
         }
     }
+
+    /// Stores the result of blocking work, or the payload of its panic.
+    pub fn complete_work(&self, result: std::thread::Result<T>) {
+        self.complete(result.map_err(|payload| JoinError::panicked(self.id, payload)));
+    }
+
+    /// Called before blocking work starts. Returns `false` if it has been cancelled.
+    pub fn start(&self) -> bool {
+        let mut state = self.lock();
+        match &mut *state {
+            State::Queued(waker) => {
+                *state = State::Running(waker.take());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        matches!(*self.lock(), State::Finished(_) | State::Taken)
+    }
+}
+
+impl<T: Send> Cancel for Join<T> {
+    fn cancel(&self) {
+        let mut state = self.lock();
+        if let State::Queued(waker) = &mut *state {
+            let waker = waker.take();
+            *state = State::Finished(Err(JoinError::cancelled(self.id)));
+            drop(state);
+            wake_all(waker);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        Self::is_finished(self)
+    }
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new_task<F: Future<Output = T>, O: Owner>(future: F, owner: Arc<O>) -> (Task<O>, Self) {
-        let shared = Join::new();
-        let task = Task::new(JoinFuture { future: Some(future), shared: Arc::clone(&shared) }, owner);
-        let handle = Self { shared, task: task.handle() };
+    pub(super) fn new_task<F: Future<Output = T>, O: Owner>(
+        future: F,
+        owner: Arc<O>,
+        info: Info,
+    ) -> (Task<O>, Self) {
+        let shared = Join::new(info.id);
+        let task = Task::new(JoinFuture { future: Some(future), shared: Arc::clone(&shared) }, owner, info);
+        let handle = Self { shared, target: Target::Task(task.handle()) };
         (task, handle)
+    }
+
+    /// Creates the state of blocking work that has not started, and its handle.
+    pub(super) fn new_blocking() -> (Arc<Join<T>>, Self)
+    where
+        T: Send + 'static,
+    {
+        let shared = Arc::new(Join { id: Id::next(), state: Mutex::new(State::Queued(None)) });
+        let target = Target::Blocking(Arc::clone(&shared) as Arc<dyn Cancel>);
+        (Arc::clone(&shared), Self { shared, target })
     }
 
     /// Detaches the task, which continues to run. If the task panics afterwards, the panic is not reported.
@@ -85,13 +197,27 @@ impl<T> JoinHandle<T> {
 
     /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
     /// finished.
+    ///
+    /// The handle still has to be awaited to learn when the future has been dropped. It returns the task's result
+    /// if the task finishes first. A closure passed to [`spawn_blocking`](crate::spawn_blocking) is cancelled only if
+    /// it has not started.
     pub fn abort(&self) {
-        self.task.abort();
+        self.target.abort();
+    }
+
+    /// Returns a handle that can only abort the task.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle { target: self.target.clone(), id: self.shared.id }
     }
 
     /// Returns whether the task has finished.
     pub fn is_finished(&self) -> bool {
-        !matches!(*self.shared.lock(), State::Running(_))
+        self.shared.is_finished()
+    }
+
+    /// Returns the id of the task.
+    pub fn id(&self) -> Id {
+        self.shared.id
     }
 }
 
@@ -105,46 +231,57 @@ impl<T> Future for JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish()
+        let (id, is_finished) = (self.id(), self.is_finished());
+        formatter.debug_struct("JoinHandle").field("id", &id).field("is_finished", &is_finished).finish()
     }
 }
 
-/// The error of a task that returned no result, because it panicked or was aborted, or because its runtime was dropped
-/// before the task finished.
-pub struct JoinError(pub(super) Option<Box<dyn Any + Send>>);
-
-impl JoinError {
-    /// Returns whether the task panicked.
-    pub fn is_panic(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Returns the panic payload, for use with `std::panic::resume_unwind`, or `None` if the task was cancelled.
-    pub fn into_panic(self) -> Option<Box<dyn Any + Send>> {
-        self.0
-    }
+/// A handle that aborts a task but does not return its result. Can be cloned and sent to other threads.
+///
+/// Dropping it has no effect on the task. It keeps the memory of the task, but not its future.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let task = anello::spawn(std::future::pending::<()>());
+/// let abort = task.abort_handle();
+/// assert_eq!(abort.id(), task.id());
+/// std::thread::spawn(move || abort.abort());
+/// assert!(task.await.unwrap_err().is_cancelled());
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct AbortHandle {
+    target: Target,
+    id: Id,
 }
 
-impl fmt::Display for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(panic) = &self.0 else {
-            return formatter.write_str("task cancelled: it was aborted or its runtime was dropped");
-        };
-        match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-            (Some(message), _) => write!(formatter, "task panicked: {message}"),
-            (None, Some(message)) => write!(formatter, "task panicked: {message}"),
-            (None, None) => formatter.write_str("task panicked"),
+impl AbortHandle {
+    /// Cancels the task, like [`JoinHandle::abort`].
+    pub fn abort(&self) {
+        self.target.abort();
+    }
+
+    /// Returns whether the task has finished. On a thread other than that of the task, this may still be `false` for a
+    /// moment after the [`JoinHandle`] has returned the result.
+    pub fn is_finished(&self) -> bool {
+        match &self.target {
+            Target::Task(task) => task.is_done(),
+            Target::Blocking(work) => work.is_finished(),
         }
     }
-}
 
-impl fmt::Debug for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "JoinError({self})")
+    /// Returns the id of the task.
+    pub fn id(&self) -> Id {
+        self.id
     }
 }
 
-impl std::error::Error for JoinError {}
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("AbortHandle").field("id", &self.id).finish()
+    }
+}
 
 /// Stores the result of a task: the output of its future, a panic or a cancellation.
 ///
@@ -180,8 +317,8 @@ impl<F: Future> Future for JoinFuture<F> {
         let result = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some(output))) => Ok(output),
-            Ok(Poll::Ready(None)) => Err(JoinError(None)),
-            Err(panic) => Err(JoinError(Some(panic))),
+            Ok(Poll::Ready(None)) => Err(JoinError::cancelled(shared.id)),
+            Err(panic) => Err(JoinError::panicked(shared.id, panic)),
         };
         complete(future, shared, result);
         Poll::Ready(())
@@ -191,7 +328,7 @@ impl<F: Future> Future for JoinFuture<F> {
 impl<F: Future> Abort for JoinFuture<F> {
     fn abort(self: Pin<&mut Self>) {
         let (future, shared) = self.parts();
-        complete(future, shared, Err(JoinError(None)));
+        complete(future, shared, Err(JoinError::cancelled(shared.id)));
     }
 }
 
@@ -202,7 +339,7 @@ fn complete<F: Future>(
     mut result: Result<F::Output, JoinError>,
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
-        let replaced = std::mem::replace(&mut result, Err(JoinError(Some(panic))));
+        let replaced = std::mem::replace(&mut result, Err(JoinError::panicked(shared.id, panic)));
         catch_and_log_panic("result of a task panicked while being dropped", || drop(replaced));
     }
     shared.complete(result);
@@ -210,6 +347,6 @@ fn complete<F: Future>(
 
 impl<F: Future> Drop for JoinFuture<F> {
     fn drop(&mut self) {
-        self.shared.complete(Err(JoinError(None)));
+        self.shared.complete(Err(JoinError::cancelled(self.shared.id)));
     }
 }

@@ -161,6 +161,11 @@ impl Scheduled {
         self.0.swap(SCHEDULED, Ordering::AcqRel) == IDLE
     }
 
+    /// Returns whether the task is in a queue.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire) != IDLE
+    }
+
     /// Called by a thread before it checks whether the worker is asleep. Returns whether the task was idle after all.
     pub fn set_rescheduled(&self) -> bool {
         self.0.swap(RESCHEDULED, Ordering::AcqRel) == IDLE

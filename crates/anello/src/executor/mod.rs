@@ -13,25 +13,37 @@
 //! are always ready must yield when its budget is exhausted.
 
 mod blocking;
+mod builder;
 mod context;
+mod dump;
+mod handle;
 mod join;
+mod join_error;
 mod mailbox;
+mod measure;
 mod metrics;
+mod origin;
 pub(crate) mod page_cache;
 mod runtime;
 #[cfg(feature = "compat-hyper")]
 mod runtime_clock;
 mod task;
 mod task_counters;
+mod task_info;
 mod task_memory;
 mod wheel;
 mod workers;
 
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
+pub use builder::Builder;
 pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
-pub use join::{JoinError, JoinHandle};
+pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
+pub use handle::TryCurrentError;
+pub use join::{AbortHandle, JoinHandle};
+pub use join_error::JoinError;
 pub use metrics::RuntimeMetrics;
-pub use runtime::{Handle, Runtime, RuntimeBuilder, current_driver, current_metrics, spawn};
+pub use runtime::{EnterGuard, Handle, Runtime, RuntimeBuilder, current_driver, current_metrics, spawn};
+pub use task_info::Id;
 pub(crate) use wheel::TimerKey;
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,13 +11,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use super::blocking;
 use super::context::{
-    self, BUDGET_PER_POLL, EnterGuard, Inbox, MailboxMessage, POLLS_PER_TURN, Shared, TaskPointer,
-    flush_wakes_before_blocking, with_current,
+    self, BUDGET_PER_POLL, ContextGuard, Inbox, MailboxMessage, POLLS_PER_TURN, RunGuard, Shared,
+    TaskPointer, flush_wakes_before_blocking, is_running, with_current,
 };
 use super::join::JoinHandle;
+use super::origin::Origin;
 use super::task::Owner;
-use super::task_counters::add;
+use super::task_counters::{TaskCounters, add};
+use super::task_info::Info;
 use crate::driver::{
     Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
 };
@@ -74,6 +78,97 @@ impl Runtime {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
+    /// Spawns a future on this runtime. It runs during calls to [`block_on`](Self::block_on).
+    ///
+    /// Unlike a future that is spawned through a [`Handle`], it need not be `Send`, because the runtime stays on its
+    /// thread.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let shared = std::rc::Rc::new(42);
+    /// let task = runtime.spawn(async move { *shared });
+    /// assert_eq!(runtime.block_on(task).ok(), Some(42));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        self.shared.spawn(future)
+    }
+
+    /// Runs a blocking closure on the blocking thread pool; see [`spawn_blocking`](crate::spawn_blocking).
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let work = runtime.spawn_blocking(|| std::fs::read_to_string("/proc/version"));
+    /// assert!(runtime.block_on(work)??.starts_with("Linux"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn spawn_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        blocking::spawn_for(work, Some(Origin::of(&self.shared)))
+    }
+
+    /// Makes this runtime the current one on its thread until the returned guard is dropped, so that functions such as
+    /// [`spawn`](crate::spawn()), [`sleep`](crate::time::sleep) and
+    /// [`TcpListener::bind`](crate::net::TcpListener::bind) can be called outside [`block_on`](Self::block_on). Tasks
+    /// run only during calls to `block_on`.
+    ///
+    /// Runtimes can be entered repeatedly. Guards must be dropped in reverse order, and must not be held across an
+    /// `.await`, because other tasks would then run in the wrong context.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let entered = runtime.enter();
+    /// let listener = anello::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let task = anello::spawn(async { 42 });
+    /// drop(entered);
+    /// assert_eq!(runtime.block_on(task).ok(), Some(42));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Dropping a guard panics if a guard that was created later exists.
+    #[must_use = "the runtime is current only until the guard is dropped"]
+    pub fn enter(&self) -> EnterGuard<'_> {
+        EnterGuard { _context: ContextGuard::new(&self.shared), _runtime: PhantomData }
+    }
+
+    /// Drops the runtime with the given drain timeout instead of [`RuntimeBuilder::drain_timeout`]: tasks are dropped,
+    /// and streams have this time to send the bytes that they have accepted.
+    ///
+    /// Like dropping the runtime, it does not wait for closures of [`spawn_blocking`](crate::spawn_blocking), because
+    /// their threads belong to the process.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// runtime.block_on(async { /* ... */ });
+    /// runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shutdown_timeout(mut self, timeout: Duration) {
+        self.drain_timeout = timeout;
+    }
+
+    /// Drops the runtime without waiting for streams to send the bytes that they have accepted. Equivalent to
+    /// [`shutdown_timeout`](Self::shutdown_timeout) with a duration of zero.
+    ///
+    /// The kernel sends the bytes that it has already taken. The runtime still waits until its operations have been
+    /// cancelled, which takes microseconds. A runtime cannot be dropped in one of its own tasks.
+    ///
+    /// ```
+    /// anello::Runtime::new()?.shutdown_background();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shutdown_background(self) {
+        self.shutdown_timeout(Duration::ZERO);
+    }
+
     /// Runs a future to completion, and runs the spawned tasks concurrently with it.
     ///
     /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
@@ -81,12 +176,13 @@ impl Runtime {
     /// # Panics
     /// Panics if a runtime is already running on this thread, if the future panics, or if the driver fails to wait for
     /// events (for example because other code has closed its file descriptor).
+    #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
-            with_current(|_| ()).is_none(),
+            !is_running(),
             "a runtime already runs on this thread (await the future instead of calling block_on)"
         );
-        let _entered = EnterGuard::new(&self.shared);
+        let _entered = RunGuard::new(&self.shared);
         let _on_unwind = FlushOnUnwind(&self.shared);
         let inbox = Arc::clone(&self.shared.inbox);
         let main = Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox });
@@ -101,7 +197,7 @@ impl Runtime {
                 self.shared.budget.set(BUDGET_PER_POLL);
                 add(&self.shared.counters.polls, 1);
                 let mut poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
-                let polled = self.shared.measure_poll(&mut poll);
+                let polled = self.shared.measure_poll(None, &mut poll);
                 if let Some(Poll::Ready(output)) = polled {
                     // Drops the sockets that the future still owns. This runtime might not run again for a long time,
                     // so they are closed now, and accepted bytes and notifications for other workers are submitted.
@@ -117,6 +213,13 @@ impl Runtime {
             }
         }
     }
+}
+
+/// Guard returned by [`Runtime::enter`].
+#[derive(Debug)]
+pub struct EnterGuard<'a> {
+    _context: ContextGuard,
+    _runtime: PhantomData<&'a Runtime>,
 }
 
 /// Flushes the driver when a panic unwinds `block_on`, because other workers may be waiting for queued notifications.
@@ -138,7 +241,7 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     while polls < POLLS_PER_TURN {
         std::mem::swap(batch, &mut *shared.ready.borrow_mut());
         if batch.is_empty() {
-            return;
+            break;
         }
         polls += batch.len();
         add(&shared.counters.polls, batch.len() as u64);
@@ -149,9 +252,10 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
             shared.run(pointer);
         }
         if shared.yield_requested.replace(false) {
-            return;
+            break;
         }
     }
+    shared.finish_batch();
 }
 
 /// Polls the tasks of a batch, and records the duration of each poll.
@@ -159,7 +263,7 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
 #[inline(never)]
 fn run_measured(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     for pointer in batch.drain(..) {
-        shared.measure_poll(|| shared.run(pointer));
+        shared.run_measured(pointer);
     }
 }
 
@@ -225,7 +329,7 @@ impl Drop for Runtime {
         }
         // An outer runtime on this thread cannot submit its queued notifications until this one has been dropped.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
-        let entered = EnterGuard::new(&self.shared);
+        let entered = RunGuard::new(&self.shared);
         // Drops the tasks, which release their sockets to the driver.
         self.shared.cancel_tasks();
         drop(entered);
@@ -259,7 +363,7 @@ impl Wake for MainTask {
 /// A handle to a runtime, which can be sent to other threads.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<Inbox>,
 }
 
 impl Handle {
@@ -270,12 +374,21 @@ impl Handle {
     /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox));
+        self.spawn_with_info(future, Info::new(None))
+    }
+
+    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
         self.inbox.send(MailboxMessage::Spawn(task));
         handle
     }
@@ -298,6 +411,7 @@ impl Handle {
     /// assert_eq!(runtime.block_on(task).ok(), Some(42));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn_with<M, F>(&self, make: M) -> JoinHandle<F::Output>
     where
         M: FnOnce() -> F + Send + 'static,
@@ -305,7 +419,8 @@ impl Handle {
         F::Output: Send + 'static,
     {
         // Before its first poll, this future contains only the closure, which is `Send`.
-        let (task, handle) = JoinHandle::new_task(async move { make().await }, Arc::clone(&self.inbox));
+        let future = async move { make().await };
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), Info::new(None));
         self.inbox.send(MailboxMessage::Spawn(task));
         handle
     }
@@ -315,14 +430,29 @@ impl Handle {
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
+#[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
-        panic!("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
-    })
+    spawn_with_info(future, Info::new(None))
+}
+
+#[track_caller]
+pub(super) fn spawn_with_info<F>(future: F, info: Info) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    match with_current(|shared| shared.spawn_with_info(future, info)) {
+        Some(handle) => handle,
+        None => {
+            panic!(
+                "no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task; on other threads, use Handle::spawn_with)"
+            )
+        }
+    }
 }
 
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
@@ -343,6 +473,7 @@ pub struct RuntimeBuilder {
     drain_timeout: Duration,
     environment: bool,
     measures_polls: bool,
+    slow_poll_threshold: Option<Duration>,
 }
 
 impl Default for RuntimeBuilder {
@@ -353,6 +484,7 @@ impl Default for RuntimeBuilder {
             drain_timeout: Duration::from_secs(1),
             environment: true,
             measures_polls: false,
+            slow_poll_threshold: None,
         }
     }
 }
@@ -404,6 +536,26 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the duration from which a poll is reported as slow: a warning with the id, the name and the place of the
+    /// spawn is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no
+    /// other task, socket or timer.
+    ///
+    /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and those of
+    /// [`task::dump`](crate::task::dump). Without both options, polls do not read the clock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = anello::Runtime::builder().slow_poll_threshold(Duration::from_millis(1)).build()?;
+    /// // Sends a warning to the subscriber of `tracing`.
+    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(2)) });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn slow_poll_threshold(mut self, threshold: Duration) -> Self {
+        self.slow_poll_threshold = Some(threshold);
+        self
+    }
+
     /// Builds the runtime on the calling thread.
     ///
     /// # Errors
@@ -429,6 +581,7 @@ impl RuntimeBuilder {
                 tracing::info!(driver = description.name, features = description.features, "driver ready")
             }
         }
-        Ok(Runtime { shared: Shared::new(driver, self.measures_polls)?, drain_timeout: self.drain_timeout })
+        let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);
+        Ok(Runtime { shared: Shared::new(driver, counters)?, drain_timeout: self.drain_timeout })
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! - The worker's table holds one reference to the task, from the time it is spawned until it is done *and* in no
 //!   queue. A pointer in the ready queue or the mailbox therefore needs no reference of its own.
-//! - `scheduled` is set exactly while the pointer is in a queue, and permanently once the task is done. The thread that
-//!   sets it pushes the pointer into a queue.
+//! - `scheduled` is set exactly while the pointer is in a queue, and permanently once the task is done and has been
+//!   removed from the table. The thread that sets it pushes the pointer into a queue.
 //! - Only the worker accesses the future, and it drops the future (`None`) before it releases its reference. The last
 //!   waker, on whichever thread it is dropped, only frees memory that no longer contains a future.
 
@@ -23,10 +23,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use super::mailbox::Scheduled;
+use super::task_info::Info;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
@@ -59,12 +60,15 @@ pub(super) struct Header<O: 'static> {
 struct Status {
     references: AtomicU32,
     scheduled: Scheduled,
-    /// True if the future is to be dropped instead of polled. Not stored next to the result, so that a poll does not
-    /// access that memory.
-    aborted: AtomicBool,
-    /// Accessed only by the worker.
-    done: Cell<bool>,
+    /// `ABORTED`, `DONE` or both. Not stored next to the result, so that a poll does not access that memory.
+    flags: AtomicU8,
 }
+
+/// The future is to be dropped instead of polled. Any thread can set this flag.
+const ABORTED: u8 = 1;
+
+/// The future has been dropped and must not be polled again. Only the worker sets this flag.
+const DONE: u8 = 2;
 
 struct TaskVtable<O: 'static> {
     // SAFETY: each field has the safety requirements of the function below that is stored in it.
@@ -72,6 +76,7 @@ struct TaskVtable<O: 'static> {
     abort: unsafe fn(NonNull<Header<O>>),
     drop_future: unsafe fn(NonNull<Header<O>>),
     free: unsafe fn(NonNull<Header<O>>),
+    info: unsafe fn(NonNull<Header<O>>) -> NonNull<Info>,
 }
 
 pub(super) trait Abort: Future<Output = ()> {
@@ -84,6 +89,8 @@ pub(super) trait Abort: Future<Output = ()> {
 struct TaskCell<F, O: 'static> {
     header: Header<O>,
     future: UnsafeCell<Option<F>>,
+    /// Last, because polls do not access it.
+    info: Info,
 }
 
 /// The worker's reference to a task.
@@ -95,6 +102,7 @@ pub(super) struct Task<O: Owner>(TaskPointer<O>);
 pub(super) struct TaskPointer<O: 'static>(NonNull<Header<O>>);
 
 /// A reference to a task, held through one of its wakers. Can be used on any thread.
+#[derive(Clone)]
 pub(super) struct TaskHandle(Waker);
 
 // SAFETY: only the worker of the task dereferences the pointer, and its table keeps the task alive.
@@ -117,15 +125,14 @@ impl<O: Owner> Task<O> {
     /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
     ///
     /// Unless the future is `Send`, only the worker's thread may call [`run`](TaskPointer::run) or drop the task.
-    pub fn new<F: Abort>(future: F, owner: Arc<O>) -> Self {
+    pub fn new<F: Abort>(future: F, owner: Arc<O>, info: Info) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
         let task = TaskCell {
             header: Header {
                 status: Status {
                     references: AtomicU32::new(1),
                     scheduled: Scheduled::new(),
-                    aborted: AtomicBool::new(false),
-                    done: Cell::new(false),
+                    flags: AtomicU8::new(0),
                 },
                 // A key that does not belong to any task.
                 key: Cell::new(Key { index: u32::MAX, generation: 0 }),
@@ -136,10 +143,12 @@ impl<O: Owner> Task<O> {
                         abort: abort_future::<F, O>,
                         drop_future: drop_future::<F, O>,
                         free: free::<F, O>,
+                        info: info_of::<F, O>,
                     }
                 },
             },
             future: UnsafeCell::new(Some(future)),
+            info,
         };
         // SAFETY: the memory has this layout, and nothing else refers to it.
         unsafe { cell.write(task) };
@@ -163,7 +172,7 @@ impl<O: Owner> Task<O> {
     #[inline(never)]
     fn cancel(&self) {
         let header = self.0.header();
-        header.status.done.set(true);
+        header.status.flags.store(DONE, Ordering::Release);
         header.status.scheduled.set();
         catch_and_log_panic("task panicked while being dropped with its runtime", || {
             // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
@@ -175,7 +184,7 @@ impl<O: Owner> Task<O> {
 /// Never panics. If the task is not done, drops its future before releasing the reference.
 impl<O: Owner> Drop for Task<O> {
     fn drop(&mut self) {
-        if !self.0.header().status.done.get() {
+        if !self.0.header().is_done() {
             self.cancel();
         }
         // SAFETY: releases the reference that `new` counted, and the future has been dropped.
@@ -196,28 +205,65 @@ impl<O: Owner> TaskPointer<O> {
         self.header().key.set(key);
     }
 
+    /// Returns what is known about the task. Called only by its worker.
+    pub fn info(&self) -> &Info {
+        // SAFETY: the header belongs to a cell of the vtable's type, and the cell lives as long as the header (see
+        // `header`). Nothing accesses the info exclusively.
+        unsafe { (self.header().vtable.info)(self.0).as_ref() }
+    }
+
+    /// Returns whether the task is in a queue.
+    pub fn is_scheduled(&self) -> bool {
+        self.header().status.scheduled.is_set()
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.header().is_done()
+    }
+
     /// Polls the task, which its worker has removed from a queue. Returns its key if it must be removed from the table.
     #[inline]
     pub fn run(self) -> Option<Key> {
         let header = self.header();
-        if header.status.done.get() {
-            // The task was woken during its last poll. This was its last pointer in a queue.
-            return Some(header.key.get());
-        }
         // Cleared before the poll, so that a wake-up during the poll pushes the task into the queue again.
         header.status.scheduled.clear();
+        // Read after `scheduled` is cleared, so that an abort either is seen here or schedules the task again.
+        if header.status.flags.load(Ordering::Relaxed) != 0 {
+            return self.abort_or_finish();
+        }
         let data = self.0.as_ptr().cast_const().cast();
         // SAFETY: the waker borrows the worker's reference; `ManuallyDrop` keeps it from being dropped.
         let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, O::waker_vtable()) });
-        if header.status.aborted.load(Ordering::Relaxed) {
-            // SAFETY: called by the worker, and not while it polls the task.
-            unsafe { (header.vtable.abort)(self.0) }
         // SAFETY: called by the worker, and not while it polls the task.
-        } else if !unsafe { (header.vtable.poll)(self.0, &mut Context::from_waker(&waker)) } {
+        if !unsafe { (header.vtable.poll)(self.0, &mut Context::from_waker(&waker)) } {
             return None;
         }
-        header.status.done.set(true);
+        self.finish()
+    }
+
+    /// Drops the future of an aborted task. If the task is done, it was woken during its last poll.
+    #[cold]
+    fn abort_or_finish(self) -> Option<Key> {
+        let header = self.header();
+        if !header.is_done() {
+            // SAFETY: called by the worker, and not while it polls the task.
+            unsafe { (header.vtable.abort)(self.0) }
+        }
+        self.finish()
+    }
+
+    /// Marks the task as done. Returns its key, unless another pointer to the task is in a queue.
+    fn finish(self) -> Option<Key> {
+        let header = self.header();
+        // Overwrites `ABORTED`, which has no meaning any more.
+        header.status.flags.store(DONE, Ordering::Release);
         header.status.scheduled.set().then(|| header.key.get())
+    }
+}
+
+impl<O> Header<O> {
+    fn is_done(&self) -> bool {
+        self.status.flags.load(Ordering::Acquire) & DONE != 0
     }
 }
 
@@ -225,11 +271,18 @@ impl TaskHandle {
     /// Requests that the task be aborted, and wakes it: its worker then drops the future instead of polling it. Does
     /// nothing if the task is done.
     pub fn abort(&self) {
+        self.status().flags.fetch_or(ABORTED, Ordering::Release);
+        self.0.wake_by_ref();
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.status().flags.load(Ordering::Acquire) & DONE != 0
+    }
+
+    fn status(&self) -> &Status {
         // SAFETY: the waker belongs to a task, so its data points to a header, which starts with the status. The waker
         // holds a reference.
-        let status = unsafe { &*self.0.data().cast::<Status>() };
-        status.aborted.store(true, Ordering::Release);
-        self.0.wake_by_ref();
+        unsafe { &*self.0.data().cast::<Status>() }
     }
 }
 
@@ -275,6 +328,15 @@ fn drop_completed<F>(future: &mut Option<F>) {
 unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }
+}
+
+/// # Safety
+/// The header must be the first field of a `TaskCell<F, O>`.
+unsafe fn info_of<F, O: 'static>(header: NonNull<Header<O>>) -> NonNull<Info> {
+    let cell = header.cast::<TaskCell<F, O>>().as_ptr();
+    // SAFETY: the caller guarantees that the cell has this type. No reference to the cell is created, because the worker
+    // may be accessing the future. A pointer to a field is not null.
+    unsafe { NonNull::new_unchecked(&raw mut (*cell).info) }
 }
 
 /// # Safety

@@ -1,6 +1,7 @@
 //! Counters of tasks and polls.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 /// The counters that are not kept for another purpose.
 #[derive(Debug, Default)]
@@ -9,11 +10,15 @@ pub(super) struct TaskCounters {
     pub polls: Cell<u64>,
     /// Duration of the longest poll in nanoseconds, or `None` if polls are not measured.
     pub longest_poll_ns: Option<Cell<u64>>,
+    /// Duration in nanoseconds from which a poll is reported as slow. If set, polls are measured.
+    pub slow_poll_ns: Option<u64>,
 }
 
 impl TaskCounters {
-    pub fn new(measures_polls: bool) -> Self {
-        Self { longest_poll_ns: measures_polls.then(Cell::default), ..Self::default() }
+    pub fn new(measures_polls: bool, slow_poll: Option<Duration>) -> Self {
+        let slow_poll_ns = slow_poll.map(|threshold| u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX));
+        let measures_polls = measures_polls || slow_poll_ns.is_some();
+        Self { longest_poll_ns: measures_polls.then(Cell::default), slow_poll_ns, ..Self::default() }
     }
 }
 

@@ -257,7 +257,7 @@ async fn sweep() {
 #[track_caller]
 fn check_task(result: Result<(), anello::JoinError>) {
     if let Err(error) = result
-        && let Some(payload) = error.into_panic()
+        && let Ok(payload) = error.try_into_panic()
     {
         expect_deliberate(payload);
     }

@@ -1,0 +1,81 @@
+//! Spawning of tasks with a name.
+
+use std::future::Future;
+use std::io;
+
+use super::join::JoinHandle;
+use super::runtime::{Handle, Runtime, spawn_with_info};
+use super::task_info::Info;
+
+/// Configures a task before it is spawned.
+///
+/// The name appears in [`task::dump`](crate::task::dump) and in the warnings about slow polls. It costs one allocation.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let task = anello::task::Builder::new().name("answer").spawn(async { 42 })?;
+/// assert_eq!(task.await.ok(), Some(42));
+/// # Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Builder<'a> {
+    name: Option<&'a str>,
+}
+
+impl<'a> Builder<'a> {
+    /// Creates a builder for a task without a name.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the name of the task.
+    #[must_use]
+    pub fn name(&self, name: &'a str) -> Self {
+        Self { name: Some(name) }
+    }
+
+    /// Spawns a future on the current thread's runtime; see [`spawn`](crate::spawn()).
+    ///
+    /// # Errors
+    /// Never fails. The result has the same type as in tokio.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread and none has been entered.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> io::Result<JoinHandle<F::Output>>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        Ok(spawn_with_info(future, Info::new(self.name)))
+    }
+
+    /// Spawns a future on the thread of another runtime; see [`Handle::spawn`].
+    ///
+    /// # Errors
+    /// Never fails. The result has the same type as in tokio.
+    #[track_caller]
+    pub fn spawn_on<F>(self, future: F, handle: &Handle) -> io::Result<JoinHandle<F::Output>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        Ok(handle.spawn_with_info(future, Info::new(self.name)))
+    }
+
+    /// Spawns a future on a runtime of this thread; see [`Runtime::spawn`].
+    ///
+    /// # Errors
+    /// Never fails. The result has the same type as in tokio.
+    #[track_caller]
+    pub fn spawn_local_on<F>(self, future: F, runtime: &Runtime) -> io::Result<JoinHandle<F::Output>>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        Ok(runtime.shared.spawn_with_info(future, Info::new(self.name)))
+    }
+}

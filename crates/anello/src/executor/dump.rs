@@ -1,0 +1,203 @@
+//! The identity of the running task, and lists of all tasks of a runtime.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::context::{Shared, with_current};
+use super::join::JoinHandle;
+use super::runtime::Handle;
+use super::task_info::Id;
+
+/// Returns the id of the task that is running on this thread.
+///
+/// It is also available in the destructors of the task's future. The future passed to
+/// [`Runtime::block_on`](crate::Runtime::block_on) is not a task.
+///
+/// # Panics
+/// Panics outside of a task. [`try_id`] returns `None` instead.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let task = anello::spawn(async { anello::task::id() });
+/// let id = task.id();
+/// assert_eq!(task.await.ok(), Some(id));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn id() -> Id {
+    match try_id() {
+        Some(id) => id,
+        None => panic!("no task is running on this thread (the future passed to block_on is not a task)"),
+    }
+}
+
+/// Returns the id of the task that is running on this thread, or `None` outside of a task.
+///
+/// ```
+/// assert_eq!(anello::task::try_id(), None);
+/// # anello::Runtime::new()?.block_on(async {
+/// assert!(anello::spawn(async { anello::task::try_id() }).await.is_ok_and(|id| id.is_some()));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn try_id() -> Option<Id> {
+    with_current(|shared| shared.running_task().map(|task| task.info().id)).flatten()
+}
+
+/// The tasks of a runtime at one moment, as returned by [`task::dump`](crate::task::dump) and
+/// [`Handle::dump`](crate::Handle::dump), ordered by id.
+///
+/// Its `Display` form has one line per task.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Dump {
+    /// The tasks. The future passed to `block_on` is not included.
+    pub tasks: Vec<TaskDump>,
+}
+
+/// A task in a [`Dump`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TaskDump {
+    /// Id of the task.
+    pub id: Id,
+    /// Name, if the task was spawned by [`task::Builder`](crate::task::Builder).
+    pub name: Option<String>,
+    /// Place in the source of the call that spawned the task.
+    pub location: &'static Location<'static>,
+    /// Whether the task is running, ready or waiting.
+    pub state: TaskState,
+    /// Number of polls so far. 0 unless polls are measured; see
+    /// [`RuntimeBuilder::measure_polls`](crate::RuntimeBuilder::measure_polls).
+    pub polls: u64,
+    /// Duration of the longest poll so far, or `None` unless polls are measured.
+    pub longest_poll: Option<Duration>,
+}
+
+/// State of a task in a [`Dump`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskState {
+    /// The task is being polled: it has requested the dump.
+    Running,
+    /// The task has been woken and will be polled.
+    Ready,
+    /// The task waits for a socket, a timer or another event.
+    Waiting,
+}
+
+/// Returns the tasks of the current runtime. Takes time proportional to their number.
+///
+/// Spawning a task costs a few instructions for its id and location. Polls cost nothing, unless
+/// [`RuntimeBuilder::measure_polls`](crate::RuntimeBuilder::measure_polls) or
+/// [`slow_poll_threshold`](crate::RuntimeBuilder::slow_poll_threshold) is set.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread and none has been entered.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{Builder, TaskState, dump};
+///
+/// let task = Builder::new().name("waits").spawn(std::future::pending::<()>())?;
+/// anello::yield_now().await;
+/// let dump = dump();
+/// assert_eq!(dump.tasks[0].id, task.id());
+/// assert_eq!(dump.tasks[0].name.as_deref(), Some("waits"));
+/// assert_eq!(dump.tasks[0].state, TaskState::Waiting);
+/// println!("{dump}"); // task 1 "waits": waiting, spawned at src/main.rs:5:45
+/// # Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn dump() -> Dump {
+    match with_current(Shared::dump) {
+        Some(dump) => dump,
+        None => panic!("no anello runtime on this thread (use Handle::dump on other threads)"),
+    }
+}
+
+impl Handle {
+    /// Returns the tasks of this runtime, except the one that it spawns to create the list. Any thread can await the
+    /// result.
+    ///
+    /// The worker responds between two polls. If it does not respond for a long time, one of its tasks blocks it.
+    ///
+    /// # Errors
+    /// The returned handle resolves to a [`JoinError`](crate::JoinError) if the runtime has been dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let handle = anello::Handle::current(); // Usually sent to another thread.
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// let dump = handle.dump().await?;
+    /// assert_eq!((dump.tasks.len(), dump.tasks[0].id), (1, task.id()));
+    /// # Ok::<(), anello::JoinError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dump(&self) -> JoinHandle<Dump> {
+        self.spawn(async {
+            let (own, mut dump) = (try_id(), dump());
+            dump.tasks.retain(|task| Some(task.id) != own);
+            dump
+        })
+    }
+}
+
+impl Shared {
+    fn dump(&self) -> Dump {
+        let running = self.running_task().map(|task| task.info().id);
+        let mut tasks = Vec::with_capacity(self.task_count());
+        self.for_each_task(|task| {
+            if task.is_done() {
+                return;
+            }
+            let info = task.info();
+            let state = match () {
+                () if Some(info.id) == running => TaskState::Running,
+                () if task.is_scheduled() => TaskState::Ready,
+                () => TaskState::Waiting,
+            };
+            let measured = info.details().filter(|details| details.polls.get() > 0);
+            tasks.push(TaskDump {
+                id: info.id,
+                name: info.name().map(str::to_owned),
+                location: info.location,
+                state,
+                polls: measured.map_or(0, |details| details.polls.get()),
+                longest_poll: measured.map(|details| Duration::from_nanos(details.longest_poll_ns.get())),
+            });
+        });
+        tasks.sort_unstable_by_key(|task| task.id);
+        Dump { tasks }
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tasks.iter().try_for_each(|task| writeln!(formatter, "{task}"))
+    }
+}
+
+impl fmt::Display for TaskDump {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "task {}", self.id)?;
+        if let Some(name) = &self.name {
+            write!(formatter, " {name:?}")?;
+        }
+        let state = match self.state {
+            TaskState::Running => "running",
+            TaskState::Ready => "ready",
+            TaskState::Waiting => "waiting",
+        };
+        write!(formatter, ": {state}, spawned at {}", self.location)?;
+        if let Some(longest) = self.longest_poll {
+            write!(formatter, ", {} polls, longest {longest:?}", self.polls)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The error of a task that returned no result.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use super::task_info::Id;
+
+/// The error of a task that returned no result, because it panicked or was aborted, or because its runtime was dropped
+/// before the task finished.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let task = anello::spawn(std::future::pending::<()>());
+/// task.abort();
+/// let error = task.await.unwrap_err();
+/// assert!(error.is_cancelled() && !error.is_panic());
+///
+/// let error = anello::spawn(async { panic!("on purpose") }).await.map(|()| ()).unwrap_err();
+/// assert_eq!(error.to_string(), "task panicked: on purpose");
+/// assert_eq!(error.into_panic().downcast_ref(), Some(&"on purpose"));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct JoinError {
+    id: Id,
+    /// Panic payload, or `None` if the task was cancelled. The mutex makes the error `Sync`; the outer box keeps the
+    /// error, and so every task, small.
+    panic: Option<Box<Mutex<Payload>>>,
+}
+
+type Payload = Box<dyn Any + Send>;
+
+impl JoinError {
+    pub(super) fn cancelled(id: Id) -> Self {
+        Self { id, panic: None }
+    }
+
+    pub(super) fn panicked(id: Id, payload: Payload) -> Self {
+        Self { id, panic: Some(Box::new(Mutex::new(payload))) }
+    }
+
+    /// Returns whether the task was cancelled: it was aborted, or its runtime was dropped before it finished.
+    pub fn is_cancelled(&self) -> bool {
+        self.panic.is_none()
+    }
+
+    /// Returns whether the task panicked.
+    pub fn is_panic(&self) -> bool {
+        self.panic.is_some()
+    }
+
+    /// Returns the panic payload, for use with `std::panic::resume_unwind`.
+    ///
+    /// # Panics
+    /// Panics if the task did not panic. [`try_into_panic`](Self::try_into_panic) returns an error instead.
+    #[track_caller]
+    pub fn into_panic(self) -> Box<dyn Any + Send + 'static> {
+        match self.try_into_panic() {
+            Ok(payload) => payload,
+            Err(error) => panic!("cannot return panic payload: {error} (check is_panic first)"),
+        }
+    }
+
+    /// Returns the panic payload, for use with `std::panic::resume_unwind`.
+    ///
+    /// # Errors
+    /// Returns the unchanged error if the task did not panic.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { panic!("on purpose") });
+    /// let result: Result<(), _> = task.await;
+    /// let panicked = result.is_err_and(|error| error.try_into_panic().is_ok());
+    /// assert!(panicked);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, Self> {
+        match self.panic {
+            Some(payload) => Ok(payload.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            None => Err(self),
+        }
+    }
+
+    /// Returns the id of the task.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(panic) = &self.panic else {
+            return formatter.write_str("task cancelled: it was aborted or its runtime was dropped");
+        };
+        let payload = panic.lock().unwrap_or_else(PoisonError::into_inner);
+        match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+            (Some(message), _) => write!(formatter, "task panicked: {message}"),
+            (None, Some(message)) => write!(formatter, "task panicked: {message}"),
+            (None, None) => formatter.write_str("task panicked"),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "JoinError({}: {self})", self.id)
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<JoinError> for std::io::Error {
+    fn from(error: JoinError) -> Self {
+        Self::other(error.to_string())
+    }
+}

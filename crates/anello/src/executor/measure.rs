@@ -1,0 +1,43 @@
+//! Measurement of polls, and the warning about slow ones. Active only if the builder of the runtime requests it.
+
+use std::time::Duration;
+
+use super::context::Shared;
+use super::task_info::Info;
+use crate::driver::log;
+
+impl Shared {
+    /// Polls a task or, if `info` is `None`, the main future. Records the duration if polls are measured.
+    #[inline]
+    pub(super) fn measure_poll<T>(&self, info: Option<&Info>, poll: impl FnOnce() -> T) -> T {
+        let Some(longest_ns) = &self.counters.longest_poll_ns else { return poll() };
+        let started_ns = self.now_ns();
+        let polled = poll();
+        let duration_ns = self.now_ns().saturating_sub(started_ns);
+        longest_ns.set(longest_ns.get().max(duration_ns));
+        if let Some(info) = info {
+            info.record_poll(duration_ns);
+        }
+        if self.counters.slow_poll_ns.is_some_and(|slow_ns| duration_ns >= slow_ns) {
+            warn_about(info, Duration::from_nanos(duration_ns));
+        }
+        polled
+    }
+}
+
+/// Called after a slow poll. No borrow is active, because a `tracing` subscriber is application code.
+#[cold]
+fn warn_about(info: Option<&Info>, duration: Duration) {
+    const MESSAGE: &str =
+        "slow poll: the other tasks of the worker had to wait (use spawn_blocking or yield_now)";
+    log(|| match info {
+        Some(info) => tracing::warn!(
+            task_id = %info.id,
+            task_name = info.name(),
+            spawned_at = %info.location,
+            ?duration,
+            "{MESSAGE}"
+        ),
+        None => tracing::warn!(task_name = "block_on", ?duration, "{MESSAGE}"),
+    });
+}
