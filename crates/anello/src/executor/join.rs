@@ -219,6 +219,16 @@ impl<T> JoinHandle<T> {
     pub fn id(&self) -> Id {
         self.shared.id
     }
+
+    /// Registers a waker in place of the one of the last poll. Returns `false` if the result is available.
+    pub(crate) fn wait(&self, waker: &Waker) -> bool {
+        self.shared.wait(waker)
+    }
+
+    /// Returns the result, or a cancellation error if it is not available.
+    pub(crate) fn take(self) -> Result<T, JoinError> {
+        self.shared.take()
+    }
 }
 
 impl<T> Future for JoinHandle<T> {

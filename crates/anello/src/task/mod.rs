@@ -10,7 +10,10 @@
 //! - There is no `block_in_place`. In tokio, it moves the other tasks to another thread. Here, tasks, sockets and timers
 //!   belong to their thread, so they would all wait. [`spawn_blocking`] runs the closure on another thread instead.
 
+pub mod join_set;
+
 pub use crate::executor::{
     AbortHandle, Builder, Dump, Id, JoinError, JoinHandle, TaskDump, TaskState, consume_budget, dump, id,
     spawn, spawn_blocking, try_id, unconstrained, yield_now,
 };
+pub use join_set::JoinSet;

@@ -1,0 +1,413 @@
+//! Sets of tasks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::executor::{
+    AbortHandle, Builder as TaskBuilder, Handle, Id, JoinError, JoinHandle, Shared, spawn, spawn_blocking,
+    with_current,
+};
+
+/// A set of tasks whose results are returned in the order in which the tasks finish.
+///
+/// All tasks have the same result type. Dropping the set aborts its tasks. As everywhere in this crate, tasks and their
+/// results need not be `Send`, except for [`spawn_on`](Self::spawn_on).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::JoinSet;
+///
+/// let mut set = JoinSet::new();
+/// for number in 0..10 {
+///     set.spawn(async move { number * number });
+/// }
+/// let mut sum = 0;
+/// while let Some(result) = set.join_next().await {
+///     sum += result?;
+/// }
+/// assert_eq!(sum, 285);
+/// # Ok::<(), anello::JoinError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct JoinSet<T> {
+    /// Tasks whose result has not been returned. Ordered, so that a simulation is deterministic.
+    tasks: BTreeMap<Id, JoinHandle<T>>,
+    finished: Arc<Finished>,
+}
+
+/// The finished tasks of a set. Tasks on other workers add themselves too.
+#[derive(Default)]
+struct Finished {
+    state: Mutex<FinishedState>,
+}
+
+#[derive(Default)]
+struct FinishedState {
+    ids: VecDeque<Id>,
+    /// The task that waits for the next result.
+    waker: Option<Waker>,
+}
+
+/// Waker that a task of a set calls when it has finished.
+struct FinishWaker {
+    id: Id,
+    finished: Arc<Finished>,
+}
+
+impl Finished {
+    fn lock(&self) -> MutexGuard<'_, FinishedState> {
+        // No application code runs while the lock is held, so a panic cannot poison it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, id: Id) {
+        let mut state = self.lock();
+        state.ids.push_back(id);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Wake for FinishWaker {
+    fn wake(self: Arc<Self>) {
+        self.finished.push(self.id);
+    }
+}
+
+impl<T> JoinSet<T> {
+    /// Creates an empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { tasks: BTreeMap::new(), finished: Arc::default() }
+    }
+
+    /// Returns the number of tasks whose result has not been returned, including finished ones.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns whether the results of all tasks have been returned.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Spawns a future on the current thread's runtime and adds the task to the set. The returned handle can abort it.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread and none has been entered.
+    #[track_caller]
+    pub fn spawn<F>(&mut self, future: F) -> AbortHandle
+    where
+        F: Future<Output = T> + 'static,
+        T: 'static,
+    {
+        self.insert(spawn(future))
+    }
+
+    /// Spawns a future on the thread of another runtime and adds the task to the set.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn_on(async { 42 }, &anello::Handle::current());
+    /// assert_eq!(set.join_next().await.and_then(Result::ok), Some(42));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_on<F>(&mut self, future: F, handle: &Handle) -> AbortHandle
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.insert(handle.spawn(future))
+    }
+
+    /// Runs a closure on the blocking thread pool and adds it to the set; see
+    /// [`spawn_blocking`](crate::spawn_blocking). A closure that has started cannot be aborted.
+    pub fn spawn_blocking(&mut self, work: impl FnOnce() -> T + Send + 'static) -> AbortHandle
+    where
+        T: Send + 'static,
+    {
+        self.insert(spawn_blocking(work))
+    }
+
+    /// Returns a builder that gives a task a name before it is spawned.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.build_task().name("answer").spawn(async { 42 })?;
+    /// assert_eq!(set.join_all().await, [42]);
+    /// # Ok::<(), std::io::Error>(())
+    /// # })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn build_task(&mut self) -> Builder<'_, T> {
+        Builder { set: self, builder: TaskBuilder::new() }
+    }
+
+    fn insert(&mut self, task: JoinHandle<T>) -> AbortHandle {
+        let (id, abort) = (task.id(), task.abort_handle());
+        let finished = Arc::clone(&self.finished);
+        if !task.wait(&Waker::from(Arc::new(FinishWaker { id, finished }))) {
+            // For example, the runtime of the task has been dropped.
+            self.finished.push(id);
+        }
+        self.tasks.insert(id, task);
+        abort
+    }
+
+    /// Waits until a task has finished and returns its result, or `None` if the set is empty.
+    ///
+    /// Consumes one unit of the task's budget. Cancel-safe: no result is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`] if the task panicked or was aborted.
+    pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        poll_fn(|context| self.poll_join_next(context)).await
+    }
+
+    /// Waits until a task has finished and returns its id and result, or `None` if the set is empty. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`], which contains the id, if the task panicked or was aborted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let id = set.spawn(async { 42 }).id();
+    /// assert_eq!(set.join_next_with_id().await.and_then(Result::ok), Some((id, 42)));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn join_next_with_id(&mut self) -> Option<Result<(Id, T), JoinError>> {
+        poll_fn(|context| self.poll_join_next_with_id(context)).await
+    }
+
+    /// Polls for the next result; see [`join_next`](Self::join_next). If the result is `Pending`, the waker of `context`
+    /// is called when a task finishes.
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`] if the task panicked or was aborted.
+    pub fn poll_join_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        self.poll_join_next_with_id(context).map(|next| next.map(|result| result.map(|(_, output)| output)))
+    }
+
+    /// Polls for the next result and its id; see [`join_next_with_id`](Self::join_next_with_id).
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`] if the task panicked or was aborted.
+    pub fn poll_join_next_with_id(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(Id, T), JoinError>>> {
+        if self.tasks.is_empty() {
+            return Poll::Ready(None);
+        }
+        if with_current(|shared| shared.has_budget_or_yield(context)) == Some(false) {
+            return Poll::Pending;
+        }
+        if let Some(next) = self.take_next(Some(context.waker())) {
+            with_current(|shared: &Shared| shared.spend_budget(0));
+            return Poll::Ready(Some(next));
+        }
+        Poll::Pending
+    }
+
+    /// Returns the result of a task that has finished, or `None` if there is none, without waiting.
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`] if the task panicked or was aborted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async { 42 });
+    /// assert!(set.try_join_next().is_none());
+    /// anello::yield_now().await;
+    /// assert_eq!(set.try_join_next().and_then(Result::ok), Some(42));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        self.try_join_next_with_id().map(|result| result.map(|(_, output)| output))
+    }
+
+    /// Returns the id and result of a task that has finished, or `None` if there is none, without waiting.
+    ///
+    /// # Errors
+    /// Returns a [`JoinError`] if the task panicked or was aborted.
+    pub fn try_join_next_with_id(&mut self) -> Option<Result<(Id, T), JoinError>> {
+        self.take_next(None)
+    }
+
+    /// Returns the next result. If there is none, registers the waker.
+    fn take_next(&mut self, waker: Option<&Waker>) -> Option<Result<(Id, T), JoinError>> {
+        // Cloning and dropping a waker can run arbitrary code, so neither happens while the lock is held.
+        let mut clone = waker.cloned();
+        loop {
+            let mut state = self.finished.lock();
+            let Some(id) = state.ids.pop_front() else {
+                let replaced = clone.take().and_then(|clone| state.waker.replace(clone));
+                drop(state);
+                drop(replaced);
+                return None;
+            };
+            drop(state);
+            if let Some(task) = self.tasks.remove(&id) {
+                return Some(task.take().map(|output| (id, output)));
+            }
+        }
+    }
+
+    /// Waits for all tasks and returns their results in the order in which they finished. The remaining tasks are
+    /// aborted if the future is dropped.
+    ///
+    /// # Panics
+    /// Panics if a task panicked, with its payload, or if a task was aborted. The remaining tasks are then aborted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let set: anello::task::JoinSet<u32> = (0..3).map(|number| async move { number }).collect();
+    /// assert_eq!(set.join_all().await, [0, 1, 2]);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn join_all(mut self) -> Vec<T> {
+        let mut outputs = Vec::with_capacity(self.len());
+        while let Some(result) = self.join_next().await {
+            match result.map_err(JoinError::try_into_panic) {
+                Ok(output) => outputs.push(output),
+                Err(Ok(payload)) => resume_unwind(payload),
+                Err(Err(error)) => panic!("cannot join all tasks: {error}"),
+            }
+        }
+        outputs
+    }
+
+    /// Aborts all tasks. Their results, including those of the aborted tasks, are still returned by
+    /// [`join_next`](Self::join_next).
+    pub fn abort_all(&mut self) {
+        self.tasks.values().for_each(JoinHandle::abort);
+    }
+
+    /// Aborts all tasks and waits until their futures have been dropped. Discards the results. If the future is dropped,
+    /// the tasks have been aborted and stay in the set.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(std::future::pending::<()>());
+    /// set.shutdown().await;
+    /// assert!(set.is_empty());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn shutdown(&mut self) {
+        self.abort_all();
+        while self.join_next().await.is_some() {}
+    }
+
+    /// Removes all tasks from the set without aborting them.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async { /* Still runs. */ });
+    /// set.detach_all();
+    /// assert!(set.is_empty());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn detach_all(&mut self) {
+        // The removed tasks add themselves to the previous list.
+        self.finished = Arc::default();
+        self.tasks.clear();
+    }
+}
+
+impl<T> Drop for JoinSet<T> {
+    fn drop(&mut self) {
+        self.abort_all();
+    }
+}
+
+impl<T> Default for JoinSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("JoinSet").field("len", &self.len()).finish()
+    }
+}
+
+/// Spawns the futures on the current thread's runtime.
+impl<T: 'static, F: Future<Output = T> + 'static> FromIterator<F> for JoinSet<T> {
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
+        let mut set = Self::new();
+        set.extend(futures);
+        set
+    }
+}
+
+/// Spawns the futures on the current thread's runtime.
+impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
+    }
+}
+
+/// Configures a task of a [`JoinSet`]; see [`JoinSet::build_task`].
+#[derive(Debug)]
+pub struct Builder<'a, T> {
+    set: &'a mut JoinSet<T>,
+    builder: TaskBuilder<'a>,
+}
+
+impl<'a, T: 'static> Builder<'a, T> {
+    /// Sets the name of the task.
+    #[must_use]
+    pub fn name(self, name: &'a str) -> Self {
+        Self { builder: self.builder.name(name), ..self }
+    }
+
+    /// Spawns a future on the current thread's runtime; see [`JoinSet::spawn`].
+    ///
+    /// # Errors
+    /// Never fails. The result has the same type as in tokio.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread and none has been entered.
+    #[track_caller]
+    pub fn spawn<F: Future<Output = T> + 'static>(self, future: F) -> io::Result<AbortHandle> {
+        Ok(self.set.insert(self.builder.spawn(future)?))
+    }
+
+    /// Spawns a future on the thread of another runtime; see [`JoinSet::spawn_on`].
+    ///
+    /// # Errors
+    /// Never fails. The result has the same type as in tokio.
+    #[track_caller]
+    pub fn spawn_on<F>(self, future: F, handle: &Handle) -> io::Result<AbortHandle>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send,
+    {
+        Ok(self.set.insert(self.builder.spawn_on(future, handle)?))
+    }
+}
