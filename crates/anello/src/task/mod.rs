@@ -13,7 +13,7 @@
 pub mod join_set;
 
 pub use crate::executor::{
-    AbortHandle, Builder, Dump, Id, JoinError, JoinHandle, TaskDump, TaskState, consume_budget, dump, id,
-    spawn, spawn_blocking, try_id, unconstrained, yield_now,
+    AbortHandle, AccessError, Builder, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump, TaskLocalFuture,
+    TaskState, consume_budget, dump, id, spawn, spawn_blocking, try_id, unconstrained, yield_now,
 };
 pub use join_set::JoinSet;
