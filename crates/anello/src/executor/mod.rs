@@ -15,6 +15,7 @@
 mod blocking;
 mod builder;
 mod context;
+mod coop;
 mod dump;
 mod handle;
 mod join;
@@ -39,6 +40,7 @@ pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_f
 pub use builder::Builder;
 pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
+pub use coop::{Coop, cooperative};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
 pub use handle::TryCurrentError;
 pub use join::{AbortHandle, JoinHandle};

@@ -13,7 +13,8 @@
 pub mod join_set;
 
 pub use crate::executor::{
-    AbortHandle, AccessError, Builder, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump, TaskLocalFuture,
-    TaskState, consume_budget, dump, id, spawn, spawn_blocking, try_id, unconstrained, yield_now,
+    AbortHandle, AccessError, Builder, Coop, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump,
+    TaskLocalFuture, TaskState, consume_budget, cooperative, dump, id, spawn, spawn_blocking, try_id,
+    unconstrained, yield_now,
 };
 pub use join_set::JoinSet;

@@ -1,0 +1,97 @@
+//! Futures and other values of foreign crates whose operations consume the budget of the running task.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::context::with_current;
+
+/// Value whose asynchronous operations consume the budget of the running task.
+///
+/// [`cooperative`] creates one for a future.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// // `async_channel::Receiver::recv`, for example, does not consume budget by itself.
+/// let answer = anello::task::cooperative(std::future::ready(42));
+/// assert_eq!(answer.await, 42);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Coop<X: ?Sized>(pub(crate) X);
+
+/// Returns a future that consumes one unit of the running task's budget when it completes.
+///
+/// While the budget is exhausted, the future is not polled, and the task yields. A task that awaits futures which are
+/// always ready, such as those of another crate's channel, therefore cannot starve the worker's other tasks, sockets
+/// and timers. Outside a runtime of this crate, the future is polled without a budget. Cancel-safe if the given future
+/// is. See [`consume_budget`](crate::task::consume_budget) for the size of the budget.
+///
+/// Futures of this crate already consume budget.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// let is_running = Rc::new(Cell::new(true));
+/// let stop = Rc::clone(&is_running);
+/// anello::spawn(async move { stop.set(false) }).detach();
+/// // Without `cooperative`, this loop would never end, because the other task would not run.
+/// while is_running.get() {
+///     anello::task::cooperative(std::future::ready(())).await;
+/// }
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub const fn cooperative<F: Future>(future: F) -> Coop<F> {
+    Coop(future)
+}
+
+/// Calls `poll` if the running task has budget left. Otherwise the task yields. If the result is ready, charges one
+/// unit, plus one per 4 KiB of the number that `bytes` returns. Without a runtime on this thread, only calls `poll`.
+#[inline]
+pub(crate) fn poll_cooperatively<T>(
+    context: &mut Context<'_>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    bytes: impl FnOnce(&T) -> usize,
+) -> Poll<T> {
+    // The runtime is looked up twice, because it is not borrowed while application code runs.
+    if with_current(|shared| shared.has_budget_or_yield(context)) == Some(false) {
+        return Poll::Pending;
+    }
+    let polled = poll(context);
+    if let Poll::Ready(output) = &polled {
+        let bytes = bytes(output);
+        with_current(|shared| shared.spend_budget(bytes));
+    }
+    polled
+}
+
+impl<X: ?Sized> Coop<X> {
+    /// Projects the pin to the inner value.
+    pub(crate) fn inner_pin(self: Pin<&mut Self>) -> Pin<&mut X> {
+        // SAFETY: the inner value is pinned whenever the outer one is: `Coop` has no destructor of its own, is `Unpin`
+        // only if the inner value is, and no function moves the inner value out of a pinned `Coop`.
+        unsafe { self.map_unchecked_mut(|coop| &mut coop.0) }
+    }
+}
+
+impl<F: Future> Future for Coop<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.inner_pin();
+        poll_cooperatively(context, |context| future.poll(context), |_| 0)
+    }
+}
+
+impl<X: fmt::Debug + ?Sized> fmt::Debug for Coop<X> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
