@@ -40,6 +40,7 @@ pub mod io;
 pub mod net;
 mod registration;
 pub mod signal;
+pub mod sync;
 pub mod task;
 pub mod time;
 

@@ -10,7 +10,8 @@
 //! `RuntimeMetrics::record`, which passes counters to the `metrics` crate.
 //!
 //! All features are off by default. Each adds a dependency on the crate that defines the traits, with none of its
-//! features enabled: the tokio runtime and hyper's protocols are not included.
+//! features enabled: the tokio runtime and hyper's protocols are not included. The crate `tokio` is always a dependency,
+//! for [`sync`](crate::sync).
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
 //! halves, and [`File`](crate::fs::File), implement the tokio and futures traits; a file also implements `AsyncSeek`. As

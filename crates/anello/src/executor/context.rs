@@ -615,8 +615,9 @@ pub async fn yield_now() {
 /// driver.
 ///
 /// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
-/// of data. Futures of other crates, such as those of channels, do not consume budget: a task that receives from a
-/// channel that is never empty would starve the sockets and timers of its worker. Wrap these futures in [`cooperative`](crate::task::cooperative). Call this function in long computations.
+/// of data, and so does an operation on a channel or lock in [`sync`](crate::sync). Futures of other crates do not
+/// consume budget: a task that receives from such a channel that is never empty would starve the sockets and timers of
+/// its worker. Wrap these futures in [`cooperative`](crate::task::cooperative). Call this function in long computations.
 /// Does nothing outside a runtime of this crate. Cancel-safe.
 ///
 /// ```

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::context::with_current;
 
 /// Value whose asynchronous operations consume the budget of the running task.
 ///
-/// [`cooperative`] creates one for a future.
+/// - For a future: [`cooperative`] creates it, and it is itself a future.
+/// - For a channel or lock: the types in [`sync`](crate::sync) are aliases of this type. It contains the type of the
+///   same name in `tokio::sync`, and each of its futures is a cooperative one.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -71,7 +74,24 @@ pub(crate) fn poll_cooperatively<T>(
     polled
 }
 
+/// Panics if a runtime is running on this thread, which a blocking call would stop.
+#[track_caller]
+pub(crate) fn assert_may_block(method: &str) {
+    assert!(
+        with_current(|shared| shared.is_entered.get()) != Some(true),
+        "cannot block in {method}: an anello runtime is running on this thread (await the asynchronous method, or \
+         call it in spawn_blocking)"
+    );
+}
+
 impl<X: ?Sized> Coop<X> {
+    /// Returns the pointer to the same value as its inner type.
+    pub(crate) fn into_inner_arc(self: Arc<Self>) -> Arc<X> {
+        // SAFETY: the pointer comes from `Arc::into_raw`, and `repr(transparent)` gives both types the same size,
+        // alignment, metadata and destructor.
+        unsafe { Arc::from_raw(Arc::into_raw(self) as *const X) }
+    }
+
     /// Projects the pin to the inner value.
     pub(crate) fn inner_pin(self: Pin<&mut Self>) -> Pin<&mut X> {
         // SAFETY: the inner value is pinned whenever the outer one is: `Coop` has no destructor of its own, is `Unpin`

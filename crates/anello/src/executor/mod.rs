@@ -41,6 +41,7 @@ pub use builder::Builder;
 pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use coop::{Coop, cooperative};
+pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
 pub use handle::TryCurrentError;
 pub use join::{AbortHandle, JoinHandle};

@@ -1,0 +1,232 @@
+//! Cancellation tokens: requests to stop that are passed to a tree of tasks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+
+use tokio::sync::Notify;
+
+use crate::executor::cooperative;
+
+/// Request to stop, which any number of tasks can wait for. Clones refer to the same request.
+///
+/// A child token is cancelled with its parent, but not the other way round. Tokens can be used on any thread. Dropping
+/// tokens does not cancel them, unless a [`DropGuard`] exists.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::sync::CancellationToken;
+/// use anello::time::sleep;
+///
+/// let stop = CancellationToken::new();
+/// let connection = stop.child_token();
+/// let task = anello::spawn(async move {
+///     connection.run_until_cancelled(sleep(std::time::Duration::MAX)).await
+/// });
+/// stop.cancel();
+/// assert_eq!(task.await.expect("the task does not panic"), None);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct CancellationToken {
+    node: Arc<Node>,
+}
+
+/// Token of a tree. A node keeps its ancestors alive, but not its descendants.
+struct Node {
+    state: Mutex<State>,
+    /// Wakes the tasks that wait for this token.
+    notify: Notify,
+    /// Parent and the number of this node in its list of children. `None` if the node had no parent, or one that was
+    /// already cancelled.
+    parent: Option<(Arc<Node>, u64)>,
+}
+
+#[derive(Default)]
+struct State {
+    is_cancelled: bool,
+    children: BTreeMap<u64, Weak<Node>>,
+    next_child: u64,
+}
+
+impl Node {
+    fn new(is_cancelled: bool, parent: Option<(Arc<Node>, u64)>) -> Arc<Self> {
+        let state = State { is_cancelled, ..State::default() };
+        Arc::new(Self { state: Mutex::new(state), notify: Notify::new(), parent })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No application code runs while the lock is held, so a panic cannot poison it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn cancelled(&self) {
+        // Created before the state is read, so that a cancellation in between is not missed.
+        let notified = self.notify.notified();
+        if !self.lock().is_cancelled {
+            notified.await;
+        }
+    }
+}
+
+impl Drop for Node {
+    /// Removes the node from its parent. Iterative, because a long chain of nodes can end at once.
+    fn drop(&mut self) {
+        let mut link = self.parent.take();
+        while let Some((parent, number)) = link {
+            parent.lock().children.remove(&number);
+            link = Arc::into_inner(parent).and_then(|mut parent| parent.parent.take());
+        }
+    }
+}
+
+impl CancellationToken {
+    /// Creates a token that is not cancelled.
+    pub fn new() -> Self {
+        Self { node: Node::new(false, None) }
+    }
+
+    /// Creates a token that is cancelled with this one. If this one is already cancelled, so is the new one.
+    #[must_use]
+    pub fn child_token(&self) -> Self {
+        let mut state = self.node.lock();
+        if state.is_cancelled {
+            return Self { node: Node::new(true, None) };
+        }
+        let number = state.next_child;
+        state.next_child += 1;
+        let node = Node::new(false, Some((Arc::clone(&self.node), number)));
+        state.children.insert(number, Arc::downgrade(&node));
+        Self { node }
+    }
+
+    /// Cancels this token and its descendants, and wakes all tasks that wait for them.
+    pub fn cancel(&self) {
+        let mut cancelled = vec![Arc::clone(&self.node)];
+        let mut next = 0;
+        while let Some(node) = cancelled.get(next) {
+            let mut state = node.lock();
+            let was_cancelled = mem::replace(&mut state.is_cancelled, true);
+            let children = mem::take(&mut state.children);
+            drop(state);
+            if was_cancelled {
+                cancelled.swap_remove(next);
+            } else {
+                next += 1;
+            }
+            cancelled.extend(children.into_values().filter_map(|child| child.upgrade()));
+        }
+        // Wakers can run arbitrary code. They are called last, when the whole tree is in its new state.
+        for node in cancelled {
+            node.notify.notify_waiters();
+        }
+    }
+
+    /// Returns whether the token is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.node.lock().is_cancelled
+    }
+
+    /// Waits until the token is cancelled. Cancel-safe.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + '_ {
+        cooperative(self.node.cancelled())
+    }
+
+    /// Waits until the token is cancelled, with a future that owns the token. Cancel-safe.
+    pub fn cancelled_owned(self) -> impl Future<Output = ()> + Send + 'static {
+        cooperative(async move { self.node.cancelled().await })
+    }
+
+    /// Runs a future until it completes or the token is cancelled, in which case the future is dropped. Returns `None`
+    /// if the token is cancelled first; if it is already cancelled, the future is not polled. Cancel-safe if the given
+    /// future is.
+    pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut cancelled = pin!(self.node.cancelled());
+        let mut future = pin!(future);
+        poll_fn(|context| match cancelled.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => future.as_mut().poll(context).map(Some),
+        })
+        .await
+    }
+
+    /// Runs a future like [`run_until_cancelled`](Self::run_until_cancelled), and owns the token.
+    pub async fn run_until_cancelled_owned<F: Future>(self, future: F) -> Option<F::Output> {
+        self.run_until_cancelled(future).await
+    }
+
+    /// Returns a guard that cancels the token when it is dropped.
+    #[must_use]
+    pub fn drop_guard(self) -> DropGuard {
+        DropGuard { token: Some(self) }
+    }
+
+    /// Returns a guard that borrows the token, and cancels it when it is dropped.
+    #[must_use]
+    pub fn drop_guard_ref(&self) -> DropGuardRef<'_> {
+        DropGuardRef { token: Some(self) }
+    }
+}
+
+impl Default for CancellationToken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for CancellationToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CancellationToken").field("is_cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+/// Guard returned by [`CancellationToken::drop_guard`]: cancels the token when it is dropped.
+#[derive(Debug)]
+pub struct DropGuard {
+    token: Option<CancellationToken>,
+}
+
+impl DropGuard {
+    /// Returns the token, which is then not cancelled by this guard.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the token is present until the guard is used up or dropped"
+    )]
+    pub fn disarm(mut self) -> CancellationToken {
+        self.token.take().expect("an armed guard has a token")
+    }
+}
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        self.token.iter().for_each(CancellationToken::cancel);
+    }
+}
+
+/// Guard returned by [`CancellationToken::drop_guard_ref`]: cancels the token when it is dropped.
+#[derive(Debug)]
+pub struct DropGuardRef<'a> {
+    token: Option<&'a CancellationToken>,
+}
+
+impl<'a> DropGuardRef<'a> {
+    /// Returns the token, which is then not cancelled by this guard.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the token is present until the guard is used up or dropped"
+    )]
+    pub fn disarm(mut self) -> &'a CancellationToken {
+        self.token.take().expect("an armed guard has a token")
+    }
+}
+
+impl Drop for DropGuardRef<'_> {
+    fn drop(&mut self) {
+        self.token.iter().for_each(|token| token.cancel());
+    }
+}
