@@ -13,10 +13,10 @@
 //! features enabled: the tokio runtime and hyper's protocols are not included. The crate `tokio` is always a dependency,
 //! for [`sync`](crate::sync).
 //!
-//! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
-//! halves, and [`File`](crate::fs::File), implement the tokio and futures traits; a file also implements `AsyncSeek`. As
-//! in tokio, `poll_write` on a file accepts bytes that are then written in the background, and `poll_flush` waits for
-//! them.
+//! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits, as
+//! do in-memory streams ([`io::duplex`](crate::io::duplex)). Their halves, and [`File`](crate::fs::File), implement the
+//! tokio and futures traits; a file also implements `AsyncSeek`. As in tokio, `poll_write` on a file accepts bytes that
+//! are then written in the background, and `poll_flush` waits for them.
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -78,6 +78,8 @@ mod futures_file;
 mod futures_io;
 #[cfg(feature = "compat-hyper")]
 mod hyper;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]

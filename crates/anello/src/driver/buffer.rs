@@ -23,6 +23,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use bytes::Bytes;
+
 /// Buffer sizes of the pool in bytes. A stream switches to the next larger size when its reads fill the buffer, and to
 /// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read. The
 /// largest size is therefore twice the most common size of large sends, which is 64 KiB.
@@ -134,6 +136,13 @@ impl AsRef<[u8]> for Chunk {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+/// Copies the bytes, because the memory of the chunk belongs to its worker.
+impl From<Chunk> for Bytes {
+    fn from(chunk: Chunk) -> Self {
+        Self::copy_from_slice(&chunk)
     }
 }
 

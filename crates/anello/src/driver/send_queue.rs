@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Deref;
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use super::{CLASS_BYTES, Chunk, IoSliceCursor, Pools, catch_and_log_panic};
 
@@ -34,11 +35,51 @@ impl SendBuf {
         }
     }
 
+    /// Removes the first `count` bytes. Does not copy the others.
+    pub(crate) fn advance(&mut self, count: usize) {
+        match self {
+            Self::Chunk(chunk) => chunk.advance(count),
+            Self::Bytes(bytes) => bytes.advance(count),
+            Self::Vec(vector) => {
+                let mut bytes = Bytes::from(std::mem::take(vector));
+                bytes.advance(count);
+                *self = Self::Bytes(bytes);
+            }
+        }
+    }
+
     /// Returns `true` if the buffer must be sent immediately, however short it is. Until it is sent, it occupies one of
     /// the few large pool buffers, so that other streams have to allocate new ones.
     #[inline]
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Chunk(chunk) if chunk.is_large_pool_buffer())
+    }
+}
+
+impl Deref for SendBuf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for SendBuf {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// Copies the bytes of a [`Chunk`], whose memory belongs to its worker. Otherwise does not copy.
+impl From<SendBuf> for Bytes {
+    fn from(buffer: SendBuf) -> Self {
+        match buffer {
+            SendBuf::Chunk(chunk) => chunk.into(),
+            SendBuf::Bytes(bytes) => bytes,
+            SendBuf::Vec(vector) => vector.into(),
+        }
     }
 }
 

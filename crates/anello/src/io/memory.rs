@@ -1,0 +1,518 @@
+//! In-memory streams, for tests and for code that expects a stream.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
+use crate::driver::{SendBuf, wake_all};
+use crate::executor::poll_cooperatively;
+
+/// One direction of an in-memory stream.
+#[derive(Debug)]
+struct Pipe {
+    buffers: VecDeque<Bytes>,
+    /// Total length of the buffers.
+    bytes: usize,
+    /// Bytes are accepted while the total length is less than this.
+    max_bytes: usize,
+    is_shut_down: bool,
+    is_reader_dropped: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+type SharedPipe = Arc<Mutex<Pipe>>;
+
+/// Read half of an in-memory stream; see [`simplex`].
+#[derive(Debug)]
+pub struct SimplexReader {
+    pipe: SharedPipe,
+}
+
+/// Write half of an in-memory stream; see [`simplex`]. Dropping it shuts it down.
+#[derive(Debug)]
+pub struct SimplexWriter {
+    pipe: SharedPipe,
+}
+
+/// In-memory stream in both directions; see [`duplex`]. Dropping it closes both.
+#[derive(Debug)]
+pub struct DuplexStream {
+    reader: SimplexReader,
+    writer: SimplexWriter,
+}
+
+/// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
+///
+/// The halves have the methods of the halves of sockets, consume budget as these do, and implement the traits of
+/// [`compat`](crate::compat). They are `Send`. A buffer is taken over without a copy, except a
+/// [`Chunk`](crate::net::Chunk), whose memory belongs to its worker.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let (mut reader, mut writer) = anello::io::simplex(64);
+/// writer.write_all(b"ciao").await?;
+/// writer.shutdown().await?;
+/// let mut buffer = [0; 4];
+/// reader.read_exact(&mut buffer).await?;
+/// assert_eq!(&buffer, b"ciao");
+/// assert_eq!(reader.read(&mut buffer).await?, 0);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
+    let pipe = Arc::new(Mutex::new(Pipe {
+        buffers: VecDeque::new(),
+        bytes: 0,
+        // A pipe that accepts nothing would block its writer for ever.
+        max_bytes: max_bytes.max(1),
+        is_shut_down: false,
+        is_reader_dropped: false,
+        reader: None,
+        writer: None,
+    }));
+    (SimplexReader { pipe: Arc::clone(&pipe) }, SimplexWriter { pipe })
+}
+
+/// Creates two streams that are connected to each other. In each direction, bytes are accepted while fewer than
+/// `max_bytes` are waiting to be received. See [`simplex`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let (mut client, mut server) = anello::io::duplex(64);
+/// client.send("ping").await?;
+/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ping"[..]));
+/// server.send("pong").await?;
+/// assert_eq!(client.recv().await?.as_deref(), Some(&b"pong"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn duplex(max_bytes: usize) -> (DuplexStream, DuplexStream) {
+    let ((one_reader, other_writer), (other_reader, one_writer)) = (simplex(max_bytes), simplex(max_bytes));
+    (
+        DuplexStream { reader: one_reader, writer: one_writer },
+        DuplexStream { reader: other_reader, writer: other_writer },
+    )
+}
+
+fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
+    // No application code runs while the lock is held, so a panic cannot poison it.
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SimplexReader {
+    /// Calls `take` with the pipe if it contains bytes. Returns 0 for an empty pipe at EOF.
+    fn poll_take<T: Default>(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut Pipe) -> T,
+        count: impl FnOnce(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        let poll = |context: &mut Context<'_>| {
+            let waker = context.waker().clone();
+            let mut pipe = lock(&self.pipe);
+            if pipe.bytes == 0 && !pipe.is_shut_down {
+                let replaced = pipe.reader.replace(waker);
+                drop(pipe);
+                drop(replaced);
+                return Poll::Pending;
+            }
+            let taken = if pipe.bytes == 0 { T::default() } else { take(&mut pipe) };
+            let writer = if pipe.bytes < pipe.max_bytes { pipe.writer.take() } else { None };
+            drop(pipe);
+            wake_all(writer);
+            Poll::Ready(Ok(taken))
+        };
+        poll_cooperatively(context, poll, |taken: &io::Result<T>| taken.as_ref().map_or(0, count))
+    }
+
+    /// Calls `copy` at most once, with up to `max_bytes` bytes. Returns their number, which is 0 at EOF.
+    pub(crate) fn poll_copy(
+        &mut self,
+        max_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if max_bytes == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let mut first = None;
+        let taken = self.poll_take(
+            context,
+            |pipe| {
+                let buffer = pipe.buffers.front_mut().map(|front| front.split_to(front.len().min(max_bytes)));
+                if pipe.buffers.front().is_some_and(Bytes::is_empty) {
+                    pipe.buffers.pop_front();
+                }
+                let count = buffer.as_ref().map_or(0, Bytes::len);
+                pipe.bytes -= count;
+                first = buffer;
+                count
+            },
+            |count| *count,
+        );
+        // The destructor of the bytes is application code, which runs without the lock.
+        if let Some(bytes) = &first {
+            copy(bytes);
+        }
+        taken
+    }
+
+    /// Receives the next bytes, in the buffer in which they were sent. Returns `None` at EOF. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
+        poll_fn(|context| self.poll_recv(context))
+    }
+
+    /// Copies received bytes into `buffer` and returns their number. Returns 0 at EOF or if `buffer` is empty.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| {
+            let length = buffer.len();
+            self.poll_copy(length, |bytes| buffer[..bytes.len()].copy_from_slice(bytes), context)
+        })
+    }
+
+    /// Fills `buffer`. Not cancel-safe: the number of bytes already copied is lost.
+    ///
+    /// # Errors
+    /// Returns `UnexpectedEof` if the stream ends before `buffer` is full.
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]).await? {
+                0 => {
+                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+                }
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SimplexWriter {
+    /// Appends the bytes that `make` returns for the free number of bytes.
+    fn poll_append(
+        &mut self,
+        context: &mut Context<'_>,
+        make: impl FnOnce(usize) -> Bytes,
+    ) -> Poll<io::Result<usize>> {
+        let poll = |context: &mut Context<'_>| {
+            let waker = context.waker().clone();
+            let mut pipe = lock(&self.pipe);
+            if pipe.is_shut_down || pipe.is_reader_dropped {
+                let cause =
+                    if pipe.is_shut_down { "the writer is shut down" } else { "the reader was dropped" };
+                let message = format!("cannot write to in-memory stream: {cause}");
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, message)));
+            }
+            let room = pipe.max_bytes.saturating_sub(pipe.bytes);
+            if room == 0 {
+                let replaced = pipe.writer.replace(waker);
+                drop(pipe);
+                drop(replaced);
+                return Poll::Pending;
+            }
+            drop(pipe);
+            // Only this writer appends bytes, so the room can only grow while the lock is released.
+            let bytes = make(room);
+            let count = bytes.len();
+            let mut pipe = lock(&self.pipe);
+            let reader = pipe.reader.take();
+            if pipe.is_reader_dropped || count == 0 {
+                // No task will receive the bytes. Their destructor is application code, which runs without the lock.
+                drop(pipe);
+                drop(bytes);
+            } else {
+                pipe.bytes += count;
+                pipe.buffers.push_back(bytes);
+                drop(pipe);
+            }
+            wake_all(reader);
+            Poll::Ready(Ok(count))
+        };
+        poll_cooperatively(context, poll, |count| count.as_ref().map_or(0, |count| *count))
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        slices: &[IoSlice<'_>],
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_append(context, |room| {
+            let mut bytes = Vec::new();
+            for slice in slices {
+                bytes.extend_from_slice(&slice[..slice.len().min(room - bytes.len())]);
+            }
+            bytes.into()
+        })
+    }
+
+    /// Sends owned bytes, and returns once they are accepted. Cancel-safe: a dropped future has accepted nothing.
+    ///
+    /// # Errors
+    /// Returns `BrokenPipe` if the reader has been dropped or the writer is shut down.
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
+        AsyncSend::send(self, bytes)
+    }
+
+    /// Copies as many of `bytes` as can be accepted, and returns their number. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
+    }
+
+    /// Writes several slices as one buffer, like [`write`](Self::write). Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn write_vectored<'a>(
+        &'a mut self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_write(slices, context))
+    }
+
+    /// Writes all of `bytes`. Not cancel-safe: the number of accepted bytes is lost.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.write(&bytes[written..]).await?;
+        }
+        Ok(())
+    }
+
+    /// Does nothing, because accepted bytes can be received immediately.
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Shuts down the writer: the reader receives the accepted bytes, then EOF.
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.close();
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self) {
+        let mut pipe = lock(&self.pipe);
+        pipe.is_shut_down = true;
+        let reader = pipe.reader.take();
+        drop(pipe);
+        wake_all(reader);
+    }
+}
+
+impl Drop for SimplexReader {
+    fn drop(&mut self) {
+        let mut pipe = lock(&self.pipe);
+        pipe.is_reader_dropped = true;
+        pipe.bytes = 0;
+        let (buffers, writer, own) = (mem::take(&mut pipe.buffers), pipe.writer.take(), pipe.reader.take());
+        drop(pipe);
+        drop(own);
+        wake_all(writer);
+        drop(buffers);
+    }
+}
+
+impl Drop for SimplexWriter {
+    fn drop(&mut self) {
+        let own = lock(&self.pipe).writer.take();
+        drop(own);
+        self.close();
+    }
+}
+
+impl DuplexStream {
+    /// Borrows the stream as two halves, for two futures in one task.
+    pub fn split(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
+        (&mut self.reader, &mut self.writer)
+    }
+
+    /// Splits the stream into two independent halves, for two tasks.
+    pub fn into_split(self) -> (SimplexReader, SimplexWriter) {
+        (self.reader, self.writer)
+    }
+
+    /// See [`SimplexReader::recv`].
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
+        self.reader.recv()
+    }
+
+    /// See [`SimplexReader::read`].
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.reader.read(buffer)
+    }
+
+    /// See [`SimplexReader::read_exact`].
+    ///
+    /// # Errors
+    /// See [`SimplexReader::read_exact`].
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        self.reader.read_exact(buffer).await
+    }
+
+    /// See [`SimplexWriter::send`].
+    ///
+    /// # Errors
+    /// See [`SimplexWriter::send`].
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
+        self.writer.send(bytes)
+    }
+
+    /// See [`SimplexWriter::write`].
+    ///
+    /// # Errors
+    /// See [`SimplexWriter::send`].
+    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.writer.write(bytes)
+    }
+
+    /// See [`SimplexWriter::write_all`].
+    ///
+    /// # Errors
+    /// See [`SimplexWriter::send`].
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).await
+    }
+
+    /// See [`SimplexWriter::flush`].
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// See [`SimplexWriter::shutdown`].
+    ///
+    /// # Errors
+    /// Returns no errors.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.writer.shutdown().await
+    }
+}
+
+/// Access to the halves for the implementations of other crates' traits.
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+mod halves {
+    use super::{DuplexStream, SimplexReader, SimplexWriter};
+
+    impl SimplexReader {
+        pub(crate) fn reader_half(&mut self) -> &mut Self {
+            self
+        }
+    }
+
+    impl SimplexWriter {
+        pub(crate) fn writer_half(&mut self) -> &mut Self {
+            self
+        }
+    }
+
+    impl DuplexStream {
+        pub(crate) fn reader_half(&mut self) -> &mut SimplexReader {
+            &mut self.reader
+        }
+
+        pub(crate) fn writer_half(&mut self) -> &mut SimplexWriter {
+            &mut self.writer
+        }
+    }
+}
+
+impl AsyncRecv for SimplexReader {
+    type Buf = Bytes;
+
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let take = |pipe: &mut Pipe| {
+            let buffer = pipe.buffers.pop_front();
+            pipe.bytes -= buffer.as_ref().map_or(0, Bytes::len);
+            buffer
+        };
+        self.poll_take(context, take, |buffer| buffer.as_ref().map_or(0, Bytes::len))
+    }
+}
+
+impl AsyncSend for SimplexWriter {
+    fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.poll_append(context, |_| bytes.take().map(Bytes::from).unwrap_or_default());
+        if sent.is_ready() {
+            drop(bytes.take());
+        }
+        sent.map_ok(|_| ())
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRecv for DuplexStream {
+    type Buf = Bytes;
+
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        self.reader.poll_recv(context)
+    }
+}
+
+impl AsyncSend for DuplexStream {
+    fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_send(bytes, context)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_flush(context)
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_shutdown(context)
+    }
+}
+
+impl AsyncSplit for DuplexStream {
+    type Reader<'a> = &'a mut SimplexReader;
+    type Writer<'a> = &'a mut SimplexWriter;
+
+    fn halves(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
+        self.split()
+    }
+}
