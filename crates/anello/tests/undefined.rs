@@ -8,6 +8,7 @@
 //! | results (`executor/join.rs`) | only one party accesses the future and its result at a time | results taken after the runtime is dropped, handles dropped within the task |
 //! | receive memory (`driver/buffer.rs`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
 //! | operations (`driver/uring`, `driver/sim`) | memory used by an operation lives until the operation has completed | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
+//! | budget (`executor/coop.rs`) | a reference-counted wrapper has the layout of its content; a pinned wrapper pins its content | owned guards of sized and unsized locks; notified futures that are enabled, polled and dropped |
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use anello::net::{Chunk, TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
-use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, yield_now};
+use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, sync, yield_now};
 use common::{
     ANY_PORT, Setup, all_drivers, assert_same_bytes, both_drivers, join, on_each, pair, pattern,
     simulated_drivers,
@@ -407,6 +408,92 @@ fn fault_15_tasks_abort_themselves_and_each_other() {
             });
             drop(runtime);
             assert_eq!(Rc::strong_count(&alive), 1, "after {turns} turns: a future was not dropped");
+        }
+    });
+}
+
+/// Owned guards convert the pointer to a lock into a pointer to its content. Notified futures are linked into a list by
+/// address, so they must not move.
+#[test]
+fn fault_15_owned_guards_and_pinned_notifications() {
+    on_each_and_sim(both_drivers, |setup| {
+        setup.run(async {
+            let lock: Arc<sync::Mutex<dyn std::fmt::Debug>> = Arc::new(sync::Mutex::new(vec![1, 2]));
+            let guard = Arc::clone(&lock).lock_owned().await;
+            assert!(Arc::clone(&lock).try_lock_owned().is_err());
+            assert_eq!(format!("{:?}", &*guard), "[1, 2]");
+            drop(lock);
+            drop(guard);
+            let slice: Arc<sync::RwLock<[u8]>> = Arc::new(sync::RwLock::new([1, 2, 3]));
+            let mapped =
+                sync::OwnedRwLockWriteGuard::map(Arc::clone(&slice).write_owned().await, |all| &mut all[1]);
+            assert_eq!(*mapped, 2);
+            drop((slice, mapped));
+            let semaphore = Arc::new(sync::Semaphore::new(2));
+            let mut permits = Arc::clone(&semaphore).acquire_many_owned(2).await.unwrap();
+            let half = permits.split(1).unwrap();
+            drop((semaphore, permits, half));
+
+            let notify = Arc::new(sync::Notify::new());
+            let mut waiting: Vec<_> =
+                (0..6).map(|_| Box::pin(Arc::clone(&notify).notified_owned())).collect();
+            for (index, notified) in waiting.iter_mut().enumerate() {
+                match index % 2 {
+                    0 => assert!(!notified.as_mut().enable()),
+                    _ => assert!(
+                        poll_fn(|context| Poll::Ready(notified.as_mut().poll(context).is_pending())).await
+                    ),
+                }
+            }
+            waiting.remove(3);
+            notify.notify_one();
+            waiting.remove(0);
+            notify.notify_waiters();
+            for notified in waiting {
+                notified.await;
+            }
+        });
+    });
+}
+
+/// In-memory streams and the channel of one worker, dropped in any state.
+#[test]
+fn fault_15_streams_and_channels_dropped_in_any_state() {
+    on_each_and_sim(both_drivers, |setup| {
+        for polls in 1..6 {
+            setup.run(async {
+                let (mut near, mut far) = pair().await.unwrap();
+                let (mut one, other) = anello::io::duplex(10);
+                let proxy = spawn(async move {
+                    let (mut reader, mut writer) = other.into_split();
+                    let (forth, back) = near.split();
+                    let (mut forth, mut back) = (forth, back);
+                    join(anello::io::copy(&mut forth, &mut writer), anello::io::copy(&mut reader, &mut back))
+                        .await
+                });
+                one.send("ciao").await.unwrap();
+                assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
+                far.send("ciao").await.unwrap();
+                let (sender, mut receiver) = sync::local::mpsc::channel(1);
+                let sending = spawn(async move {
+                    while let Ok(Some(bytes)) = one.recv().await {
+                        for _ in 0..3 {
+                            if sender.send(bytes.clone()).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                });
+                for _ in 0..polls {
+                    yield_now().await;
+                }
+                if polls % 2 == 0 {
+                    drop(receiver.try_recv());
+                    sending.abort();
+                }
+                drop(receiver);
+                drop(proxy);
+            });
         }
     });
 }
