@@ -38,6 +38,7 @@ mod executor;
 pub mod fs;
 pub mod io;
 pub mod net;
+pub mod process;
 mod registration;
 pub mod signal;
 pub mod sync;

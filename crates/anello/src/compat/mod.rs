@@ -14,9 +14,9 @@
 //! for [`sync`](crate::sync).
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits, as
-//! do in-memory streams ([`io::duplex`](crate::io::duplex)). Their halves, and [`File`](crate::fs::File), implement the
-//! tokio and futures traits; a file also implements `AsyncSeek`. As in tokio, `poll_write` on a file accepts bytes that
-//! are then written in the background, and `poll_flush` waits for them.
+//! do in-memory streams ([`io::duplex`](crate::io::duplex)). Their halves, [`File`](crate::fs::File), and the pipes to
+//! a [child process](crate::process) implement the tokio and futures traits; a file also implements `AsyncSeek`. As in
+//! tokio, `poll_write` on a file accepts bytes that are then written in the background, and `poll_flush` waits for them.
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -84,6 +84,8 @@ mod memory;
 mod metrics;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
+mod process;
 #[cfg(feature = "compat-rustls")]
 mod rustls;
 #[cfg(feature = "compat-tokio")]

@@ -1,0 +1,232 @@
+//! The parent's ends of the pipes to a child.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::process::Stdio;
+use std::task::{Context, Poll, ready};
+
+use super::pipe_end::PipeEnd;
+
+/// Write end of the pipe to the standard input of a child. Dropping it closes the pipe: the child then reads EOF.
+///
+/// The pipe is in non-blocking mode on this side; the child's side is not affected. Writes need no buffer of the runtime:
+/// a future that is dropped has written nothing.
+///
+/// ```
+/// use std::process::Stdio;
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut command = anello::process::Command::new("wc");
+/// let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+/// let mut stdin = child.stdin.take().expect("stdin is piped");
+/// stdin.write_all(b"four").await?;
+/// drop(stdin);
+/// assert_eq!(child.wait_with_output().await?.stdout.trim_ascii(), b"4");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct ChildStdin(pub(super) PipeEnd);
+
+/// Read end of the pipe from the standard output of a child. Dropping it closes the pipe: a write of the child then fails
+/// with `EPIPE`, or SIGPIPE terminates it.
+///
+/// ```
+/// use std::process::Stdio;
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
+/// let mut text = String::new();
+/// child.stdout.take().expect("stdout is piped").read_to_string(&mut text).await?;
+/// assert_eq!(text, "ciao\n");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct ChildStdout(pub(super) PipeEnd);
+
+/// Read end of the pipe from the standard error of a child. See [`ChildStdout`] for an example.
+pub struct ChildStderr(pub(super) PipeEnd);
+
+macro_rules! common {
+    ($name:ident, $constructor:ident) => {
+        impl $name {
+            #[doc = concat!("Converts the standard library's `", stringify!($name), "`, and makes it non-blocking.")]
+            ///
+            /// # Errors
+            /// Returns an error if the pipe cannot be registered, or on the simulated driver.
+            ///
+            /// # Panics
+            /// Panics if no runtime is running on this thread.
+            #[track_caller]
+            pub fn from_std(inner: std::process::$name) -> io::Result<Self> {
+                PipeEnd::$constructor(inner.into()).map(Self)
+            }
+
+            /// Returns a duplicate of the descriptor in blocking mode, and closes this one. The mode is common to all
+            /// duplicates of the descriptor.
+            ///
+            /// # Errors
+            /// Returns the error of `fcntl(2)`.
+            pub fn into_owned_fd(self) -> io::Result<OwnedFd> {
+                self.0.into_blocking()
+            }
+
+            #[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
+            pub(crate) fn pipe(&self) -> &PipeEnd {
+                &self.0
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl AsRawFd for $name {
+            fn as_raw_fd(&self) -> RawFd {
+                self.as_fd().as_raw_fd()
+            }
+        }
+
+        /// Makes the pipe a standard stream of another child, which is then connected to this one directly.
+        impl TryFrom<$name> for Stdio {
+            type Error = io::Error;
+
+            fn try_from(pipe: $name) -> io::Result<Self> {
+                pipe.into_owned_fd().map(Self::from)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.debug_tuple(stringify!($name)).field(&self.as_raw_fd()).finish()
+            }
+        }
+    };
+}
+
+common!(ChildStdin, new_write);
+common!(ChildStdout, new_read);
+common!(ChildStderr, new_read);
+
+impl ChildStdin {
+    /// Writes some of `bytes`, and returns the number of bytes written (`write(2)`). Waits while the pipe is full (64 KiB
+    /// by default). Cancel-safe.
+    ///
+    /// ```
+    /// # async fn run(mut stdin: anello::process::ChildStdin) -> std::io::Result<()> {
+    /// let count = stdin.write(b"ciao").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns `BrokenPipe` if the child has closed its standard input or has exited, or `NotConnected` if the runtime has
+    /// been shut down.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| self.0.poll_write(bytes, context)).await
+    }
+
+    /// Writes all of `bytes`. Not cancel-safe: the number of bytes written is lost.
+    ///
+    /// ```
+    /// # async fn run(mut stdin: anello::process::ChildStdin) -> std::io::Result<()> {
+    /// stdin.write_all(b"ciao").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`write`](Self::write).
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = self.write(bytes).await?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+}
+
+macro_rules! reads {
+    ($name:ident) => {
+        impl $name {
+            /// Reads into `buffer`, and returns the number of bytes read (`read(2)`). Returns 0 at EOF, or if `buffer` is
+            /// empty. Cancel-safe.
+            ///
+            /// ```
+            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// let mut buffer = [0; 4096];
+            /// let count = pipe.read(&mut buffer).await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// Returns the error of `read(2)`, or `NotConnected` if the runtime has been shut down.
+            pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                poll_fn(|context| self.0.poll_read(buffer, context)).await
+            }
+
+            /// Reads until EOF, appends the bytes to `buffer`, and returns their number. There is no limit. Cancel-safe:
+            /// the bytes that have been read are in `buffer`.
+            ///
+            /// ```
+            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// let mut bytes = Vec::new();
+            /// pipe.read_to_end(&mut bytes).await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// See [`read`](Self::read).
+            pub async fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+                let before = buffer.len();
+                while poll_fn(|context| self.0.poll_append(buffer, context)).await? > 0 {}
+                Ok(buffer.len() - before)
+            }
+
+            /// Reads until EOF, appends the text to `text`, and returns the number of bytes. There is no limit. Not
+            /// cancel-safe: the bytes that have been read are lost.
+            ///
+            /// ```
+            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// let mut text = String::new();
+            /// pipe.read_to_string(&mut text).await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// See [`read`](Self::read). Also returns `InvalidData` if the bytes are not UTF-8; `text` is then unchanged.
+            pub async fn read_to_string(&mut self, text: &mut String) -> io::Result<usize> {
+                let mut bytes = Vec::new();
+                self.read_to_end(&mut bytes).await?;
+                let read = String::from_utf8(bytes).map_err(|error| {
+                    io::Error::new(io::ErrorKind::InvalidData, format!("cannot read text: {error}"))
+                })?;
+                text.push_str(&read);
+                Ok(read.len())
+            }
+        }
+    };
+}
+
+reads!(ChildStdout);
+reads!(ChildStderr);
+
+/// Reads what is available, and closes the pipe at EOF. Ready once the pipe is closed.
+pub(super) fn read_available(
+    pipe: &mut Option<PipeEnd>,
+    buffer: &mut Vec<u8>,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while let Some(open) = pipe {
+        if ready!(open.poll_append(buffer, context))? == 0 {
+            *pipe = None;
+        }
+    }
+    Poll::Ready(Ok(()))
+}
