@@ -1,0 +1,90 @@
+//! Starts the programs under test, and the tools that drive them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+/// Time limit for every wait. Only a program that hangs takes this long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running program, which is killed when it is dropped.
+pub struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// Address on which the program listens.
+    pub address: String,
+}
+
+impl Program {
+    /// Starts a program with one of the drivers, and waits until it listens.
+    pub fn start(path: &str, driver: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(path);
+        command.args(arguments).env("ANELLO_DRIVER", driver).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("standard output is text");
+        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("first line: {line:?}"));
+        let address = address.trim().to_owned();
+        Self { child, stdout, address }
+    }
+
+    pub fn port(&self) -> &str {
+        self.address.rsplit_once(':').expect("an address with a port").1
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("a connection");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.child.kill().expect("the program is running");
+        self.child.wait().expect("the program has exited");
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).expect("standard output is text");
+    }
+}
+
+/// Calls the test with the name of each driver that is available here.
+pub fn on_each_driver(test: impl Fn(&str)) {
+    let uring = anello::Runtime::builder().driver(anello::DriverKind::Uring).driver_from_environment(false);
+    match uring.build() {
+        Ok(_) => test("uring"),
+        Err(error) => eprintln!("skipped on uring: {error}"),
+    }
+    test("epoll");
+}
+
+/// Returns whether a tool is installed, and prints a message if not.
+pub fn has_tool(tool: &str, package: &str) -> bool {
+    let is_installed = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
+    if !is_installed {
+        eprintln!("skipped: {tool} is not installed (run: apt-get install {package})");
+    }
+    is_installed
+}
+
+/// Runs a tool, with this standard input, and returns its standard output.
+#[track_caller]
+pub fn run(tool: &str, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("timeout");
+    command.arg(TIMEOUT.as_secs().to_string()).arg(tool).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the tool is installed");
+    child
+        .stdin
+        .take()
+        .expect("standard input is a pipe")
+        .write_all(input.as_bytes())
+        .expect("the tool reads");
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("the tool exits");
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{tool} {arguments:?}: {status}\n{stdout}\n{stderr}");
+    stdout.into_owned()
+}

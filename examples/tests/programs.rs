@@ -1,0 +1,100 @@
+//! Starts each program and drives it with independent clients.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::io::{Read, Write};
+
+use common::{Program, has_tool, on_each_driver, run};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+#[test]
+fn redis_executes_commands_of_redis_cli() {
+    if !has_tool("redis-cli", "redis-tools") {
+        return;
+    }
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
+        let cli = |command: &str| {
+            let mut arguments = vec!["-p", server.port()];
+            arguments.extend(command.split(' '));
+            run("redis-cli", &arguments, "").trim_end().to_owned()
+        };
+        for (command, reply) in [
+            ("PING", "PONG"),
+            ("GET city", ""),
+            ("SET city Milano", "OK"),
+            ("get city", "Milano"),
+            ("SET city Roma NX", ""),
+            ("SET city Roma XX", "OK"),
+            ("GET city", "Roma"),
+            ("EXISTS city other", "1"),
+            ("TTL city", "-1"),
+            ("EXPIRE city 100", "1"),
+            ("TTL city", "100"),
+            ("EXPIRE city 0", "1"),
+            ("EXISTS city", "0"),
+            ("TTL city", "-2"),
+            ("SET short 1 EX 1000", "OK"),
+            ("INCR short", "2"),
+            ("INCR new", "1"),
+            ("DBSIZE", "2"),
+            ("DEL short new missing", "2"),
+            ("SET k v EX", "ERR syntax error"),
+            ("NONSENSE", "ERR unknown command or wrong number of arguments: 'NONSENSE'"),
+        ] {
+            assert_eq!(cli(command), reply, "{driver}: {command}");
+        }
+        assert!(cli("INFO").contains(&format!("io_driver:{driver}")));
+        // One megabyte in one value, and commands that arrive together.
+        let value = "ciao".repeat(1 << 18);
+        let input = format!("SET large {value}\nGET large\n");
+        assert_eq!(run("redis-cli", &["-p", server.port()], &input), format!("OK\n{value}\n"));
+    });
+}
+
+#[test]
+fn redis_serves_redis_benchmark_with_and_without_pipelining() {
+    if !has_tool("redis-benchmark", "redis-tools") {
+        return;
+    }
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
+        for pipelined in ["1", "16"] {
+            let tests = ["-t", "ping,set,get,incr", "-n", "2000", "-c", "20", "-q", "-P", pipelined];
+            let arguments: Vec<&str> = ["-p", server.port()].into_iter().chain(tests).collect();
+            let report = run("redis-benchmark", &arguments, "");
+            for test in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR"] {
+                let line = report.split(['\r', '\n']).rfind(|line| line.starts_with(&format!("{test}: ")));
+                let has_result = line.is_some_and(|line| line.contains("requests per second"));
+                assert!(has_result, "{driver}: {report}");
+            }
+        }
+    });
+}
+
+#[test]
+fn redis_replies_in_order_and_closes_after_protocol_error() {
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
+        let mut client = server.connect();
+        let requests = b"*2\r\n$4\r\nECHO\r\n$1\r\n1\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$1\r\n2\r\n*1\r\n?";
+        // Each byte arrives alone.
+        for byte in requests {
+            client.write_all(&[*byte]).expect("send succeeds");
+        }
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).expect("EOF");
+        assert_eq!(
+            replies, "$1\r\n1\r\n+PONG\r\n$1\r\n2\r\n-ERR Protocol error: expected '$'\r\n",
+            "{driver}"
+        );
+        let mut client = server.connect();
+        client.write_all(b"SET a b\r\nQUIT\r\nGET a\r\n").expect("send succeeds");
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).expect("EOF");
+        assert_eq!(replies, "+OK\r\n+OK\r\n", "{driver}");
+    });
+}
