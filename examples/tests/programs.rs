@@ -6,6 +6,8 @@ mod common;
 
 use std::io::{Read, Write};
 
+use tungstenite::Message;
+
 use common::{Program, has_tool, on_each_driver, run};
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -96,5 +98,49 @@ fn redis_replies_in_order_and_closes_after_protocol_error() {
         let mut replies = String::new();
         client.read_to_string(&mut replies).expect("EOF");
         assert_eq!(replies, "+OK\r\n+OK\r\n", "{driver}");
+    });
+}
+
+#[test]
+fn websocket_echo_returns_messages_of_client() {
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_websocket_echo"), driver, &[ANY_PORT]);
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let url = format!("ws://{}/", server.address);
+                tungstenite::client(url, server.connect()).expect("the handshake succeeds").0
+            })
+            .collect();
+        for (number, mut client) in clients.into_iter().enumerate() {
+            let large = "ciao".repeat(200_000);
+            for message in [
+                Message::text(format!("client {number}")),
+                Message::binary(vec![1, 2, 3]),
+                Message::text(large),
+            ] {
+                client.send(message.clone()).expect("send succeeds");
+                assert_eq!(client.read().expect("a response"), message, "{driver}");
+            }
+            client.send(Message::Ping(vec![7].into())).expect("send succeeds");
+            assert_eq!(client.read().expect("a response"), Message::Pong(vec![7].into()), "{driver}");
+            client.close(None).expect("send succeeds");
+            assert!(matches!(client.read(), Ok(Message::Close(_))), "{driver}");
+        }
+    });
+}
+
+#[test]
+fn websocket_echo_rejects_other_protocols_and_large_messages() {
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_websocket_echo"), driver, &[ANY_PORT]);
+        let mut other = server.connect();
+        other.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("send succeeds");
+        let mut response = Vec::new();
+        other.read_to_end(&mut response).expect("EOF");
+        assert_eq!(response, b"", "{driver}");
+        let url = format!("ws://{}/", server.address);
+        let (mut client, _) = tungstenite::client(url, server.connect()).expect("the handshake succeeds");
+        client.send(Message::binary(vec![0; 2 << 20])).ok();
+        assert!(client.read().is_err(), "{driver}");
     });
 }
