@@ -49,7 +49,7 @@ impl Server {
                         while let Some(chunk) = stream.recv().await? {
                             match chunk[0] {
                                 b'?' => stream.send(vec![worker.index as u8]).await?,
-                                b'!' => return stream.into_std().await.map(drop),
+                                b'!' => return Ok(stream.into_std().await.map(drop)?),
                                 byte => panic!("unexpected {byte}"),
                             }
                         }

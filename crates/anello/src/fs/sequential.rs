@@ -444,6 +444,7 @@ impl File {
             // Dropped first, so that a woken task can take the file out of the last reference.
             drop(inner);
             wake_all(wakers);
-        });
+        })
+        .detach();
     }
 }
