@@ -8,7 +8,10 @@ use crate::io::{DuplexStream, SimplexReader, SimplexWriter};
 
 /// Implements a read trait with the function `$read`, and a write trait whose method `$close` closes the stream.
 macro_rules! impl_memory {
-    ($read_trait:path, $read:ident($buffer:ty) -> $output:ty, $write_trait:path, $close:ident $(, $is_vectored:ident)?) => {
+    (
+        $read_trait:path, $read:ident($buffer:ty) -> $output:ty,
+        $write_trait:path, $close:ident $(, $is_vectored:ident)?
+    ) => {
         impl_memory!(@read SimplexReader, $read_trait, $read($buffer) -> $output);
         impl_memory!(@read DuplexStream, $read_trait, $read($buffer) -> $output);
         impl_memory!(@write SimplexWriter, $write_trait, $close $(, $is_vectored)?);

@@ -16,8 +16,8 @@ pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
 /// Reader that keeps the received buffer until all of its bytes are consumed, so that they can be read by line.
 ///
 /// The buffer is the one that the inner reader returns; its bytes are copied only if a line is spread over several
-/// buffers. All methods that return lines are cancel-safe: the bytes of an incomplete line stay in the reader. Bytes that
-/// are left can be received with [`AsyncRecv`], for example to [`copy`](super::copy()) what follows a header.
+/// buffers. All methods that return lines are cancel-safe: the bytes of an incomplete line stay in the reader. Bytes
+/// that are left can be received with [`AsyncRecv`], for example to [`copy`](super::copy()) what follows a header.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -65,8 +65,8 @@ impl<R> BufReader<R> {
         self
     }
 
-    /// Returns bytes that have been received, but not consumed. These are not all of them after the future of a line has
-    /// been dropped.
+    /// Returns bytes that have been received, but not consumed. These are not all of them after the future of a line
+    /// has been dropped.
     pub fn buffer(&self) -> &[u8] {
         match &self.buffer {
             _ if !self.front.is_empty() => &self.front,

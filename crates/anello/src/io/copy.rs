@@ -9,8 +9,9 @@ use crate::driver::SendBuf;
 
 /// Sends everything that a reader receives until EOF, then flushes the writer. Returns the number of bytes.
 ///
-/// The buffers move from the reader to the writer: with streams, the bytes are not copied between the two sockets' kernel
-/// buffers in user space. At most one buffer is held outside the reader and the writer. The writer is not shut down.
+/// The buffers move from the reader to the writer: with streams, the bytes are not copied between the two sockets'
+/// kernel buffers in user space. At most one buffer is held outside the reader and the writer. The writer is not shut
+/// down.
 ///
 /// Not cancel-safe: if the future is dropped, the number of bytes is lost, and so is a buffer that the writer has not
 /// accepted yet. To send a file, use [`send_file`](crate::net::StreamSocket::send_file).
@@ -44,12 +45,12 @@ where
 /// `b` and from `b` to `a`.
 ///
 /// When one stream receives EOF, the other one is shut down for writing after the last byte, and the opposite direction
-/// continues: a half-close is forwarded. The function returns once the kernel has taken all bytes. The buffers move from
-/// one stream to the other as in [`copy`](copy()), so this function has no buffer sizes to set. Neither direction can
-/// starve the other one.
+/// continues: a half-close is forwarded. The function returns once the kernel has taken all bytes. The buffers move
+/// from one stream to the other as in [`copy`](copy()), so this function has no buffer sizes to set. Neither direction
+/// can starve the other one.
 ///
-/// Not cancel-safe: if the future is dropped, the numbers of bytes are lost, and so is one buffer per direction that the
-/// writer has not accepted yet.
+/// Not cancel-safe: if the future is dropped, the numbers of bytes are lost, and so is one buffer per direction that
+/// the writer has not accepted yet.
 ///
 /// # Errors
 /// Returns the first error of either stream. The other direction may then be incomplete.

@@ -70,7 +70,7 @@ pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
     let pipe = Arc::new(Mutex::new(Pipe {
         buffers: VecDeque::new(),
         bytes: 0,
-        // A pipe that accepts nothing would block its writer for ever.
+        // A pipe that accepts nothing would block its writer forever.
         max_bytes: max_bytes.max(1),
         is_shut_down: false,
         is_reader_dropped: false,

@@ -1,14 +1,17 @@
-//! Copying between streams, in-memory streams, buffered reading, and readiness of other descriptors ([`AsyncFd`]).
+//! Copying between streams, in-memory streams, buffered reading, the traits that they use, and readiness of
+//! descriptors.
 //!
 //! [`copy`](copy()) and [`copy_bidirectional`] move the received buffers from one stream to the other without copying
 //! their bytes. They accept every type that implements [`AsyncRecv`], [`AsyncSend`] and [`AsyncSplit`]: TCP and Unix
 //! streams and their halves, the in-memory streams of [`duplex`] and [`simplex`], and the wrappers [`BufReader`] and
 //! [`Join`].
 //!
+//! [`AsyncFd`] reports the readiness of descriptors that the runtime does not own.
+//!
 //! # Several buffers
 //!
-//! Owned buffers that are sent one after the other form one stream of bytes: a header and a body need not be copied into
-//! one buffer. Short slices are sent as one message, in one system call, with
+//! Owned buffers that are sent one after the other form one stream of bytes: a header and a body need not be copied
+//! into one buffer. Short slices are sent as one message, in one system call, with
 //! [`write_vectored`](crate::net::StreamSocket::write_vectored).
 //!
 //! # Traits of other crates

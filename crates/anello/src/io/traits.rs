@@ -33,8 +33,8 @@ pub trait AsyncRecv {
     /// Buffer of received bytes.
     type Buf: AsRef<[u8]> + Into<SendBuf>;
 
-    /// Polls for the next bytes. Returns `None` at EOF, and never returns an empty buffer. If it is not ready, wakes the
-    /// task once it is; bytes that have arrived stay in the reader until they are returned.
+    /// Polls for the next bytes. Returns `None` at EOF, and never returns an empty buffer. If it is not ready, wakes
+    /// the task once it is; bytes that have arrived stay in the reader until they are returned.
     ///
     /// # Errors
     /// Returns the error of the reader, for example if its connection is broken.
@@ -54,8 +54,8 @@ pub trait AsyncRecv {
 
 /// Writer of owned buffers, such as the write half of a stream.
 ///
-/// In contrast to `AsyncWrite`, the writer takes whole buffers, so that no bytes need to be copied. Types of other crates
-/// can implement this trait.
+/// In contrast to `AsyncWrite`, the writer takes whole buffers, so that no bytes need to be copied. Types of other
+/// crates can implement this trait.
 ///
 /// ```
 /// use anello::io::AsyncSend;

@@ -62,7 +62,7 @@ fn line_in_one_buffer_is_not_copied_and_rest_is_received() {
             server.send("more").await.unwrap();
             reader.read_exact(&mut rest).await.unwrap();
             assert_eq!(&rest, b"dymor");
-            // What is left is received before later bytes.
+            // Bytes in the buffer are received before later ones.
             server.send("!").await.unwrap();
             server.shutdown().await.unwrap();
             let (mut output, mut writer) = simplex(1000);
