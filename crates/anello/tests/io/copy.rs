@@ -1,6 +1,6 @@
 //! `copy` and `copy_bidirectional` over sockets and in-memory streams.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anello::io::{AsyncSplit, copy, copy_bidirectional, duplex, join};
@@ -201,5 +201,58 @@ fn fault_10_dropped_copy_leaves_streams_usable() {
             }
             assert!(timeout(Duration::from_millis(1), copy(&mut inbound, &mut outbound)).await.is_err());
         });
+    });
+}
+
+/// Sends `message` and shuts down, and returns what it receives until EOF. Both may fail if connections are lost.
+async fn try_exchange(stream: &mut TcpStream, message: &[u8], random: &mut Rng) -> io::Result<Vec<u8>> {
+    let part_bytes = random.usize(1..20_000);
+    let (mut reader, mut writer) = stream.split();
+    let send = async {
+        for part in message.chunks(part_bytes) {
+            writer.send(part.to_vec()).await?;
+        }
+        writer.shutdown().await
+    };
+    let receive = async {
+        let mut received = Vec::new();
+        while let Some(chunk) = reader.recv().await? {
+            received.extend_from_slice(&chunk);
+        }
+        Ok(received)
+    };
+    let (sent, received) = join_futures(send, receive).await;
+    sent.and(received)
+}
+
+/// Random messages through a proxy. Without errors, all bytes arrive.
+async fn run_proxy(seed: u64) -> io::Result<()> {
+    let mut random = Rng::with_seed(seed);
+    let (mut client, mut inbound) = pair().await?;
+    let (mut outbound, mut server) = pair().await?;
+    let [request, response] = [(); 2].map(|()| pattern(random.u64(..), random.usize(..100_000)));
+    let proxy = anello::spawn(async move { copy_bidirectional(&mut inbound, &mut outbound).await });
+    let mut other_random = Rng::with_seed(!seed);
+    let (at_client, at_server) = join_futures(
+        try_exchange(&mut client, &request, &mut random),
+        try_exchange(&mut server, &response, &mut other_random),
+    )
+    .await;
+    let copied = proxy.await.expect("the task does not panic")?;
+    assert_same_bytes(&at_client?, &response);
+    assert_same_bytes(&at_server?, &request);
+    assert_eq!(copied, (request.len() as u64, response.len() as u64));
+    Ok(())
+}
+
+#[test]
+fn fault_42_proxied_bytes_arrive_or_fail() {
+    within(hang_timeout(), "simulator", || {
+        for seed in 0..500 {
+            let (setup, is_lossy) = random_simulator(seed);
+            // The time is virtual. A lost connection may leave one side waiting.
+            let result = setup.run(timeout(Duration::from_secs(3600), run_proxy(seed)));
+            assert!(is_lossy || matches!(result, Ok(Ok(()))), "seed {seed}: {result:?}");
+        }
     });
 }

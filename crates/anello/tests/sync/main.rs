@@ -62,3 +62,26 @@ fn futures_are_send_if_values_are() {
     let unsized_value: std::sync::Arc<Mutex<[u8]>> = std::sync::Arc::new(Mutex::new([1, 2]));
     assert_eq!(unsized_value.try_lock_owned().unwrap().len(), 2);
 }
+
+#[test]
+fn fault_17_panic_releases_locks_and_channels() {
+    on_each(drivers_and_simulators(), |setup| {
+        setup.run(async {
+            let mutex = std::rc::Rc::new(Mutex::new(1));
+            let (sender, mut receiver) = mpsc::channel::<()>(1);
+            let locked = std::rc::Rc::clone(&mutex);
+            let panicking = anello::spawn(async move {
+                let mut guard = locked.lock().await;
+                *guard = 2;
+                anello::yield_now().await;
+                sender.try_send(()).unwrap();
+                panic!("deliberate");
+            });
+            anello::yield_now().await;
+            // Waits for the lock while the other task holds it.
+            assert_eq!(*mutex.lock().await, 2);
+            assert_eq!((receiver.recv().await, receiver.recv().await), (Some(()), None));
+            assert!(panicking.await.unwrap_err().is_panic());
+        });
+    });
+}

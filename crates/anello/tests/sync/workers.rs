@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anello::sync::{
     Barrier, CancellationToken, Mutex, Notify, RwLock, Semaphore, SetOnce, broadcast, mpsc, oneshot, watch,
@@ -195,5 +196,68 @@ fn blocking_thread_and_worker_exchange_values() {
                 }
             });
         });
+    });
+}
+
+/// Number of times that a token is passed on, and a channel for a receipt.
+type Token = (usize, Option<oneshot::Sender<()>>);
+
+/// Sends tokens between workers until one has been passed on `hops` times. In between, workers drop futures, keep their
+/// thread busy, sleep or return at once.
+async fn pass_tokens(
+    seed: u64,
+    worker: usize,
+    mut tokens: mpsc::Receiver<Token>,
+    others: Vec<mpsc::Sender<Token>>,
+    stop: CancellationToken,
+) {
+    let mut random = Rng::with_seed(seed ^ worker as u64);
+    while !stop.is_cancelled() {
+        while random.bool() {
+            if let Some(Some(token)) = poll_at_most(1, tokens.recv()).await {
+                others[worker].try_send(token).unwrap();
+            }
+        }
+        let Some(Some((hops, receipt))) = stop.run_until_cancelled(tokens.recv()).await else { break };
+        if let Some(receipt) = receipt {
+            receipt.send(()).ok();
+        }
+        if hops == 0 {
+            stop.cancel();
+            break;
+        }
+        let (receipt, received) = oneshot::channel();
+        let receipt = random.bool().then_some(receipt);
+        let waits = receipt.is_some();
+        if others[random.usize(..others.len())].send((hops - 1, receipt)).await.is_err() {
+            // The other worker has ended.
+            assert!(stop.is_cancelled());
+            break;
+        }
+        match random.usize(..4) {
+            0 => thread::yield_now(),
+            1 => anello::time::sleep(Duration::from_micros(random.u64(..300))).await,
+            2 if waits => anello::spawn(async move { received.await.ok() }).detach(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn fault_42_random_workers_lose_no_wake_up() {
+    on_both_drivers(|setup| {
+        for seed in 0..30 {
+            eprintln!("seed {seed}");
+            let stop = CancellationToken::new();
+            let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel(4)).unzip();
+            senders[0].try_send((200, None)).unwrap();
+            senders[1].try_send((200, None)).unwrap();
+            thread::scope(|scope| {
+                for (worker, receiver) in receivers.into_iter().enumerate() {
+                    let (senders, stop) = (senders.clone(), stop.clone());
+                    scope.spawn(move || setup.run(pass_tokens(seed, worker, receiver, senders, stop)));
+                }
+            });
+        }
     });
 }
