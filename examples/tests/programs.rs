@@ -144,3 +144,39 @@ fn websocket_echo_rejects_other_protocols_and_large_messages() {
         assert!(client.read().is_err(), "{driver}");
     });
 }
+
+#[test]
+fn file_transfer_returns_identical_files_and_rejects_others() {
+    let program = env!("CARGO_BIN_EXE_file_transfer");
+    on_each_driver(|driver| {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| folder.path().join(name);
+        let served = path("served");
+        std::fs::create_dir(&served).expect("a directory");
+        let large: Vec<u8> =
+            (0..5_000_000_u32).map(|number| (number.wrapping_mul(number) >> 7) as u8).collect();
+        for (name, content) in [("large", large.as_slice()), ("empty", &[]), ("città", b"Milano")] {
+            std::fs::write(served.join(name), content).expect("a file");
+        }
+        std::fs::write(path("secret"), "hidden").expect("a file");
+        let directory = served.to_str().expect("UTF-8");
+        let server = Program::start(program, driver, &["serve", ANY_PORT, directory]);
+        let target = path("target");
+        let get = |name: &str| {
+            let target = target.to_str().expect("UTF-8");
+            let mut command = std::process::Command::new(program);
+            command.args(["get", &server.address, name, target]).env("ANELLO_DRIVER", driver);
+            command.output().expect("the program starts").status.success()
+        };
+        for name in ["large", "empty", "città"] {
+            assert!(get(name), "{driver}: {name}");
+            let (received, expected) = (std::fs::read(&target), std::fs::read(served.join(name)));
+            assert!(received.expect("a file") == expected.expect("a file"), "{driver}: {name}");
+        }
+        for name in ["missing", "../secret", ".", "", &"a".repeat(300)] {
+            assert!(!get(name), "{driver}: {name}");
+        }
+        let names = std::fs::read_dir(folder.path()).expect("a directory");
+        assert_eq!(names.count(), 3, "{driver}: a partial file is left");
+    });
+}

@@ -1,6 +1,6 @@
 //! Starts the programs under test, and the tools that drive them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -34,10 +34,35 @@ impl Program {
         self.address.rsplit_once(':').expect("an address with a port").1
     }
 
-    pub fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> Client {
         let stream = TcpStream::connect(&self.address).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream
+        Client(stream)
+    }
+}
+
+/// A connection whose reads are not interrupted. Otherwise, a read with a timeout can be, when a child process exits.
+#[derive(Debug)]
+pub struct Client(TcpStream);
+
+impl Read for Client {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
