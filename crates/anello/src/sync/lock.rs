@@ -146,7 +146,8 @@ delegate! {
 
 delegate! {
     impl[T: ?Sized] RwLock<T> {
-        /// Waits until there is no writer. Cancel-safe, but a dropped future loses its position among the waiting tasks.
+        /// Waits until there is no writer. Cancel-safe, but a dropped future loses its position among the waiting
+        /// tasks.
         async fn read(&self) -> RwLockReadGuard<'_, T>;
 
         /// Waits until there is no writer, and returns a guard that owns a reference to the lock. Cancel-safe like

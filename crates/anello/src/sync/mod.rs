@@ -20,14 +20,14 @@
 //! Such a notification is sent in the next turn of the worker that wakes. A task therefore must not block its thread
 //! until the task that it has woken has run.
 //!
-//! A task on the same worker is woken without a notification. Data that only one worker uses needs no lock at all: tasks
-//! of a worker can share it in an `Rc<RefCell<T>>`, as long as no borrow is held across an await point.
+//! A task on the same worker is woken without a notification. Data that only one worker uses needs no lock at all:
+//! tasks of a worker can share it in an `Rc<RefCell<T>>`, as long as no borrow is held across an await point.
 //!
 //! # Budget
 //!
 //! Every asynchronous operation consumes one unit of the budget of the running task, as the operations of sockets and
-//! timers do (see [`consume_budget`](crate::task::consume_budget)). A task that sends to a channel which is never full, or
-//! receives from one which is never empty, yields when its budget is exhausted.
+//! timers do (see [`consume_budget`](crate::task::consume_budget)). A task that sends to a channel which is never full,
+//! or receives from one which is never empty, yields when its budget is exhausted.
 //!
 //! # Differences to tokio
 //!

@@ -250,7 +250,7 @@ impl<T> OwnedPermit<T> {
         Coop(self.0.send(value))
     }
 
-    /// Gives up the reserved place, and returns the sender.
+    /// Releases the reserved place, and returns the sender.
     pub fn release(self) -> Sender<T> {
         Coop(self.0.release())
     }

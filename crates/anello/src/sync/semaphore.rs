@@ -80,7 +80,9 @@ delegate! {
         ///
         /// # Errors
         /// Returns an error if the semaphore is closed.
-        async fn acquire_many_owned(self: Arc<Self>, count: u32) -> Result<OwnedSemaphorePermit, AcquireError>;
+        async fn acquire_many_owned(
+            self: Arc<Self>, count: u32
+        ) -> Result<OwnedSemaphorePermit, AcquireError>;
 
         /// Acquires a permit if one is free.
         ///

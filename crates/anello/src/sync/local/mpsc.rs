@@ -1,7 +1,7 @@
 //! Queue of values from several senders to one receiver, all on one worker.
 //!
-//! The methods are those of [`sync::mpsc`](crate::sync::mpsc), with the same behaviour. [`unbounded_channel`] returns the
-//! same types as [`channel`]; [`send_now`](Sender::send_now) sends to such a queue without waiting.
+//! The methods are those of [`sync::mpsc`](crate::sync::mpsc), with the same behaviour. [`unbounded_channel`] returns
+//! the same types as [`channel`]; [`send_now`](Sender::send_now) sends to such a queue without waiting.
 //!
 //! ```
 //! # anello::Runtime::new()?.block_on(async {
@@ -25,8 +25,8 @@
 //!
 //! # Design
 //!
-//! A sender that finds the queue full takes a numbered ticket. When the receiver removes a value, the place is granted to
-//! the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its place on.
+//! A sender that finds the queue full takes a numbered ticket. When the receiver removes a value, the place is granted
+//! to the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its place on.
 //!
 //! The state is not borrowed while wakers are cloned, called or dropped, nor while values are dropped, because all of
 //! these can run code that uses the channel.

@@ -13,8 +13,7 @@ use super::super::{SimFaults, SimModel, SimOptions};
 use super::dropped::for_seeds;
 use crate::Runtime;
 use crate::driver::{
-    Direction, Driver, DriverKind, DriverOptions, End, Interest, Kernel, ListenOptions, Sockets, Wait,
-    WakeQueue,
+    Direction, Driver, DriverKind, DriverOptions, End, Interest, Kernel, Sockets, Wait, WakeQueue,
 };
 use crate::executor::current;
 use crate::registration::Registration;
@@ -58,9 +57,7 @@ impl Source {
     }
 
     async fn pair() -> (Self, Self) {
-        let options = ListenOptions { backlog: 8, reuse_port: false, nodelay: true };
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = Self::new(with_network(|network| network.listen(any_port, &options)).unwrap());
+        let listener = Self::new(with_network(|network| listen(network, 8)));
         let address = with_network(|network| network.address(&listener.socket, End::Local)).unwrap();
         let address = address.as_socket().unwrap();
         let near = with_network(|network| {
@@ -112,6 +109,14 @@ fn is_empty(driver: &Driver) -> bool {
         Backend::SimReadiness(machine) => machine.source_count() == 0,
         _ => unreachable!("the driver is simulated"),
     }
+}
+
+/// Returns a listening socket with a free port.
+fn listen(network: &mut SimNetwork, backlog: u32) -> SimSocket {
+    let listener = network.open(false).unwrap();
+    network.bind(&listener, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    network.start_listening(&listener, backlog).unwrap();
+    listener
 }
 
 #[test]
@@ -175,7 +180,7 @@ fn fault_12_late_completion_of_released_source_is_counted() {
             crate::time::sleep(Duration::from_millis(1)).await;
         }
     });
-    assert!(runtime.metrics().late_completions > 0);
+    assert!(runtime.metrics().driver.late_completions > 0);
 }
 
 #[test]
@@ -184,9 +189,8 @@ fn hung_up_source_that_waits_for_room_does_not_spin() {
     let kind = DriverKind::Sim(SimOptions::new(1).socket_buffer_bytes(64));
     let mut driver = Driver::new(&kind, &DriverOptions::default()).unwrap();
     let Backend::SimCompletion(machine) = &mut *driver.backend else { unreachable!() };
-    let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
     let network = machine.kernel.sockets_mut();
-    let listener = network.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
+    let listener = listen(network, 1);
     let address = network.address(&listener, End::Local).unwrap().as_socket().unwrap();
     let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();
