@@ -38,6 +38,7 @@ mod executor;
 pub mod fs;
 pub mod io;
 pub mod net;
+mod pipe_end;
 pub mod process;
 mod registration;
 pub mod signal;

@@ -14,9 +14,10 @@
 //! for [`sync`](crate::sync).
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits, as
-//! do in-memory streams ([`io::duplex`](crate::io::duplex)). Their halves, [`File`](crate::fs::File), and the pipes to
-//! a [child process](crate::process) implement the tokio and futures traits; a file also implements `AsyncSeek`. As in
-//! tokio, `poll_write` on a file accepts bytes that are then written in the background, and `poll_flush` waits for them.
+//! do in-memory streams ([`io::duplex`](crate::io::duplex)). Their halves, [`File`](crate::fs::File),
+//! [pipes](crate::net::pipe), the pipes to a [child process](crate::process) and the [standard
+//! streams](crate::io::stdin) implement the tokio and futures traits; a file also implements `AsyncSeek`. As in tokio,
+//! `poll_write` on a file accepts bytes that are then written in the background, and `poll_flush` waits for them.
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -82,6 +83,8 @@ mod hyper;
 mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
+mod pipes;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]

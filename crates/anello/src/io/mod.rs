@@ -1,5 +1,5 @@
-//! Copying between streams, in-memory streams, buffered reading, the traits that they use, and readiness of
-//! descriptors.
+//! Copying between streams, in-memory streams, buffered reading, the standard streams of the process, and
+//! readiness of descriptors.
 //!
 //! [`copy`](copy()) and [`copy_bidirectional`] move the received buffers from one stream to the other without copying
 //! their bytes. They accept every type that implements [`AsyncRecv`], [`AsyncSend`] and [`AsyncSplit`]: TCP and Unix
@@ -23,6 +23,7 @@ mod buffered;
 mod copy;
 mod join;
 mod memory;
+mod stdio;
 mod stream;
 mod traits;
 
@@ -31,6 +32,7 @@ pub use buffered::{BufReader, DEFAULT_MAX_LINE_BYTES, Lines};
 pub use copy::{copy, copy_bidirectional};
 pub use join::{Join, join};
 pub use memory::{DuplexStream, SimplexReader, SimplexWriter, duplex, simplex};
+pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 pub use traits::{AsyncRecv, AsyncSend, AsyncSplit};
 
 pub use crate::driver::{Interest, Ready};

@@ -20,6 +20,7 @@ mod linger;
 mod listener;
 mod listener_group;
 mod options;
+pub mod pipe;
 mod resolve;
 mod stream;
 mod stream_socket;
