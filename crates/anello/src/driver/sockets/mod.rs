@@ -3,6 +3,9 @@
 //! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
 //! network has its own implementation.
 
+#[allow(dead_code, reason = "for the stream and datagram sockets")]
+pub(crate) mod messages;
+
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
