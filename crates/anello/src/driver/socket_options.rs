@@ -35,6 +35,26 @@ pub(crate) enum SocketOption {
     UrgentInline,
     /// Defer the choice of the local port to `connect(2)` (Linux 4.2).
     BindAddressNoPort,
+    Broadcast,
+    MulticastLoopV4,
+    MulticastLoopV6,
+    MulticastTtlV4,
+    MulticastHopsV6,
+    /// Index of the interface.
+    MulticastInterfaceV6,
+    MtuDiscoveryV4,
+    MtuDiscoveryV6,
+    /// Path MTU of a connected socket. Can only be read.
+    MtuV4,
+    MtuV6,
+    /// Report the destination of received datagrams.
+    PacketInfoV4,
+    PacketInfoV6,
+    /// Report the traffic class of received datagrams.
+    ReceiveTypeOfService,
+    ReceiveTrafficClass,
+    /// Merge received datagrams (Linux 5.0).
+    Gro,
 }
 
 impl SocketOption {
@@ -63,12 +83,27 @@ impl SocketOption {
             Self::SendBufferBytes => (libc::SOL_SOCKET, libc::SO_SNDBUF),
             Self::UrgentInline => (libc::SOL_SOCKET, libc::SO_OOBINLINE),
             Self::BindAddressNoPort => (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+            Self::Broadcast => (libc::SOL_SOCKET, libc::SO_BROADCAST),
+            Self::MulticastLoopV4 => (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP),
+            Self::MulticastLoopV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP),
+            Self::MulticastTtlV4 => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL),
+            Self::MulticastHopsV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS),
+            Self::MulticastInterfaceV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF),
+            Self::MtuDiscoveryV4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+            Self::MtuDiscoveryV6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+            Self::MtuV4 => (libc::IPPROTO_IP, libc::IP_MTU),
+            Self::MtuV6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+            Self::PacketInfoV4 => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            Self::PacketInfoV6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+            Self::ReceiveTypeOfService => (libc::IPPROTO_IP, libc::IP_RECVTOS),
+            Self::ReceiveTrafficClass => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+            Self::Gro => (libc::SOL_UDP, libc::UDP_GRO),
         }
     }
 
     /// Returns `true` if the option exists only on IPv6 sockets.
     pub fn is_ipv6_only(self) -> bool {
-        matches!(self, Self::HopLimit | Self::TrafficClass | Self::OnlyV6)
+        self.level_and_name().0 == libc::IPPROTO_IPV6
     }
 }
 
@@ -143,7 +178,7 @@ pub struct PeerCredentials {
 }
 
 /// Returns the credentials of a Unix stream's peer (`SO_PEERCRED`).
-pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
+pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let none = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let credentials = get_value(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, none)?;
     Ok(PeerCredentials {

@@ -1,4 +1,4 @@
-//! TCP and Unix stream sockets: listeners and streams.
+//! TCP, UDP and Unix sockets.
 //!
 //! No future in this module lends application memory to the kernel. Every future can therefore be dropped at any await
 //! point: received bytes stay with the stream, and accepted bytes are still sent.
@@ -26,6 +26,7 @@ mod stream;
 mod stream_socket;
 mod tcp;
 mod tcp_socket;
+mod udp;
 mod unix;
 mod wait_queue;
 
@@ -40,9 +41,11 @@ pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, W
 pub use stream_socket::{IntoStdError, StreamSocket};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;
+pub use udp::{MtuDiscovery, UdpSocket, UdpSocketBuilder};
 pub use unix::{UnixListener, UnixStream};
 
 pub use crate::driver::buffer::Chunk;
+pub use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 pub use crate::driver::{PeerCredentials, SendBuf, raw_os_error};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 pub(crate) use {connection::Connection, stream::Sealed};

@@ -9,8 +9,9 @@
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`sockets`] provides system calls on
-//! top of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`datagrams`] models UDP: bounded
+//! queues, loss, duplication and reordering. [`sockets`] and [`datagram_socket`] provide system calls on top of
+//! them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
 //! reports edge-triggered events like epoll.
 //!
 //! # Invariants
@@ -25,6 +26,9 @@
 //! - The same seed, options and application produce the same run.
 
 mod completion;
+mod datagram_socket;
+mod datagram_state;
+mod datagrams;
 mod network;
 mod operation;
 mod options;
@@ -35,6 +39,7 @@ mod sockets;
 mod tests;
 
 pub(super) use completion::SimCompletion;
+pub(super) use datagram_socket::SimDatagramSocket;
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
 pub(super) use sockets::no_descriptors;

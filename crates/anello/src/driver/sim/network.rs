@@ -29,6 +29,7 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 
+use super::datagram_state::DatagramState;
 use super::options::{SimFaults, SimOptions};
 use super::socket_options::Options;
 use crate::driver::SocketOption;
@@ -42,7 +43,7 @@ const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 const MAX_CONNECT_RETRIES: u32 = 6;
 
 /// First automatically assigned port. Lower ports are left to applications.
-const FIRST_EPHEMERAL_PORT: u16 = 32_768;
+pub(super) const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 /// Maximum rate of a fault in per mille. At a rate of 1000, retries would never succeed.
 const MAX_FAULT_RATE: u16 = 900;
@@ -60,6 +61,8 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
+    /// Endpoints of datagram sockets; see [`datagrams`](super::datagrams).
+    pub(super) datagram_sockets: BTreeSet<Id>,
     /// The endpoint and serial number of each pending timer, ordered by time and then by the order in which the timers
     /// were armed. A timer retries a connection attempt or reports readiness again.
     timers: BTreeMap<(u64, u64), (Id, u64)>,
@@ -74,7 +77,7 @@ pub(super) struct Endpoint {
     pub serial: u64,
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
-    role: Role,
+    pub(super) role: Role,
     inbox: VecDeque<u8>,
     /// Buffer sizes of this side. Each contributes to the capacity of one direction.
     pub receive_bytes: usize,
@@ -97,12 +100,13 @@ pub(super) struct Endpoint {
 }
 
 #[derive(Debug)]
-enum Role {
+pub(super) enum Role {
     Fresh,
     Connecting { retries: u32 },
     Failed,
     Stream,
     Listener { backlog: usize, queue: VecDeque<Id> },
+    Datagrams(Box<DatagramState>),
 }
 
 impl Network {
@@ -114,6 +118,7 @@ impl Network {
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
+            datagram_sockets: BTreeSet::new(),
             timers: BTreeMap::new(),
             serial: 0,
             next_port: FIRST_EPHEMERAL_PORT,
@@ -168,6 +173,7 @@ impl Network {
             if self.is_open(id, serial) {
                 match self.endpoint(id).role {
                     Role::Connecting { retries } => self.try_connect(id, retries),
+                    Role::Datagrams(_) => self.deliver_delayed(id),
                     _ => self.endpoint_mut(id).events += 1,
                 }
             }
@@ -175,7 +181,7 @@ impl Network {
         self.now_ns.set(self.now_ns().max(to_ns));
     }
 
-    fn arm(&mut self, id: Id, at_ns: u64) {
+    pub(super) fn arm(&mut self, id: Id, at_ns: u64) {
         let (order, serial) = (self.new_serial(), self.endpoint(id).serial);
         self.timers.insert((at_ns, order), (id, serial));
     }
@@ -206,7 +212,7 @@ impl Network {
         self.slots[id as usize].as_ref().is_some_and(|endpoint| endpoint.serial == serial)
     }
 
-    fn insert(&mut self, local: SocketAddr, role: Role) -> Id {
+    pub(super) fn insert(&mut self, local: SocketAddr, role: Role) -> Id {
         let endpoint = Endpoint {
             serial: self.new_serial(),
             local,
@@ -305,6 +311,7 @@ impl Network {
     pub fn close(&mut self, id: Id) {
         let Some(endpoint) = self.slots[id as usize].take() else { return };
         self.free.push(Reverse(id));
+        self.datagram_sockets.remove(&id);
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
             for pending in queue {
@@ -348,7 +355,7 @@ impl Network {
         match endpoint.role {
             Role::Fresh | Role::Failed => {}
             Role::Connecting { .. } => return Err(libc::EALREADY),
-            Role::Stream | Role::Listener { .. } => return Err(libc::EISCONN),
+            Role::Stream | Role::Listener { .. } | Role::Datagrams(_) => return Err(libc::EISCONN),
         }
         // All addresses are local.
         let bound = endpoint.local;
@@ -538,6 +545,7 @@ impl Network {
             Role::Fresh | Role::Connecting { .. } => (false, false, false),
             Role::Failed => (true, true, true),
             Role::Listener { queue, .. } => (!queue.is_empty(), false, false),
+            Role::Datagrams(datagrams) => (datagrams.has_packets() || endpoint.error.is_some(), true, false),
             Role::Stream => (
                 !endpoint.inbox.is_empty() || eof,
                 broken || endpoint.write_shut || self.is_writable(id),

@@ -14,7 +14,7 @@ pub enum SimModel {
 ///
 /// Applications that run on it are deterministic. A failed test that prints its seed can be replayed with that seed.
 ///
-/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets on the same runtime. Virtual
+/// Only TCP and UDP sockets are simulated (no Unix sockets), and they reach only sockets on the same runtime. Virtual
 /// time passes only while the runtime runs, and a sleep takes no real time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -114,6 +114,12 @@ pub struct SimFaults {
     pub resets: u16,
     /// A connection attempt fails with `ECONNREFUSED` even though a listener exists.
     pub refused_connects: u16,
+    /// A datagram is lost on the way.
+    pub datagram_losses: u16,
+    /// A datagram arrives twice.
+    pub datagram_duplicates: u16,
+    /// A datagram is delayed on the way, so that it can arrive after later ones.
+    pub datagram_delays: u16,
 }
 
 impl SimFaults {
@@ -123,6 +129,7 @@ impl SimFaults {
     }
 
     /// Returns the given rate for each fault that connections must survive without data loss, and 0 for the others.
+    /// Datagrams then arrive once and in order, unless the receiver's buffer is full.
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,
@@ -144,6 +151,9 @@ impl SimFaults {
             dropped_completions: 0,
             resets: 0,
             refused_connects: 0,
+            datagram_losses: 0,
+            datagram_duplicates: 0,
+            datagram_delays: 0,
         }
     }
 
@@ -152,7 +162,14 @@ impl SimFaults {
     pub fn all(per_mille: u16) -> Self {
         // At the full rate, connections would not last long enough for the other faults to occur.
         let fatal_rate = per_mille.div_ceil(50);
-        Self { resets: fatal_rate, refused_connects: fatal_rate, ..Self::lossless(per_mille) }
+        Self {
+            resets: fatal_rate,
+            refused_connects: fatal_rate,
+            datagram_losses: per_mille,
+            datagram_duplicates: per_mille,
+            datagram_delays: per_mille,
+            ..Self::lossless(per_mille)
+        }
     }
 }
 

@@ -72,6 +72,10 @@ fn default(option: SocketOption) -> i32 {
         SocketOption::KeepAliveRetries => 9,
         SocketOption::MaxSegment => 536,
         SocketOption::TimeToLive | SocketOption::HopLimit => 64,
+        SocketOption::MulticastLoopV4 | SocketOption::MulticastLoopV6 => 1,
+        SocketOption::MulticastTtlV4 | SocketOption::MulticastHopsV6 => 1,
+        SocketOption::MtuDiscoveryV4 | SocketOption::MtuDiscoveryV6 => libc::IP_PMTUDISC_WANT,
+        SocketOption::MtuV4 | SocketOption::MtuV6 => 65_536,
         _ => 0,
     }
 }

@@ -70,11 +70,11 @@ fn unspecified(is_ipv6: bool) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
+pub(super) fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
     result.map_err(io::Error::from_raw_os_error)
 }
 
-fn would_block<T>() -> io::Result<T> {
+pub(super) fn would_block<T>() -> io::Result<T> {
     to_io_result(Err(libc::EAGAIN))
 }
 

@@ -5,6 +5,7 @@
 
 #[allow(dead_code, reason = "for the stream and datagram sockets")]
 pub(crate) mod messages;
+pub(crate) mod udp;
 
 use std::any::Any;
 use std::io::{self, IoSlice};

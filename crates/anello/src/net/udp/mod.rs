@@ -1,0 +1,11 @@
+//! UDP sockets.
+
+mod builder;
+mod options;
+mod receive;
+mod send;
+mod socket;
+
+pub use builder::UdpSocketBuilder;
+pub use options::MtuDiscovery;
+pub use socket::UdpSocket;

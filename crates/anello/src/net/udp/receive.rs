@@ -1,0 +1,220 @@
+//! Receiving on UDP sockets.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::task::Context;
+
+use super::socket::UdpSocket;
+use crate::driver::datagram::{DatagramInfo, RecvBatch};
+use crate::driver::{Clear, Direction, PollIo};
+
+impl UdpSocket {
+    /// Receives a datagram, usually from the peer of a connected socket (`recv(2)`). Returns the number of bytes. If the
+    /// buffer is shorter than the datagram, the rest is discarded. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns the error from `recv(2)`, for example `ConnectionRefused` on a connected socket.
+    #[inline]
+    pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.registration.io(Direction::Read, move || self.socket.recv(buffer))
+    }
+
+    /// Receives a datagram and the address of its sender (`recvfrom(2)`). If the buffer is shorter than the datagram,
+    /// the rest is discarded; [`recv_message`](Self::recv_message) reports this. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns the error from `recvfrom(2)`, for example `ConnectionRefused` on a connected socket.
+    #[inline]
+    pub fn recv_from<'a>(
+        &'a self,
+        buffer: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> + 'a {
+        self.registration.io(Direction::Read, move || self.socket.recv_from(buffer))
+    }
+
+    /// Receives a datagram and its metadata (`recvmsg(2)`). Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`recv_from`](Self::recv_from).
+    #[inline]
+    pub fn recv_message<'a>(
+        &'a self,
+        buffer: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<DatagramInfo>> + 'a {
+        self.registration.io(Direction::Read, move || self.socket.recv_message(buffer))
+    }
+
+    /// Receives as many datagrams as have arrived, up to the size of the batch (`recvmmsg(2)`), and waits for the first
+    /// one. Replaces the contents of the batch, and returns the number of its buffers that hold data, at least 1.
+    ///
+    /// Cancel-safe: a future that is dropped has received nothing, but may have cleared the batch.
+    ///
+    /// # Errors
+    /// See [`recv_from`](Self::recv_from). An error that occurs after some datagrams have been received is returned by
+    /// the next call.
+    #[inline]
+    pub fn recv_batch<'a>(
+        &'a self,
+        batch: &'a mut RecvBatch,
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.registration.io(Direction::Read, move || self.receive_batch(batch))
+    }
+
+    #[inline]
+    fn receive_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        let event = self.registration.current_event()?;
+        self.socket.recv_batch(batch)?;
+        if batch.len() < batch.max_datagrams() {
+            // The kernel has no more datagrams. Later ones cause an event, so the next call need not try.
+            self.registration.clear(Direction::Read, Clear::All, event.tick);
+        }
+        let bytes = batch.iter().map(|datagram| datagram.payload().len()).sum();
+        self.registration.charge_bytes(bytes);
+        Ok(batch.len())
+    }
+
+    /// Returns the next datagram without removing it, and the address of its sender (`recvfrom(2)` with `MSG_PEEK`).
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`recv_from`](Self::recv_from).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut buffer = [0; 16];
+    /// let peeked = socket.peek_from(&mut buffer).await?;
+    /// assert_eq!(peeked, socket.recv_from(&mut buffer).await?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peek_from<'a>(
+        &'a self,
+        buffer: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> + 'a {
+        self.registration.io(Direction::Read, move || self.socket.peek_from(buffer))
+    }
+
+    /// Returns the next datagram without removing it. Otherwise behaves like [`peek_from`](Self::peek_from).
+    ///
+    /// # Errors
+    /// See [`recv_from`](Self::recv_from).
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(self.peek_from(buffer).await?.0)
+    }
+
+    /// Returns the sender of the next datagram without removing it. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`recv_from`](Self::recv_from).
+    pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
+        Ok(self.peek_from(&mut []).await?.1)
+    }
+
+    /// Receives a datagram if one has arrived; see [`recv`](Self::recv).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `recv`.
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.registration.try_io(Direction::Read, || self.socket.recv(buffer))
+    }
+
+    /// Receives a datagram if one has arrived; see [`recv_from`](Self::recv_from).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `recv_from`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let error = socket.try_recv_from(&mut [0; 16]).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.registration.try_io(Direction::Read, || self.socket.recv_from(buffer))
+    }
+
+    /// Receives a datagram if one has arrived; see [`recv_message`](Self::recv_message).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `recv_message`.
+    pub fn try_recv_message(&self, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
+        self.registration.try_io(Direction::Read, || self.socket.recv_message(buffer))
+    }
+
+    /// Receives the datagrams that have arrived; see [`recv_batch`](Self::recv_batch).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `recv_batch`.
+    pub fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        self.registration.try_io(Direction::Read, || self.receive_batch(batch))
+    }
+
+    /// Returns the next datagram without removing it, if one has arrived; see [`peek_from`](Self::peek_from).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `peek_from`.
+    pub fn try_peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.registration.try_io(Direction::Read, || self.socket.peek_from(buffer))
+    }
+
+    /// Returns the next datagram without removing it, if one has arrived; see [`peek`](Self::peek).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if none has arrived, and the errors of `peek`.
+    pub fn try_peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.try_peek_from(buffer).map(|(bytes, _)| bytes)
+    }
+
+    /// Polls for [`recv`](Self::recv). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    pub fn poll_recv(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
+        self.registration.poll_io(context, Direction::Read, || self.socket.recv(buffer))
+    }
+
+    /// Polls for [`recv_from`](Self::recv_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::future::poll_fn;
+    ///
+    /// use anello::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let address = socket.local_addr()?;
+    /// poll_fn(|context| socket.poll_send_to(context, b"ciao", address)).await?;
+    /// let mut buffer = [0; 16];
+    /// let received = poll_fn(|context| socket.poll_recv_from(context, &mut buffer)).await?;
+    /// assert_eq!(received, (4, address));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_recv_from(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> PollIo<(usize, SocketAddr)> {
+        self.registration.poll_io(context, Direction::Read, || self.socket.recv_from(buffer))
+    }
+
+    /// Polls for [`recv_batch`](Self::recv_batch). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    pub fn poll_recv_batch(&self, context: &mut Context<'_>, batch: &mut RecvBatch) -> PollIo<usize> {
+        self.registration.poll_io(context, Direction::Read, || self.receive_batch(batch))
+    }
+
+    /// Polls for [`peek_from`](Self::peek_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    pub fn poll_peek_from(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> PollIo<(usize, SocketAddr)> {
+        self.registration.poll_io(context, Direction::Read, || self.socket.peek_from(buffer))
+    }
+}
