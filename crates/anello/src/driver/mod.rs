@@ -98,6 +98,7 @@ use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
+pub(crate) use socket_options::peer_credentials;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, try_accept};

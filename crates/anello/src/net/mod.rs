@@ -28,6 +28,7 @@ mod tcp;
 mod tcp_socket;
 mod udp;
 mod unix;
+mod unix_datagram;
 mod wait_queue;
 
 pub use connection::ShutdownHandle;
@@ -43,6 +44,7 @@ pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;
 pub use udp::{MtuDiscovery, UdpSocket, UdpSocketBuilder};
 pub use unix::{UnixListener, UnixStream};
+pub use unix_datagram::{UnixDatagram, UnixDatagramInfo};
 
 pub use crate::driver::buffer::Chunk;
 pub use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram, ReceivedDatagram, RecvBatch};

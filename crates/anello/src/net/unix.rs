@@ -17,8 +17,8 @@ use crate::executor::current;
 use crate::time::sleep;
 
 /// Bounds for the delay before another attempt to connect to a listener with a full backlog.
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
+pub(super) const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Remedy for `AddrInUse` if the address is a path.
 const STALE_FILE_REMEDY: &str =
@@ -165,7 +165,7 @@ impl StreamListener<Unix> {
 }
 
 /// Returns the address for messages: a path, or `@` and an abstract name.
-fn name(address: &SocketAddr) -> String {
+pub(super) fn name(address: &SocketAddr) -> String {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => path.display().to_string(),
         (None, Some(name)) => format!("@{}", name.escape_ascii()),
@@ -173,7 +173,7 @@ fn name(address: &SocketAddr) -> String {
     }
 }
 
-fn path_address(path: &Path) -> io::Result<SocketAddr> {
+pub(super) fn path_address(path: &Path) -> io::Result<SocketAddr> {
     SocketAddr::from_pathname(path)
         .map_err(|error| with_context(format_args!("cannot use path {}", path.display()), error))
 }

@@ -27,7 +27,7 @@ pub(crate) const MAX_MESSAGE_FDS: usize = 253;
 const FDS_SPACE_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_MESSAGE_FDS));
 
 /// Result of [`recv_with_fds`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReceivedMessage {
     pub bytes: usize,
     /// Address of the sender, if the kernel reports one. Only for datagrams.

@@ -3,9 +3,9 @@
 //! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
 //! network has its own implementation.
 
-#[allow(dead_code, reason = "for the stream and datagram sockets")]
 pub(crate) mod messages;
 pub(crate) mod udp;
+pub(crate) mod unix_datagrams;
 
 use std::any::Any;
 use std::io::{self, IoSlice};

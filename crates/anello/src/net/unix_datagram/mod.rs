@@ -1,0 +1,416 @@
+//! Unix datagram sockets.
+
+mod transfer;
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::task::Context;
+
+use socket2::{Domain, SockRef, Type};
+
+use super::family::{Sealed as _, Unix};
+use super::unix::{name, path_address};
+use crate::driver::sockets::unix_datagrams;
+use crate::driver::{Direction, Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::registration::Registration;
+
+/// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep their
+/// order; a sender waits while the receiver's queue is full.
+///
+/// Any number of tasks can use a socket at the same time: all methods take `&self`. System calls and waiting work as for
+/// [`UdpSocket`](super::UdpSocket). All futures are cancel-safe: a future that is dropped has received or sent nothing.
+///
+/// Dropping the socket does not remove its socket file. The application that created the file must remove it, or binding
+/// to the path again fails with `AddrInUse`. The simulated driver does not support Unix sockets.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixDatagram;
+///
+/// let (one, other) = UnixDatagram::pair()?;
+/// one.send(b"ciao").await?;
+/// let mut buffer = [0; 16];
+/// assert_eq!(other.recv(&mut buffer).await?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct UnixDatagram {
+    /// Released before the descriptor.
+    registration: Registration,
+    /// Shared with the driver, which may poll it until the next turn after its release.
+    descriptor: Rc<OwnedFd>,
+    /// Set once the read direction has been shut down. Non-blocking calls then still return `EAGAIN` instead of 0.
+    is_read_shut: Cell<bool>,
+}
+
+/// Metadata of a datagram that was received with [`UnixDatagram::recv_with_fds`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnixDatagramInfo {
+    /// Number of bytes in the buffer.
+    pub bytes: usize,
+    /// Address of the sender, which is unnamed if its socket is not bound.
+    pub source: SocketAddr,
+    /// True if the datagram was longer than the buffer. The kernel has discarded the rest.
+    pub is_truncated: bool,
+    /// True if the kernel has discarded descriptors, for example because the process had no free descriptors.
+    pub are_fds_truncated: bool,
+}
+
+impl UnixDatagram {
+    #[track_caller]
+    fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        let descriptor = Rc::new(descriptor);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registration = Registration::new(Rc::clone(&descriptor), interest)?;
+        Ok(Self { registration, descriptor, is_read_shut: Cell::new(false) })
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr) for details and panics.
+    ///
+    /// # Errors
+    /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let path = std::env::temp_dir().join(format!("anello-{}.sock", std::process::id()));
+    /// let receiver = UnixDatagram::bind(&path)?;
+    /// let sender = UnixDatagram::unbound()?;
+    /// sender.send_to(b"ciao", &path).await?;
+    /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::bind_addr(&path_address(path.as_ref())?)
+    }
+
+    /// Binds to a path or an abstract name (`socket(2)`, `bind(2)`).
+    ///
+    /// # Errors
+    /// Returns `AddrInUse` if the path exists or the name is in use, and other errors of `bind(2)` if the socket file
+    /// cannot be created. Always fails on the simulated driver. The error contains the address.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use std::os::unix::net::SocketAddr;
+    ///
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let address = SocketAddr::from_abstract_name(format!("anello-datagram-{}", std::process::id()))?;
+    /// let receiver = UnixDatagram::bind_addr(&address)?;
+    /// let sender = UnixDatagram::unbound()?;
+    /// sender.connect_addr(&address)?;
+    /// sender.send(b"ciao").await?;
+    /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
+        let descriptor = unix_datagrams::open()?;
+        unix_datagrams::bind(descriptor.as_fd(), address)
+            .map_err(|error| with_context(format_args!("cannot bind {}", name(address)), error))?;
+        Self::new(descriptor)
+    }
+
+    /// Creates a socket that is not bound (`socket(2)`). It can send, and receive from its peer once
+    /// [connected](Self::connect) if the peer knows its address.
+    ///
+    /// # Errors
+    /// Returns the error from `socket(2)`, for example if no descriptors are left. Always fails on the simulated driver.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn unbound() -> io::Result<Self> {
+        Self::new(unix_datagrams::open()?)
+    }
+
+    /// Creates two sockets that are connected to each other (`socketpair(2)`).
+    ///
+    /// # Errors
+    /// Returns the error from `socketpair(2)`, for example if no descriptors are left. Always fails on the simulated
+    /// driver.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = std::os::unix::net::UnixDatagram::pair()?;
+        Ok((Self::from_std(one)?, Self::from_std(other)?))
+    }
+
+    /// Converts a standard library socket. Sets it to non-blocking mode.
+    ///
+    /// # Errors
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::new(socket.into())
+    }
+
+    /// Converts the socket into a standard library socket in blocking mode.
+    ///
+    /// # Errors
+    /// Returns an error if the mode cannot be changed.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// let one: std::os::unix::net::UnixDatagram = one.into_std()?;
+    /// other.send(b"ciao").await?;
+    /// assert_eq!(one.recv(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_std(self) -> io::Result<std::os::unix::net::UnixDatagram> {
+        drop(self.registration);
+        SockRef::from(&*self.descriptor).set_nonblocking(false)?;
+        // The driver may still hold the descriptor.
+        Rc::try_unwrap(self.descriptor).or_else(|shared| shared.try_clone()).map(Into::into)
+    }
+
+    // ---- Addresses -----------------------------------------------------------------------------------------------
+
+    /// Sets the peer to the socket at a path (`connect(2)`, which completes immediately). Connecting again replaces it.
+    ///
+    /// # Errors
+    /// Returns the error from `connect(2)`: for example `NotFound` if the path does not exist, or `ConnectionRefused` if
+    /// no socket is bound to it. Returns `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.connect_addr(&path_address(path.as_ref())?)
+    }
+
+    /// Sets the peer to the socket at a path or with an abstract name. See [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// Returns the error from `connect(2)`.
+    pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
+        unix_datagrams::connect(self.socket(), address)
+            .map_err(|error| with_context(format_args!("cannot connect to {}", name(address)), error))
+    }
+
+    /// Returns the local address (`getsockname(2)`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Unix::address(&SockRef::from(&*self.descriptor).local_addr()?)
+    }
+
+    /// Returns the address of the peer (`getpeername(2)`).
+    ///
+    /// # Errors
+    /// Returns `NotConnected` if the socket is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Unix::address(&SockRef::from(&*self.descriptor).peer_addr()?)
+    }
+
+    /// Returns the credentials of the process that created a [pair](Self::pair) (`SO_PEERCRED`). The kernel does not
+    /// record credentials when other datagram sockets are connected: their process ID is `None`.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, _other) = UnixDatagram::pair()?;
+    /// assert_eq!(one.peer_cred()?.pid, Some(std::process::id()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
+        crate::driver::peer_credentials(&self.descriptor)
+    }
+
+    /// Returns and clears the pending error (`SO_ERROR`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        SockRef::from(&*self.descriptor).take_error()
+    }
+
+    /// Shuts down one or both directions (`shutdown(2)`). Waiting tasks are woken: a receive then returns 0, and a send
+    /// fails with `BrokenPipe`. A send of the peer also fails, but the kernel does not wake a peer that is receiving.
+    ///
+    /// # Errors
+    /// Returns `NotConnected` if the socket is not connected.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::net::Shutdown;
+    ///
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// one.shutdown(Shutdown::Both)?;
+    /// assert_eq!(one.recv(&mut [0; 16]).await?, 0);
+    /// assert_eq!(other.send(b"x").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        SockRef::from(&*self.descriptor).shutdown(how)?;
+        self.is_read_shut.set(self.is_read_shut.get() || how != Shutdown::Write);
+        Ok(())
+    }
+
+    // ---- Readiness -----------------------------------------------------------------------------------------------
+
+    /// Waits until the socket is ready for any of the given operations. Readiness can be spurious, so use the `try_`
+    /// methods afterwards, and wait again if they return `WouldBlock`. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has been shut down.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        Ok(self.registration.ready(interest).await?.ready)
+    }
+
+    /// Waits until a datagram can be received. See [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has been shut down.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// let mut buffer = [0; 16];
+    /// let bytes = loop {
+    ///     other.readable().await?;
+    ///     match other.try_recv(&mut buffer) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         received => break received?,
+    ///     }
+    /// };
+    /// assert_eq!(bytes, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn readable(&self) -> io::Result<()> {
+        self.ready(Interest::READABLE).await.map(|_| ())
+    }
+
+    /// Waits until a datagram can be sent to the peer of a connected socket. See [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has been shut down.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.ready(Interest::WRITABLE).await.map(|_| ())
+    }
+
+    /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a time; a
+    /// later call replaces its waker.
+    pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
+        self.registration.poll_read_ready(context).map_ok(|_| ())
+    }
+
+    /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time; a later
+    /// call replaces its waker.
+    pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
+        self.registration.poll_write_ready(context).map_ok(|_| ())
+    }
+
+    /// Calls a function that makes a non-blocking system call on the descriptor. If it returns `WouldBlock`, the socket
+    /// is no longer considered ready.
+    ///
+    /// # Errors
+    /// Returns the error of `operation`.
+    pub fn try_io<T>(&self, interest: Interest, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
+        self.registration.try_io(direction, operation)
+    }
+
+    /// Calls a function that makes a non-blocking system call on the descriptor, whenever the socket is ready, until it
+    /// returns anything but `WouldBlock`. Cancel-safe if the system call is.
+    ///
+    /// # Errors
+    /// Returns the error of `operation`.
+    pub fn async_io<'a, T>(
+        &'a self,
+        interest: Interest,
+        operation: impl FnMut() -> io::Result<T> + 'a,
+    ) -> impl Future<Output = io::Result<T>> + 'a {
+        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
+        self.registration.io(direction, operation)
+    }
+}
+
+impl AsFd for UnixDatagram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket()
+    }
+}
+
+/// Converts a descriptor, and sets it to non-blocking mode.
+///
+/// # Errors
+/// Returns `InvalidInput` if the descriptor is not a Unix datagram socket. Otherwise see [`UnixDatagram::from_std`].
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+impl TryFrom<OwnedFd> for UnixDatagram {
+    type Error = io::Error;
+
+    #[track_caller]
+    fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = SockRef::from(&descriptor);
+        if socket.domain()? != Domain::UNIX || socket.r#type()? != Type::DGRAM {
+            let text = "cannot import descriptor: not a Unix datagram socket";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        socket.set_nonblocking(true)?;
+        Self::new(descriptor)
+    }
+}
+
+/// See [`UnixDatagram::from_std`].
+impl TryFrom<std::os::unix::net::UnixDatagram> for UnixDatagram {
+    type Error = io::Error;
+
+    #[track_caller]
+    fn try_from(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        Self::from_std(socket)
+    }
+}
+
+impl fmt::Debug for UnixDatagram {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("UnixDatagram");
+        if let Ok(address) = self.local_addr() {
+            fields.field("local", &address);
+        }
+        fields.finish_non_exhaustive()
+    }
+}
