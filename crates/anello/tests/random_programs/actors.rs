@@ -192,9 +192,18 @@ fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
 }
 
 /// Outcome of a future that may have been dropped before it completed.
-enum Attempt<T> {
+pub enum Attempt<T> {
     Done(T),
     Dropped,
+}
+
+impl<T> Attempt<io::Result<T>> {
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<io::Result<U>> {
+        match self {
+            Self::Done(result) => Attempt::Done(result.map(change)),
+            Self::Dropped => Attempt::Dropped,
+        }
+    }
 }
 
 impl Attempt<io::Result<()>> {
@@ -208,7 +217,7 @@ impl Attempt<io::Result<()>> {
 }
 
 /// Awaits a future in one of several ways that applications use, or drops it while it is pending.
-async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
+pub async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
     match random.usize(..6) {
         0 => match poll_at_most(random.usize(..4), future).await {
             Some(output) => Attempt::Done(output),
@@ -245,7 +254,7 @@ pub fn drop_hostile<T>(hostile: T) {
 }
 
 /// Performs a random activity between two operations on the connection.
-async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
+pub async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
     match random.usize(..12) {
         0 => yield_now().await,
         1 => sleep(Duration::from_micros(random.usize(..300) as u64)).await,

@@ -1,4 +1,4 @@
-//! Random programs that accept, connect, receive, send, sleep, spawn and abort. Futures are dropped at any await point,
+//! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort. Futures are dropped at any await point,
 //! and the runtime at any moment. Some objects outlive the runtime, and some wakers and destructors misbehave.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
@@ -14,6 +14,7 @@
 mod common;
 
 mod actors;
+mod datagrams;
 mod hostile;
 mod memory;
 mod model;
@@ -194,6 +195,9 @@ async fn program(world: Rc<World>, mut random: Rng, is_lossy: bool) {
             spawn(actors::client(address, number, Rc::clone(&world), Rng::with_seed(random.u64(..))))
         })
         .collect();
+    if random.usize(..3) == 0 {
+        datagrams::start(&world, &mut random, is_lossy).await;
+    }
     if world.ends_early {
         world.survivors.borrow_mut().extend(clients.into_iter().map(Survivor::Task));
         for _ in 0..random.usize(..60) {
