@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll, ready};
 
 use crate::driver::{Clear, Direction, Interest, PollIo, Ready, ReadyEvent};
-use crate::registration::Registration;
+use crate::readiness::Registration;
 
 /// A descriptor whose readiness tasks can await, such as an eventfd, a timerfd, an inotify instance or a TUN device.
 ///

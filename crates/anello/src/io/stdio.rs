@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::executor::{BlockingHandle, spawn_blocking};
-use crate::pipe_end::PipeEnd;
+use crate::readiness::PipeEnd;
 
 /// Maximum number of bytes per operation on the blocking pool.
 const MAX_BLOCKING_BYTES: usize = 64 * 1024;

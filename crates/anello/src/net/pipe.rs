@@ -32,7 +32,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
 use crate::driver::{Direction, Interest, Ready};
-use crate::pipe_end::PipeEnd;
+use crate::readiness::PipeEnd;
 
 /// Creates a pipe (`pipe2(2)`), and returns its write end and its read end.
 ///

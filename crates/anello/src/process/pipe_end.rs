@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustix::buffer::spare_capacity;
 
 use crate::driver::{Direction, Interest};
-use crate::registration::Registration;
+use crate::readiness::Registration;
 
 /// Minimum room in a buffer that bytes are appended to.
 const MIN_APPEND_BYTES: usize = 4096;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
 use crate::driver::{Direction, Interest};
 use crate::executor::{BlockingHandle, Shared, spawn_blocking};
-use crate::registration::Registration;
+use crate::readiness::Registration;
 
 /// Process that has not been reaped.
 pub(super) struct Process {

@@ -13,7 +13,7 @@ use crate::driver::datagram_socket::DatagramSocket;
 use crate::driver::{Direction, Interest, PollIo, Ready, with_context};
 use crate::executor::{Shared, current};
 use crate::net::resolve::{Host, ToSocketAddrs};
-use crate::registration::Registration;
+use crate::readiness::Registration;
 
 /// UDP socket, bound to this thread's runtime.
 ///

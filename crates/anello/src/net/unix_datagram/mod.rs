@@ -19,7 +19,7 @@ use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
 use crate::driver::sockets::unix_datagrams;
 use crate::driver::{Direction, Interest, PeerCredentials, PollIo, Ready, with_context};
-use crate::registration::Registration;
+use crate::readiness::Registration;
 
 /// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep their
 /// order; a sender waits while the receiver's queue is full.

@@ -16,7 +16,7 @@ use crate::driver::{
     Direction, Driver, DriverKind, DriverOptions, End, Interest, Kernel, Sockets, Wait, WakeQueue,
 };
 use crate::executor::current;
-use crate::registration::Registration;
+use crate::readiness::Registration;
 use crate::spawn;
 
 /// Makes a call on the simulated network of the running runtime.

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::Registration;
 use crate::driver::{Direction, Interest};
-use crate::registration::Registration;
 
 /// Minimum room in a buffer that bytes are appended to.
 const MIN_APPEND_BYTES: usize = 4096;
