@@ -6,6 +6,8 @@
 //! |---|---|---|
 //! | tasks (`executor/task.rs`) | a waker never outlives the memory it points to, and no future is dropped twice | wakers used after the task and the runtime, and on another thread; tasks that abort themselves and each other |
 //! | results (`executor/join.rs`) | only one party accesses the future and its result at a time | results taken after the runtime is dropped, handles dropped within the task |
+//! | contexts (`executor/context.rs`) | the current runtime and the running task are alive | runtimes entered and left in any order, guards leaked, ids and dumps in destructors |
+//! | task-local values (`executor/task_local.rs`) | a future is not moved and is dropped once | scopes dropped at every poll, with panics in destructors |
 //! | receive memory (`driver/buffer.rs`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
 //! | operations (`driver/uring`, `driver/sim`) | memory used by an operation lives until the operation has completed | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
 //! | budget (`executor/coop.rs`) | a reference-counted wrapper has the layout of its content; a pinned wrapper pins its content | owned guards of sized and unsized locks; notified futures that are enabled, polled and dropped |
@@ -17,6 +19,7 @@ mod common;
 use std::cell::RefCell;
 use std::future::{Future, pending, poll_fn};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -26,9 +29,9 @@ use std::time::Duration;
 
 use anello::net::{Chunk, TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
-use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, sync, yield_now};
+use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, sync, task, yield_now};
 use common::{
-    ANY_PORT, Setup, all_drivers, assert_same_bytes, both_drivers, join, on_each, pair, pattern,
+    ANY_PORT, Rng, Setup, all_drivers, assert_same_bytes, both_drivers, join, on_each, pair, pattern,
     simulated_drivers,
 };
 
@@ -494,6 +497,126 @@ fn fault_15_streams_and_channels_dropped_in_any_state() {
                 drop(receiver);
                 drop(proxy);
             });
+        }
+    });
+}
+
+/// Guards that are dropped in any order, leaked, and created while a runtime is running.
+#[test]
+fn fault_15_runtimes_entered_and_left_in_any_order() {
+    on_each_and_sim(both_drivers, |setup| {
+        for seed in 0..if cfg!(miri) { 5 } else { 50 } {
+            eprintln!("{}: seed {seed}", setup.name);
+            let mut random = Rng::with_seed(seed);
+            let runtimes: Vec<_> = (0..3).map(|_| runtime_without_drain(setup)).collect();
+            let (mut guards, mut tasks) = (Vec::new(), Vec::new());
+            for _ in 0..40 {
+                let runtime = &runtimes[random.usize(..3)];
+                match random.usize(..6) {
+                    0 | 1 => guards.push(runtime.enter()),
+                    2 if !guards.is_empty() => {
+                        let guard = guards.remove(random.usize(..guards.len()));
+                        // Panics if the guard is not the innermost one.
+                        catch_unwind(AssertUnwindSafe(|| drop(guard))).ok();
+                    }
+                    3 if random.usize(..4) == 0 => std::mem::forget(runtime.enter()),
+                    4 if anello::Handle::try_current().is_ok() => tasks.push(spawn(async { task::id() })),
+                    _ => {
+                        let other = &runtimes[random.usize(..3)];
+                        let (leaves, leaks) = (random.bool(), random.usize(..8) == 0);
+                        runtime.block_on(async {
+                            let entered = other.enter();
+                            assert_eq!(task::try_id(), None);
+                            if leaves {
+                                drop(entered);
+                            } else if leaks {
+                                std::mem::forget(entered);
+                            } else {
+                                // Left on the stack below the guards of later calls.
+                                guards.push(entered);
+                            }
+                            yield_now().await;
+                        });
+                    }
+                }
+            }
+            while let Some(guard) = guards.pop() {
+                catch_unwind(AssertUnwindSafe(|| drop(guard))).ok();
+            }
+            drop(runtimes);
+            // A leaked guard keeps the memory of its runtime, but not the tasks.
+            catch_unwind(|| drop(spawn(async {}))).ok();
+            assert!(tasks.iter().all(|task| task.is_finished()));
+        }
+    });
+}
+
+/// Uses everything that refers to the running task.
+struct Inspect {
+    _alive: Rc<()>,
+}
+
+impl Drop for Inspect {
+    fn drop(&mut self) {
+        let (dumped, id) = (task::dump(), task::try_id());
+        let running = dumped.tasks.iter().find(|task| task.state == task::TaskState::Running);
+        assert!(running.is_none_or(|task| Some(task.id) == id));
+        NUMBER.try_with(|number| assert_eq!(*number, 2)).ok();
+    }
+}
+
+anello::task_local! {
+    static NUMBER: u32;
+    static INSPECT: Rc<Inspect>;
+}
+
+#[test]
+fn fault_15_task_locals_and_sets_dropped_at_every_poll() {
+    on_each_and_sim(both_drivers, |setup| {
+        let alive = Rc::new(());
+        for polls in 0..8 {
+            for drops_runtime_first in [false, true] {
+                let runtime = runtime_without_drain(setup);
+                let inspect = || Rc::new(Inspect { _alive: Rc::clone(&alive) });
+                let work = |inspect: Rc<Inspect>| async move {
+                    let _kept = inspect;
+                    for _ in 0..3 {
+                        yield_now().await;
+                        let _id = task::try_id();
+                    }
+                };
+                let mut set = task::JoinSet::new();
+                let (future, aborts) = runtime.block_on(async {
+                    for _ in 0..3 {
+                        let scope = INSPECT.scope(inspect(), NUMBER.scope(2, work(inspect())));
+                        set.spawn(NUMBER.scope(1, scope));
+                    }
+                    let aborts: Vec<_> =
+                        (0..3).map(|_| set.spawn(NUMBER.scope(2, work(inspect())))).collect();
+                    aborts[0].abort();
+                    let mut future = Box::pin(NUMBER.scope(2, work(inspect())));
+                    poll_times(&mut future, polls).await;
+                    poll_times(&mut Box::pin(set.join_next()), polls).await;
+                    (future, aborts)
+                });
+                let entered = (!drops_runtime_first).then(|| runtime.enter());
+                // On another thread, while the runtime is being dropped.
+                let aborting = thread::spawn(move || {
+                    aborts.iter().for_each(task::AbortHandle::abort);
+                    aborts.iter().filter(|abort| abort.is_finished()).count()
+                });
+                if entered.is_some() {
+                    drop((future, set));
+                    drop(entered);
+                    drop(runtime);
+                } else {
+                    runtime.block_on(async { drop(future) });
+                    drop(runtime);
+                    drop(set);
+                }
+                aborting.join().unwrap();
+                assert_eq!(Rc::strong_count(&alive), 1, "after {polls} polls: a value was not dropped");
+            }
         }
     });
 }
