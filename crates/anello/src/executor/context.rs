@@ -11,13 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
-use super::join::JoinHandle;
 use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
-use super::task_counters::{TaskCounters, add};
-use super::task_info::Info;
+use super::task_counters::TaskCounters;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
@@ -41,16 +39,16 @@ pub(crate) struct Shared {
     /// Tasks ready to run, in FIFO order. They run after the current batch.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
-    tasks: RefCell<Table<Task>>,
+    pub(super) tasks: RefCell<Table<Task>>,
     pub(super) counters: TaskCounters,
     /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
     /// has been entered since.
     pub(super) is_entered: Cell<bool>,
     /// The task that is being polled or dropped. Set only while the task is in the table. Not reset between the polls of
     /// a batch.
-    running: Cell<Option<TaskPointer>>,
+    pub(super) running: Cell<Option<TaskPointer>>,
     /// True once the runtime has been dropped. New tasks are then cancelled immediately.
-    is_closed: Cell<bool>,
+    pub(super) is_closed: Cell<bool>,
     /// Drain timeout. Set if the runtime was dropped while its driver was borrowed: the next use of a socket then shuts
     /// the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
@@ -84,7 +82,7 @@ pub(super) enum MailboxMessage {
 // `async` block that captures only a `Send` closure and is otherwise empty until it is polled (`Handle::spawn_with`).
 unsafe impl Send for MailboxMessage {}
 
-type Task = task::Task<Inbox>;
+pub(super) type Task = task::Task<Inbox>;
 pub(super) type TaskPointer = task::TaskPointer<Inbox>;
 
 /// The waker vtable of all tasks. A waker with this vtable only accesses queues and runs no application code.
@@ -389,121 +387,6 @@ impl Shared {
         }
         polled
     }
-
-    #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        self.spawn_with_info(future, Info::new(None))
-    }
-
-    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
-        self.register_task(task);
-        handle
-    }
-
-    fn register_task(&self, task: Task) {
-        if self.is_closed.get() {
-            // For example, a stream that outlives its runtime spawns a task to close lingering streams. Adding that
-            // task to the table would create a reference cycle: the task owns the runtime, which owns the table.
-            return drop(task);
-        }
-        add(&self.counters.spawned, 1);
-        let pointer = task.pointer();
-        pointer.set_key(self.tasks.borrow_mut().insert(task));
-        self.ready.borrow_mut().push(pointer);
-    }
-
-    pub(super) fn task_count(&self) -> usize {
-        self.tasks.borrow().len()
-    }
-
-    #[inline]
-    fn push_ready(&self, pointer: TaskPointer) {
-        let mut ready = self.ready.borrow_mut();
-        if ready.len() == ready.capacity() {
-            grow(&mut ready);
-        }
-        ready.push(pointer);
-    }
-
-    pub(super) fn drain_mailbox(&self) {
-        for message in self.inbox.mailbox.take() {
-            match message {
-                MailboxMessage::Spawn(task) => self.register_task(task),
-                MailboxMessage::Wake(pointer) => self.ready.borrow_mut().push(pointer),
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn run(&self, pointer: TaskPointer) {
-        self.budget.set(BUDGET_PER_POLL);
-        self.running.set(Some(pointer));
-        if let Some(key) = pointer.run() {
-            self.remove_task(key);
-        }
-    }
-
-    /// Polls a task like [`run`](Self::run), and records the duration of the poll.
-    pub(super) fn run_measured(&self, pointer: TaskPointer) {
-        self.budget.set(BUDGET_PER_POLL);
-        self.running.set(Some(pointer));
-        // The task is still in the table when its information is updated.
-        if let Some(key) = self.measure_poll(Some(pointer.info()), || pointer.run()) {
-            self.remove_task(key);
-        }
-    }
-
-    fn remove_task(&self, key: Key) {
-        self.running.set(None);
-        let task = self.tasks.borrow_mut().remove(key);
-        drop(task);
-    }
-
-    /// Called after a batch of tasks has been polled.
-    #[inline]
-    pub(super) fn finish_batch(&self) {
-        self.running.set(None);
-    }
-
-    /// Returns the task that is being polled or dropped.
-    pub(super) fn running_task(&self) -> Option<TaskPointer> {
-        self.running.get()
-    }
-
-    /// Calls `visit` for each task. `visit` must not run application code.
-    pub(super) fn for_each_task(&self, mut visit: impl FnMut(TaskPointer)) {
-        self.tasks.borrow().values().for_each(|task| visit(task.pointer()));
-    }
-
-    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
-    /// catches the panics of destructors.
-    pub(super) fn cancel_tasks(&self) {
-        drop(self.inbox.mailbox.close());
-        loop {
-            let keys = self.tasks.borrow().keys();
-            if keys.is_empty() {
-                break;
-            }
-            for key in keys {
-                let task = self.tasks.borrow_mut().remove(key);
-                // The task's memory lives until its future has been dropped.
-                self.running.set(task.as_ref().map(Task::pointer));
-                drop(task);
-                self.running.set(None);
-            }
-        }
-        self.ready.borrow_mut().clear();
-        self.is_closed.set(true);
-    }
 }
 
 impl Drop for Shared {
@@ -515,13 +398,6 @@ impl Drop for Shared {
             catch_and_log_panic("waker panicked while being dropped with its runtime", || drop(waker));
         }
     }
-}
-
-/// Not inlined, so that the fast path of `push_ready` needs no stack frame.
-#[cold]
-#[inline(never)]
-fn grow(ready: &mut Vec<TaskPointer>) {
-    ready.reserve(1);
 }
 
 impl Inbox {

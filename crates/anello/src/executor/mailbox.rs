@@ -333,4 +333,38 @@ mod models {
             }
         });
     }
+
+    /// Two threads wake a task while its worker polls it for the last time, and later. The worker must remove the task
+    /// once, when no pointer to it is in a queue.
+    #[test]
+    fn fault_14_finished_task_is_removed_when_in_no_queue() {
+        loom::model(|| {
+            let (mailbox, scheduled) = (Arc::new(Mailbox::new()), Arc::new(Scheduled::new()));
+            mailbox.push(()).unwrap();
+            // The same steps as in the task wakers.
+            let wakers = [(), ()].map(|()| {
+                let (mailbox, scheduled) = (Arc::clone(&mailbox), Arc::clone(&scheduled));
+                thread::spawn(move || {
+                    if scheduled.set() || scheduled.set_rescheduled() {
+                        mailbox.push(()).unwrap();
+                    }
+                })
+            });
+            let mut is_removed = false;
+            // The same steps as in `TaskPointer::run`, for a task that is done after its first poll.
+            let mut run_queued = || {
+                for () in mailbox.take() {
+                    assert!(!is_removed, "the pointer dangles");
+                    scheduled.clear();
+                    is_removed = scheduled.set();
+                }
+            };
+            run_queued();
+            for waker in wakers {
+                waker.join().unwrap();
+            }
+            run_queued();
+            assert!(is_removed);
+        });
+    }
 }

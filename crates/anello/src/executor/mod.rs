@@ -28,6 +28,7 @@ pub(crate) mod page_cache;
 mod runtime;
 #[cfg(feature = "compat-hyper")]
 mod runtime_clock;
+mod schedule;
 mod task;
 mod task_counters;
 mod task_info;

@@ -1,0 +1,134 @@
+//! The tasks of a runtime: how they are spawned, queued, polled and dropped.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::context::{BUDGET_PER_POLL, MailboxMessage, Shared, Task, TaskPointer};
+use super::join::JoinHandle;
+use super::task_counters::add;
+use super::task_info::Info;
+use crate::driver::Key;
+
+impl Shared {
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        self.spawn_with_info(future, Info::new(None))
+    }
+
+    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
+        self.register_task(task);
+        handle
+    }
+
+    fn register_task(&self, task: Task) {
+        if self.is_closed.get() {
+            // For example, a stream that outlives its runtime spawns a task to close lingering streams. Adding that
+            // task to the table would create a reference cycle: the task owns the runtime, which owns the table.
+            return drop(task);
+        }
+        add(&self.counters.spawned, 1);
+        let pointer = task.pointer();
+        pointer.set_key(self.tasks.borrow_mut().insert(task));
+        self.ready.borrow_mut().push(pointer);
+    }
+
+    pub(super) fn task_count(&self) -> usize {
+        self.tasks.borrow().len()
+    }
+
+    #[inline]
+    pub(super) fn push_ready(&self, pointer: TaskPointer) {
+        let mut ready = self.ready.borrow_mut();
+        if ready.len() == ready.capacity() {
+            grow(&mut ready);
+        }
+        ready.push(pointer);
+    }
+
+    pub(super) fn drain_mailbox(&self) {
+        for message in self.inbox.mailbox.take() {
+            match message {
+                MailboxMessage::Spawn(task) => self.register_task(task),
+                MailboxMessage::Wake(pointer) => self.ready.borrow_mut().push(pointer),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn run(&self, pointer: TaskPointer) {
+        self.budget.set(BUDGET_PER_POLL);
+        self.running.set(Some(pointer));
+        if let Some(key) = pointer.run() {
+            self.remove_task(key);
+        }
+    }
+
+    /// Polls a task like [`run`](Self::run), and records the duration of the poll.
+    pub(super) fn run_measured(&self, pointer: TaskPointer) {
+        self.budget.set(BUDGET_PER_POLL);
+        self.running.set(Some(pointer));
+        // The task is still in the table when its information is updated.
+        if let Some(key) = self.measure_poll(Some(pointer.info()), || pointer.run()) {
+            self.remove_task(key);
+        }
+    }
+
+    fn remove_task(&self, key: Key) {
+        self.running.set(None);
+        let task = self.tasks.borrow_mut().remove(key);
+        drop(task);
+    }
+
+    /// Called after a batch of tasks has been polled.
+    #[inline]
+    pub(super) fn finish_batch(&self) {
+        self.running.set(None);
+    }
+
+    /// Returns the task that is being polled or dropped.
+    pub(super) fn running_task(&self) -> Option<TaskPointer> {
+        self.running.get()
+    }
+
+    /// Calls `visit` for each task. `visit` must not run application code.
+    pub(super) fn for_each_task(&self, mut visit: impl FnMut(TaskPointer)) {
+        self.tasks.borrow().values().for_each(|task| visit(task.pointer()));
+    }
+
+    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
+    /// catches the panics of destructors.
+    pub(super) fn cancel_tasks(&self) {
+        drop(self.inbox.mailbox.close());
+        loop {
+            let keys = self.tasks.borrow().keys();
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                let task = self.tasks.borrow_mut().remove(key);
+                // The task's memory lives until its future has been dropped.
+                self.running.set(task.as_ref().map(Task::pointer));
+                drop(task);
+                self.running.set(None);
+            }
+        }
+        self.ready.borrow_mut().clear();
+        self.is_closed.set(true);
+    }
+}
+
+/// Not inlined, so that the fast path of `push_ready` needs no stack frame.
+#[cold]
+#[inline(never)]
+fn grow(ready: &mut Vec<TaskPointer>) {
+    ready.reserve(1);
+}
