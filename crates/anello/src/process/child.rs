@@ -88,8 +88,9 @@ impl Child {
         self.process.as_ref().map(|process| process.child.id())
     }
 
-    /// Closes [`stdin`](Self::stdin), so that a child that reads from it does not wait forever, and waits for the process
-    /// to exit. Returns the same status again if it is called again. Cancel-safe, except that `stdin` is closed.
+    /// Closes [`stdin`](Self::stdin), so that a child that reads from it does not wait forever, and waits for the
+    /// process to exit. Returns the same status again if it is called again. Cancel-safe, except that `stdin` is
+    /// closed.
     ///
     /// A child that writes to a pipe that is not read may never exit; see [`wait_with_output`](Self::wait_with_output).
     ///
@@ -102,8 +103,8 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// Returns `ECHILD` if other code has reaped the process, or if the process ignores SIGCHLD, or `NotConnected` if the
-    /// runtime has been shut down.
+    /// Returns `ECHILD` if other code has reaped the process, or if the process ignores SIGCHLD, or `NotConnected` if
+    /// the runtime has been shut down.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         poll_fn(|context| self.poll_wait(context)).await
@@ -195,8 +196,8 @@ impl Child {
     /// [`stdout`](Self::stdout) and [`stderr`](Self::stderr). Both are read concurrently, until EOF. The output of a
     /// stream that is not piped, or was taken, is empty.
     ///
-    /// EOF is read once all processes that have the write end of the pipe have closed it, which can be later than the exit
-    /// of the child. If the future is dropped, the output is lost, and the child is dropped.
+    /// EOF is read once all processes that have the write end of the pipe have closed it, which can be later than the
+    /// exit of the child. If the future is dropped, the output is lost, and the child is dropped.
     ///
     /// ```
     /// use std::process::Stdio;

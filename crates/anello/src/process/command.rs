@@ -14,8 +14,8 @@ use crate::executor::current;
 /// Builder for a child process; wraps [`std::process::Command`]. See the [module](super) for an example.
 ///
 /// A command can be started several times. Starting a process blocks the thread until the program has been loaded
-/// (`vfork(2)` and `execve(2)`): typically less than a millisecond, more on a slow disk or if a process with much memory
-/// must use `fork(2)`, which [`uid`](Self::uid), [`gid`](Self::gid) and `pre_exec` require.
+/// (`vfork(2)` and `execve(2)`): typically less than a millisecond, more on a slow disk or if a process with much
+/// memory must use `fork(2)`, which [`uid`](Self::uid), [`gid`](Self::gid) and `pre_exec` require.
 #[derive(Debug)]
 pub struct Command {
     inner: std::process::Command,
@@ -25,8 +25,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// Returns a command that runs `program`: a path, or a name that is searched in `PATH`. It has no arguments, inherits
-    /// the environment and the working directory, and is not killed on drop.
+    /// Returns a command that runs `program`: a path, or a name that is searched in `PATH`. It has no arguments,
+    /// inherits the environment and the working directory, and is not killed on drop.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -208,8 +208,8 @@ impl Command {
         self
     }
 
-    /// Sets whether the child is killed (SIGKILL) when its [`Child`] is dropped. Off by default. This also applies to the
-    /// futures of [`status`](Self::status), [`output`](Self::output) and
+    /// Sets whether the child is killed (SIGKILL) when its [`Child`] is dropped. Off by default. This also applies to
+    /// the futures of [`status`](Self::status), [`output`](Self::output) and
     /// [`wait_with_output`](Child::wait_with_output). The processes that the child has started are not killed.
     ///
     /// ```
@@ -258,8 +258,8 @@ impl Command {
         self
     }
 
-    /// Sets the process group of the child (`setpgid(2)`). 0 creates a new group, whose ID is that of the child. Signals
-    /// of the terminal, such as SIGINT on Ctrl-C, then do not reach the child.
+    /// Sets the process group of the child (`setpgid(2)`). 0 creates a new group, whose ID is that of the child.
+    /// Signals of the terminal, such as SIGINT on Ctrl-C, then do not reach the child.
     ///
     /// ```
     /// # use anello::process::Command;
@@ -270,8 +270,8 @@ impl Command {
         self
     }
 
-    /// Starts the process (`posix_spawn(3)`, or `fork(2)` and `execve(2)`). Standard streams that are not configured are
-    /// inherited.
+    /// Starts the process (`posix_spawn(3)`, or `fork(2)` and `execve(2)`). Standard streams that are not configured
+    /// are inherited.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -295,7 +295,8 @@ impl Command {
         if shared.is_simulated() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "cannot start process: processes are unsupported on the simulated driver (use the uring or epoll driver)",
+                "cannot start process: processes are unsupported on the simulated driver \
+                 (use the uring or epoll driver)",
             ));
         }
         orphans::reap();
@@ -304,8 +305,8 @@ impl Command {
 
     /// Starts the process, and waits for it to exit. Pipes to its standard streams are closed immediately.
     ///
-    /// The process is started by this call, before the future is polled. If the future is dropped, the process continues
-    /// to run unless [`kill_on_drop`](Self::kill_on_drop) is set.
+    /// The process is started by this call, before the future is polled. If the future is dropped, the process
+    /// continues to run unless [`kill_on_drop`](Self::kill_on_drop) is set.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -333,13 +334,14 @@ impl Command {
     /// Starts the process, waits for it to exit, and returns what it has written to its standard output and standard
     /// error. Both are read concurrently.
     ///
-    /// By default, standard output and standard error are pipes, and standard input is `/dev/null`. Handles that were set
-    /// with [`stdin`](Self::stdin), [`stdout`](Self::stdout) and [`stderr`](Self::stderr) are used instead. The size of
-    /// the output is not limited: for a program that is not trusted, use [`spawn`](Self::spawn) and read the pipes in
-    /// parts.
+    /// By default, standard output and standard error are pipes, and standard input is `/dev/null`. Handles that were
+    /// set with [`stdin`](Self::stdin), [`stdout`](Self::stdout) and [`stderr`](Self::stderr) are used instead. The
+    /// size of the output is not limited: for a program that is not trusted, use [`spawn`](Self::spawn) and read the
+    /// pipes in parts.
     ///
-    /// The process is started by this call, before the future is polled. If the future is dropped, the process continues
-    /// to run unless [`kill_on_drop`](Self::kill_on_drop) is set; a write to its output then fails with `EPIPE`.
+    /// The process is started by this call, before the future is polled. If the future is dropped, the process
+    /// continues to run unless [`kill_on_drop`](Self::kill_on_drop) is set; a write to its output then fails with
+    /// `EPIPE`.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

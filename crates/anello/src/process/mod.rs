@@ -23,8 +23,8 @@
 //! # Waiting
 //!
 //! A child has a process descriptor (`pidfd_open(2)`, Linux 5.3), which becomes readable when it exits, so SIGCHLD is
-//! neither caught nor needed. Where the kernel or a sandbox does not permit process descriptors, a thread of the blocking
-//! pool calls `waitid(2)` for the child.
+//! neither caught nor needed. Where the kernel or a sandbox does not permit process descriptors, a thread of the
+//! blocking pool calls `waitid(2)` for the child.
 //!
 //! # Dropping a child
 //!

@@ -1,7 +1,7 @@
 //! Children whose handles were dropped before they exited.
 //!
-//! A task of the runtime waits for each of them. If the runtime is dropped first, the child enters a list of the process,
-//! which is checked whenever a child is started or added.
+//! A task of the runtime waits for each of them. If the runtime is dropped first, the child enters a list of the
+//! process, which is checked whenever a child is started or added.
 
 use std::future::poll_fn;
 use std::process::Child;

@@ -11,8 +11,8 @@ use super::pipe_end::PipeEnd;
 
 /// Write end of the pipe to the standard input of a child. Dropping it closes the pipe: the child then reads EOF.
 ///
-/// The pipe is in non-blocking mode on this side; the child's side is not affected. Writes need no buffer of the runtime:
-/// a future that is dropped has written nothing.
+/// The pipe is in non-blocking mode on this side; the child's side is not affected. Writes need no buffer of the
+/// runtime: a future that is dropped has written nothing.
 ///
 /// ```
 /// use std::process::Stdio;
@@ -29,8 +29,8 @@ use super::pipe_end::PipeEnd;
 /// ```
 pub struct ChildStdin(pub(super) PipeEnd);
 
-/// Read end of the pipe from the standard output of a child. Dropping it closes the pipe: a write of the child then fails
-/// with `EPIPE`, or SIGPIPE terminates it.
+/// Read end of the pipe from the standard output of a child. Dropping it closes the pipe: a write of the child then
+/// fails with `EPIPE`, or SIGPIPE terminates it.
 ///
 /// ```
 /// use std::process::Stdio;
@@ -45,13 +45,41 @@ pub struct ChildStdin(pub(super) PipeEnd);
 /// ```
 pub struct ChildStdout(pub(super) PipeEnd);
 
-/// Read end of the pipe from the standard error of a child. See [`ChildStdout`] for an example.
+/// Read end of the pipe from the standard error of a child. Dropping it closes the pipe; see [`ChildStdout`].
+///
+/// ```
+/// use std::process::Stdio;
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut command = anello::process::Command::new("sh");
+/// let mut child = command.args(["-c", "echo failed >&2"]).stderr(Stdio::piped()).spawn()?;
+/// let mut text = String::new();
+/// child.stderr.take().expect("stderr is piped").read_to_string(&mut text).await?;
+/// assert_eq!(text, "failed\n");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct ChildStderr(pub(super) PipeEnd);
 
 macro_rules! common {
     ($name:ident, $constructor:ident) => {
         impl $name {
             #[doc = concat!("Converts the standard library's `", stringify!($name), "`, and makes it non-blocking.")]
+            ///
+            /// ```
+            /// use std::process::{Command, Stdio};
+            ///
+            /// use anello::process::ChildStdout;
+            ///
+            /// # anello::Runtime::new()?.block_on(async {
+            /// let mut child = Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
+            /// let mut stdout = ChildStdout::from_std(child.stdout.take().expect("stdout is piped"))?;
+            /// let mut bytes = Vec::new();
+            /// assert_eq!(stdout.read_to_end(&mut bytes).await?, 5);
+            /// child.wait()?;
+            /// # Ok::<(), std::io::Error>(()) })?;
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns an error if the pipe cannot be registered, or on the simulated driver.
@@ -66,8 +94,20 @@ macro_rules! common {
             /// Returns a duplicate of the descriptor in blocking mode, and closes this one. The mode is common to all
             /// duplicates of the descriptor.
             ///
+            /// ```
+            /// use std::process::Stdio;
+            ///
+            /// # anello::Runtime::new()?.block_on(async {
+            /// let mut child = anello::process::Command::new("true").stdout(Stdio::piped()).spawn()?;
+            /// let stdout = child.stdout.take().expect("stdout is piped");
+            /// let pipe = std::io::PipeReader::from(stdout.into_owned_fd()?);
+            /// # drop(pipe);
+            /// # Ok::<(), std::io::Error>(()) })?;
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
+            ///
             /// # Errors
-            /// Returns the error of `fcntl(2)`.
+            /// Returns the error of `fcntl(2)` or `ioctl(2)`.
             pub fn into_owned_fd(self) -> io::Result<OwnedFd> {
                 self.0.into_blocking()
             }
@@ -112,8 +152,8 @@ common!(ChildStdout, new_read);
 common!(ChildStderr, new_read);
 
 impl ChildStdin {
-    /// Writes some of `bytes`, and returns the number of bytes written (`write(2)`). Waits while the pipe is full (64 KiB
-    /// by default). Cancel-safe.
+    /// Writes some of `bytes`, and returns the number of bytes written (`write(2)`). Waits while the pipe is full (64
+    /// KiB by default). Cancel-safe.
     ///
     /// ```
     /// # async fn run(mut stdin: anello::process::ChildStdin) -> std::io::Result<()> {
@@ -123,8 +163,8 @@ impl ChildStdin {
     /// ```
     ///
     /// # Errors
-    /// Returns `BrokenPipe` if the child has closed its standard input or has exited, or `NotConnected` if the runtime has
-    /// been shut down.
+    /// Returns `BrokenPipe` if the child has closed its standard input or has exited, or `NotConnected` if the runtime
+    /// has been shut down.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.0.poll_write(bytes, context)).await
     }
@@ -152,11 +192,11 @@ impl ChildStdin {
 macro_rules! reads {
     ($name:ident) => {
         impl $name {
-            /// Reads into `buffer`, and returns the number of bytes read (`read(2)`). Returns 0 at EOF, or if `buffer` is
-            /// empty. Cancel-safe.
+            /// Reads into `buffer`, and returns the number of bytes read (`read(2)`). Returns 0 at EOF, or if `buffer`
+            /// is empty. Cancel-safe.
             ///
             /// ```
-            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
             /// let mut buffer = [0; 4096];
             /// let count = pipe.read(&mut buffer).await?;
             /// # Ok(())
@@ -169,11 +209,11 @@ macro_rules! reads {
                 poll_fn(|context| self.0.poll_read(buffer, context)).await
             }
 
-            /// Reads until EOF, appends the bytes to `buffer`, and returns their number. There is no limit. Cancel-safe:
-            /// the bytes that have been read are in `buffer`.
+            /// Reads until EOF, appends the bytes to `buffer`, and returns their number. There is no limit.
+            /// Cancel-safe: the bytes that have been read are in `buffer`.
             ///
             /// ```
-            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
             /// let mut bytes = Vec::new();
             /// pipe.read_to_end(&mut bytes).await?;
             /// # Ok(())
@@ -192,7 +232,7 @@ macro_rules! reads {
             /// cancel-safe: the bytes that have been read are lost.
             ///
             /// ```
-            #[doc = concat!("# async fn run(mut pipe: anello::process::", stringify!($name), ") -> std::io::Result<()> {")]
+            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
             /// let mut text = String::new();
             /// pipe.read_to_string(&mut text).await?;
             /// # Ok(())
@@ -200,7 +240,8 @@ macro_rules! reads {
             /// ```
             ///
             /// # Errors
-            /// See [`read`](Self::read). Also returns `InvalidData` if the bytes are not UTF-8; `text` is then unchanged.
+            /// See [`read`](Self::read). Also returns `InvalidData` if the bytes are not UTF-8; `text` is then
+            /// unchanged.
             pub async fn read_to_string(&mut self, text: &mut String) -> io::Result<usize> {
                 let mut bytes = Vec::new();
                 self.read_to_end(&mut bytes).await?;

@@ -18,14 +18,14 @@
 //! # Semantics
 //!
 //! - Listeners are independent, including those on different threads: each of them receives every signal.
-//! - Signals that arrive while no task is waiting are not lost: a listener returns once for each signal that was caught.
-//!   The kernel merges pending signals with the same number before it delivers them.
-//! - While at least one listener exists, the default action of the signal is not performed. When the last one is dropped,
-//!   it is restored: SIGTERM then terminates the process. If the signal was ignored or had another handler when it was
-//!   first caught, that disposition takes effect again. SIGIO, real-time signals, and others without a name in
-//!   `signal-hook` are ignored from then on. tokio never restores the default action.
-//! - The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the pair
-//!   is a stream on the runtime, so a signal wakes the driver just as received data does. Each listener uses two
+//! - Signals that arrive while no task is waiting are not lost: a listener returns once for each signal that was
+//!   caught. The kernel merges pending signals with the same number before it delivers them.
+//! - While at least one listener exists, the default action of the signal is not performed. When the last one is
+//!   dropped, it is restored: SIGTERM then terminates the process. If the signal was ignored or had another handler
+//!   when it was first caught, that disposition takes effect again. SIGIO, real-time signals, and others without a name
+//!   in `signal-hook` are ignored from then on. tokio never restores the default action.
+//! - The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the
+//!   pair is a stream on the runtime, so a signal wakes the driver just as received data does. Each listener uses two
 //!   descriptors per signal.
 
 mod kind;
@@ -216,8 +216,8 @@ impl Signals {
     }
 }
 
-/// Signals that have been caught at least once. `signal-hook` never uninstalls its handler, so each of them has a second
-/// handler that performs the default action while no listener catches the signal.
+/// Signals that have been caught at least once. `signal-hook` never uninstalls its handler, so each of them has a
+/// second handler that performs the default action while no listener catches the signal.
 static EVER_CAUGHT: Mutex<BTreeMap<SignalKind, EverCaught>> = Mutex::new(BTreeMap::new());
 
 struct EverCaught {
