@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use tungstenite::Message;
 
-use common::{Program, has_tool, on_each_driver, run};
+use common::{Client, Program, has_tool, on_each_driver, run};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -178,5 +178,155 @@ fn file_transfer_returns_identical_files_and_rejects_others() {
         }
         let names = std::fs::read_dir(folder.path()).expect("a directory");
         assert_eq!(names.count(), 3, "{driver}: a partial file is left");
+    });
+}
+
+/// Reads from a chat client until the text appears.
+fn read_until(client: &mut Client, text: &str) -> String {
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(text) {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap_or_else(|error| {
+            panic!("{error} while waiting for {text:?}: {}", String::from_utf8_lossy(&received))
+        });
+        received.push(byte[0]);
+    }
+    String::from_utf8(received).expect("UTF-8")
+}
+
+#[test]
+fn chat_sends_lines_to_clients_of_all_workers() {
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_chat"), driver, &[ANY_PORT]);
+        let names = ["Ada", "Bice", "Carlo", "Dora"];
+        let mut clients: Vec<_> = names.iter().map(|_| server.connect()).collect();
+        for (joined, name) in names.iter().enumerate() {
+            read_until(&mut clients[joined], "Your name? ");
+            clients[joined].write_all(format!("{name}\r\n").as_bytes()).expect("send succeeds");
+            for client in &mut clients[..=joined] {
+                assert_eq!(read_until(client, "joined\n"), format!("* {name} has joined\n"), "{driver}");
+            }
+        }
+        for (speaker, name) in names.iter().enumerate() {
+            clients[speaker].write_all(b"ciao\nciao a tutti\n").expect("send succeeds");
+            for (listener, client) in clients.iter_mut().enumerate() {
+                if listener != speaker {
+                    let expected = format!("{name}: ciao\n{name}: ciao a tutti\n");
+                    assert_eq!(read_until(client, "tutti\n"), expected, "{driver}");
+                }
+            }
+        }
+        drop(clients.pop());
+        assert_eq!(read_until(&mut clients[0], "left\n"), "* Dora has left\n", "{driver}");
+        clients[1].write_all(&[b'a'; 4096]).expect("send succeeds");
+        assert_eq!(read_until(&mut clients[0], "left\n"), "* Bice has left\n", "{driver}");
+    });
+}
+
+/// Starts an HTTP server on a thread of its own. It responds to the requests of this number of connections, and then
+/// exits. Returns its address.
+fn http_server(connections: usize) -> String {
+    let listener = std::net::TcpListener::bind(ANY_PORT).expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(connections) {
+            let mut stream = stream.expect("a connection");
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).expect("a request");
+                request.push(byte[0]);
+            }
+            let response = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nMilano";
+            stream.write_all(response.as_bytes()).expect("send succeeds");
+        }
+    });
+    address
+}
+
+#[test]
+fn tcp_proxy_forwards_both_directions_and_half_closes() {
+    on_each_driver(|driver| {
+        let target = std::net::TcpListener::bind(ANY_PORT).expect("a port");
+        let target_address = target.local_addr().expect("an address").to_string();
+        let proxy = Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &target_address]);
+        // The target responds only once the client has shut down its write direction.
+        let target = std::thread::spawn(move || {
+            let (mut stream, _) = target.accept().expect("a connection");
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).expect("EOF");
+            request.reverse();
+            stream.write_all(&request).expect("send succeeds");
+        });
+        let mut client = proxy.connect();
+        let request: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        client.write_all(&request).expect("send succeeds");
+        client.shut_down_write();
+        let mut response = Vec::new();
+        client.read_to_end(&mut response).expect("EOF");
+        target.join().expect("no panic");
+        assert!(response.iter().eq(request.iter().rev()), "{driver}: {} bytes", response.len());
+        if has_tool("curl", "curl") {
+            let server =
+                Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &http_server(1)]);
+            let url = format!("http://{}/", server.address);
+            assert_eq!(run("curl", &["--silent", "--show-error", &url], ""), "Milano", "{driver}");
+        }
+    });
+}
+
+#[test]
+fn tcp_proxy_closes_connections_to_unreachable_target() {
+    on_each_driver(|driver| {
+        let unused = std::net::TcpListener::bind(ANY_PORT).expect("a port");
+        let target = unused.local_addr().expect("an address").to_string();
+        drop(unused);
+        let proxy = Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &target]);
+        let mut response = Vec::new();
+        proxy.connect().read_to_end(&mut response).expect("EOF");
+        assert_eq!(response, b"", "{driver}");
+    });
+}
+
+#[test]
+fn socks5_serves_curl() {
+    if !has_tool("curl", "curl") {
+        return;
+    }
+    on_each_driver(|driver| {
+        let proxy = Program::start(env!("CARGO_BIN_EXE_socks5"), driver, &[ANY_PORT]);
+        let server = http_server(2);
+        let port = server.rsplit_once(':').expect("a port").1;
+        let curl = |option: &str, host: &str| {
+            let url = format!("http://{host}:{port}/");
+            run("curl", &["--silent", "--show-error", option, &proxy.address, &url], "")
+        };
+        assert_eq!(curl("--socks5", "127.0.0.1"), "Milano", "{driver}");
+        // The proxy resolves the name.
+        assert_eq!(curl("--socks5-hostname", "localhost"), "Milano", "{driver}");
+    });
+}
+
+#[test]
+fn socks5_rejects_other_requests() {
+    on_each_driver(|driver| {
+        let proxy = Program::start(env!("CARGO_BIN_EXE_socks5"), driver, &[ANY_PORT]);
+        let unused = std::net::TcpListener::bind(ANY_PORT).expect("a port");
+        let port = unused.local_addr().expect("an address").port().to_be_bytes();
+        drop(unused);
+        let refused = [b"\x05\x01\x00\x05\x01\x00\x01\x7f\0\0\x01".as_slice(), &port].concat();
+        let cases: [(&[u8], &[u8]); 4] = [
+            (b"\x05\x01\x02", b"\x05\xff"),
+            (&refused, b"\x05\0\x05\x05\0\x01\0\0\0\0\0\0"),
+            (b"\x05\x01\x00\x05\x02\x00\x01\x7f\0\0\x01\0\x50", b"\x05\0\x05\x07\0\x01\0\0\0\0\0\0"),
+            (b"\x05\x02\x02\x00\x05\x01\x00\x09", b"\x05\0\x05\x08\0\x01\0\0\0\0\0\0"),
+        ];
+        for (request, expected) in cases {
+            let mut client = proxy.connect();
+            client.write_all(request).expect("send succeeds");
+            let mut response = Vec::new();
+            client.read_to_end(&mut response).expect("EOF");
+            assert_eq!(response, expected, "{driver}: {request:?}");
+        }
     });
 }

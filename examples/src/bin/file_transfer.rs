@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anello::fs::File;
+use anello::io::BufReader;
 use anello::net::{TcpListener, TcpStream};
 use sha2::{Digest, Sha256};
 
@@ -57,9 +58,11 @@ async fn serve(address: &str, directory: PathBuf) -> io::Result<()> {
     }
 }
 
-async fn send_requested_file(mut stream: TcpStream, directory: &Path) -> io::Result<()> {
-    let name = receive_name(&mut stream).await?;
-    if name.starts_with('.') || name.contains(['/', '\0']) {
+async fn send_requested_file(stream: TcpStream, directory: &Path) -> io::Result<()> {
+    let mut lines = BufReader::new(stream).max_line_bytes(MAX_NAME_BYTES).lines();
+    let name = lines.next_line().await?.unwrap_or_default();
+    let mut stream = lines.into_inner().into_inner();
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
         return Err(invalid(format!("not the name of a file in the directory: {name:?}")));
     }
     let file = File::open(directory.join(&name)).await?;
@@ -77,22 +80,9 @@ async fn send_requested_file(mut stream: TcpStream, directory: &Path) -> io::Res
         stream.abort();
         return Err(invalid(format!("truncated during the transfer: {name:?}")));
     }
-    let digest = digest.await.map_err(|error| io::Error::other(error.to_string()))??;
+    let digest = digest.await.map_err(io::Error::other)??;
     stream.write_all(&digest).await?;
     stream.flush().await
-}
-
-async fn receive_name(stream: &mut TcpStream) -> io::Result<String> {
-    let mut name = Vec::new();
-    while name.last() != Some(&b'\n') {
-        match stream.recv().await? {
-            Some(chunk) if name.len() + chunk.len() <= MAX_NAME_BYTES + 1 => name.extend_from_slice(&chunk),
-            Some(_) => return Err(invalid("name too long")),
-            None => return Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-    name.pop();
-    String::from_utf8(name).map_err(|_| invalid("name is not UTF-8"))
 }
 
 fn digest_of(file: std::fs::File, length: u64) -> io::Result<[u8; DIGEST_BYTES]> {

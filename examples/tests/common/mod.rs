@@ -1,7 +1,7 @@
 //! Starts the programs under test, and the tools that drive them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -44,6 +44,12 @@ impl Program {
 /// A connection whose reads are not interrupted. Otherwise, a read with a timeout can be, when a child process exits.
 #[derive(Debug)]
 pub struct Client(TcpStream);
+
+impl Client {
+    pub fn shut_down_write(&self) {
+        self.0.shutdown(Shutdown::Write).expect("the connection is open");
+    }
+}
 
 impl Read for Client {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
