@@ -149,6 +149,52 @@ fn streams_convert_to_and_from_standard_library() {
 }
 
 #[test]
+fn leftover_bytes_are_carried_to_and_from_standard_library() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            for size in [0, 1, 5000, 300_000] {
+                let (stream, mut peer) = with_std().await;
+                let (std_stream, received) = stream.into_std().await.unwrap();
+                assert!(received.is_empty());
+                let message = pattern(size as u64, size + 1000);
+                peer.write_all(&message[size..]).unwrap();
+                let mut stream = TcpStream::from_std_with(std_stream, &message[..size]).unwrap();
+                // The bytes in the socket follow the leftover bytes.
+                let mut peeked = vec![0; size + 1000];
+                while stream.peek(&mut peeked).await.unwrap() < peeked.len() {
+                    yield_now().await;
+                }
+                assert_same_bytes(&peeked, &message);
+                stream.readable().await.unwrap();
+                let mut first = vec![0; size / 3];
+                stream.read_exact(&mut first).await.unwrap();
+                assert_same_bytes(&first, &message[..size / 3]);
+                // Leftover bytes that were not taken are returned again.
+                let (mut std_stream, left) = stream.into_std().await.unwrap();
+                let mut rest = vec![0; size + 1000 - size / 3 - left.len()];
+                std_stream.read_exact(&mut rest).unwrap();
+                assert_same_bytes(&[left, rest].concat(), &message[size / 3..]);
+                let mut stream = TcpStream::from_std_with(std_stream, b"abc").unwrap();
+                assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"abc"[..]));
+                peer.write_all(b"d").unwrap();
+                assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"d"[..]));
+                stream.write_all(b"e").await.unwrap();
+                stream.flush().await.unwrap();
+                // A stream that is dropped with leftover bytes releases them.
+                let (std_stream, _) = stream.into_std().await.unwrap();
+                drop(TcpStream::from_std_with(std_stream, &message).unwrap());
+                let mut answer = [0];
+                peer.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"e");
+            }
+            while anello::current_metrics().unwrap().sockets > 0 {
+                yield_now().await;
+            }
+        });
+    });
+}
+
+#[test]
 fn pending_reset_is_returned_by_conversion_with_received_bytes() {
     on_every_driver(|setup| {
         setup.run(async {

@@ -171,6 +171,13 @@ pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
     std::mem::forget(received.replace(chunk));
 }
 
+/// Copies as many bytes as fit into `buffer` and returns their number.
+pub(crate) fn copy_prefix(bytes: &[u8], buffer: &mut [u8]) -> usize {
+    let count = bytes.len().min(buffer.len());
+    buffer[..count].copy_from_slice(&bytes[..count]);
+    count
+}
+
 /// A driver's receive memory.
 #[derive(Debug)]
 pub(crate) struct Pools {
@@ -210,6 +217,16 @@ impl Pools {
     pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {
         let base = self.lifo.take(class);
         Chunk { base, start: 0, end: 0, id: POOL_FLAG | class as u32, pools: Rc::clone(self) }
+    }
+
+    /// Copies bytes to pool buffers.
+    pub fn copy(self: &Rc<Self>, bytes: &[u8]) -> impl Iterator<Item = Chunk> {
+        bytes.chunks(CLASS_BYTES[CLASS_BYTES.len() - 1]).map(|part| {
+            let mut chunk = self.lease(Self::class_for(part.len()));
+            chunk.spare()[..part.len()].copy_from_slice(part);
+            chunk.mark_filled(part.len());
+            chunk
+        })
     }
 
     /// Returns the smallest class with room for `length` bytes, or else the largest class.

@@ -14,12 +14,22 @@ pub(crate) struct DirectRead {
     /// Set if a short read does not mean that the socket is drained. This is the case for Unix sockets, after a
     /// reported hangup (no further event will arrive), and after reported urgent data (a read stops before it).
     pub short_read_is_inconclusive: bool,
-    /// Set when a receive has returned EOF.
-    pub eof: bool,
+    pub state: ReadState,
     /// Size class of the next receive.
     class: u8,
     /// Number of consecutive receives that would have fitted into the next smaller size class.
     oversized_reads: u8,
+}
+
+/// What the next receive returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// The result of a system call or an operation.
+    Open,
+    /// EOF, which an earlier receive has returned.
+    Eof,
+    /// Bytes or an error that the reactor has stored for the stream. `readable` is then set.
+    Stored,
 }
 
 /// Number of consecutive reads into an oversized buffer after which the class is reduced.
@@ -31,7 +41,7 @@ impl DirectRead {
         Self {
             readable: true,
             short_read_is_inconclusive: family == Family::Unix,
-            eof: false,
+            state: ReadState::Open,
             class: 0,
             oversized_reads: 0,
         }
@@ -63,7 +73,7 @@ impl DirectRead {
     ) -> io::Result<Option<usize>> {
         match sockets.receive(socket, buffer) {
             Ok(0) => {
-                self.eof = true;
+                self.state = ReadState::Eof;
                 Ok(Some(0))
             }
             Ok(count) => {

@@ -80,10 +80,9 @@ impl Driver {
         Ok(duplicate)
     }
 
-    /// Returns the number of a socket's descriptor, or -1 if there is none.
-    pub fn raw_fd(&self, target: Target<'_>) -> RawFd {
-        let descriptor = || Ok(with_socket!(self, target, (sockets, socket) => sockets.raw_fd(socket)));
-        descriptor().unwrap_or_else(|_: io::Error| -1)
+    /// Returns the number of a socket's descriptor, or -1 on simulated kernels.
+    pub fn raw_fd(&self, target: Target<'_>) -> io::Result<RawFd> {
+        with_socket!(self, target, (sockets, socket) => Ok(sockets.raw_fd(socket)))
     }
 
     /// Opens a TCP socket that is neither bound nor connected.

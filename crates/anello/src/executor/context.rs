@@ -1,7 +1,7 @@
 //! The current thread's runtime, and the state that its tasks share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::ptr::NonNull;
@@ -16,6 +16,9 @@ use super::mailbox::{Mailbox, NotifyResult};
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
 use super::task_counters::TaskCounters;
+use super::task_counters::{TaskCounters, add};
+use super::task_info::Info;
+use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
@@ -58,6 +61,8 @@ pub(crate) struct Shared {
     pub(super) yield_requested: Cell<bool>,
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
+    /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
+    pub ready_queues: RefCell<BTreeMap<(Key, bool), Rc<WaitQueue>>>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
 }
@@ -237,6 +242,7 @@ impl Shared {
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
             lingering: RefCell::default(),
+            ready_queues: RefCell::default(),
             #[cfg(feature = "compat-hyper")]
             runtime_clock,
         }))

@@ -34,6 +34,7 @@ mod task_counters;
 mod task_info;
 mod task_local;
 mod task_memory;
+mod wait_queue;
 mod wheel;
 mod workers;
 
@@ -51,5 +52,6 @@ pub use metrics::RuntimeMetrics;
 pub use runtime::{EnterGuard, Handle, Runtime, RuntimeBuilder, current_driver, current_metrics, spawn};
 pub use task_info::Id;
 pub use task_local::{AccessError, LocalKey, TaskLocalFuture};
+pub(crate) use wait_queue::WaitQueue;
 pub(crate) use wheel::TimerKey;
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};

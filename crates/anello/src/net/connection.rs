@@ -15,7 +15,7 @@ use crate::driver::buffer::Chunk;
 use crate::driver::{
     Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, SocketOption, Target, wake_all,
 };
-use crate::executor::{Shared, current};
+use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
 
 /// Number of file bytes read ahead and then sent in one step.
@@ -102,6 +102,13 @@ impl Connection {
         self.shared.driver.borrow_mut().hold_open_count(self.key, open_count);
     }
 
+    #[track_caller]
+    pub fn import_with(descriptor: OwnedFd, received: &[u8]) -> io::Result<Self> {
+        let shared = current();
+        let key = shared.driver.borrow_mut().import_stream_with(descriptor, received)?;
+        Ok(Self { shared, key })
+    }
+
     pub(super) fn driver(&self) -> Ref<'_, Driver> {
         self.shared.driver.borrow()
     }
@@ -167,6 +174,80 @@ impl Connection {
         poll: impl FnOnce(&mut Driver, &Waker) -> PollIo<usize>,
     ) -> PollIo<usize> {
         self.shared.poll_driver(context, poll, |count| *count)
+    }
+
+    /// Waits until `poll` is ready. Several futures can wait for each direction, because the driver stores the waker of
+    /// only one of them. The `&mut self` methods of the streams need no queue.
+    async fn wait_in_queue<T>(
+        &self,
+        is_write: bool,
+        mut poll: impl FnMut(&mut Driver, &Waker) -> PollIo<T>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> io::Result<T> {
+        // Usually, nothing waits.
+        let first =
+            |context: &mut Context<'_>| Poll::Ready(self.shared.poll_driver(context, &mut poll, &bytes));
+        if let Poll::Ready(result) = poll_fn(first).await {
+            return result;
+        }
+        let slot = (self.key, is_write);
+        let queue = Rc::clone(self.shared.ready_queues.borrow_mut().entry(slot).or_default());
+        let guard = QueueGuard { shared: &self.shared, slot, queue };
+        let mut ticket = guard.queue.ticket();
+        poll_fn(|context| ticket.poll(context, || self.shared.poll_driver(context, &mut poll, &bytes))).await
+    }
+
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.wait_in_queue(false, |driver, waker| driver.poll_peek(self.key, buffer, waker), |count| *count)
+            .await
+    }
+
+    pub fn poll_peek(&self, buffer: &mut [u8], context: &Context<'_>) -> PollIo<usize> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.polled(context, |driver, waker| driver.poll_peek(self.key, buffer, waker))
+    }
+
+    pub async fn readable(&self) -> io::Result<()> {
+        self.wait_in_queue(false, |driver, waker| driver.poll_read_ready(self.key, waker), |()| 0).await
+    }
+
+    pub fn poll_read_ready(&self, context: &Context<'_>) -> PollIo<()> {
+        self.shared.poll_driver(context, |driver, waker| driver.poll_read_ready(self.key, waker), |()| 0)
+    }
+
+    pub async fn writable(&self) -> io::Result<()> {
+        self.wait_in_queue(true, |driver, waker| driver.poll_write_ready(self.key, waker), |()| 0).await
+    }
+
+    pub fn poll_write_ready(&self, context: &Context<'_>) -> PollIo<()> {
+        self.shared.poll_driver(context, |driver, waker| driver.poll_write_ready(self.key, waker), |()| 0)
+    }
+
+    pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
+        let mut chunk = None;
+        self.shared
+            .driver
+            .borrow_mut()
+            .poll_now(self.key, |driver, waker| driver.poll_receive(self.key, &mut chunk, waker))?;
+        Ok(chunk)
+    }
+
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let mut driver = self.shared.driver.borrow_mut();
+        driver.poll_now(self.key, |driver, waker| driver.poll_read(self.key, buffer, waker))
+    }
+
+    pub fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut driver = self.shared.driver.borrow_mut();
+        driver.poll_now(self.key, |driver, waker| driver.poll_write(self.key, slices, waker))
     }
 
     pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
@@ -315,6 +396,22 @@ impl Connection {
             poll_fn(|context| self.shared.driver.borrow_mut().poll_detach(self.key, context.waker()));
         let (descriptor, chunks) = detaching.await?;
         Ok((descriptor, chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect()))
+    }
+}
+
+/// Removes the queue of a direction when no future waits in it any longer.
+struct QueueGuard<'a> {
+    shared: &'a Shared,
+    slot: (Key, bool),
+    queue: Rc<WaitQueue>,
+}
+
+impl Drop for QueueGuard<'_> {
+    fn drop(&mut self) {
+        // The other owner is the map.
+        if Rc::strong_count(&self.queue) == 2 {
+            self.shared.ready_queues.borrow_mut().remove(&self.slot);
+        }
     }
 }
 

@@ -1,23 +1,23 @@
 //! Listening sockets of all address families.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
-use super::wait_queue::WaitQueue;
 use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target, check_socket};
-use crate::executor::{Shared, current};
-use crate::time::sleep;
+use crate::executor::{Shared, WaitQueue, current};
+use crate::time::{Sleep, sleep};
 
 /// Number of connections that the kernel queues until they are accepted.
 pub(super) const BACKLOG: u32 = 4096;
@@ -29,12 +29,14 @@ pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// [`UnixListener`](super::UnixListener), bound to this thread's runtime.
 pub struct StreamListener<F> {
     listener: Listener,
+    /// Set while `poll_accept` pauses because no descriptors are available.
+    pause: Option<Sleep>,
     family: PhantomData<fn() -> F>,
 }
 
 impl<F: StreamFamily> StreamListener<F> {
     pub(super) fn new(listener: Listener) -> Self {
-        Self { listener, family: PhantomData }
+        Self { listener, pause: None, family: PhantomData }
     }
 
     /// Accepts the next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
@@ -49,6 +51,40 @@ impl<F: StreamFamily> StreamListener<F> {
     /// exhaustion.
     pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
         self.listener.accept().await.map(StreamSocket::new)
+    }
+
+    /// Polls for the next connection, like [`accept`](Self::accept). Only the task that has polled last is woken.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::future::{Future as _, poll_fn};
+    ///
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let mut listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = poll_fn(|context| listener.poll_accept(context)).await?;
+    /// assert_eq!(server.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`accept`](Self::accept).
+    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<StreamSocket<F>>> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(Pin::new(pause).poll(context));
+                self.pause = None;
+            }
+            match ready!(self.listener.poll_accept(context)) {
+                Err(error) if is_exhausted(&error) => {
+                    warn_exhausted(&error, self.listener.refuse());
+                    self.pause = Some(sleep(EXHAUSTED_RETRY_DELAY));
+                }
+                accepted => return Poll::Ready(accepted.map(StreamSocket::new)),
+            }
+        }
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:
@@ -162,12 +198,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Connection> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            let poll = |context: &Context<'_>| {
-                let poll = |driver: &mut Driver, waker: &Waker| driver.poll_accept(self.key, waker);
-                let accepted = self.shared.poll_driver(context, poll, |_| 0);
-                accepted.map_ok(|key| Connection::new(Rc::clone(&self.shared), key))
-            };
-            match poll_fn(|context| ticket.poll(context, || poll(context))).await {
+            match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
                     warn_exhausted(&error, self.refuse());
                     sleep(EXHAUSTED_RETRY_DELAY).await;
@@ -175,6 +206,12 @@ impl Listener {
                 accepted => return accepted,
             }
         }
+    }
+
+    fn poll_accept(&self, context: &Context<'_>) -> PollIo<Connection> {
+        let poll = |driver: &mut Driver, waker: &Waker| driver.poll_accept(self.key, waker);
+        let accepted = self.shared.poll_driver(context, poll, |_| 0);
+        accepted.map_ok(|key| Connection::new(Rc::clone(&self.shared), key))
     }
 
     /// Accepts the next connection, and returns it as a descriptor if `keeps` returns `false`. Does not pause if no

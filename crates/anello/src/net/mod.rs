@@ -38,7 +38,7 @@ pub use listener::StreamListener;
 pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
 pub use options::TcpKeepalive;
 pub use resolve::{ToSocketAddrs, lookup_host};
-pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, Stream, WriteHalf};
 pub use stream_socket::{IntoStdError, StreamSocket};
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;

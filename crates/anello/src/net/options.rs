@@ -204,7 +204,7 @@ macro_rules! raw_descriptor {
         /// `try_clone_to_owned` returns a descriptor that stays valid.
         impl $($parameter)* std::os::fd::AsRawFd for $type {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                self.access(|driver, target| Ok(driver.raw_fd(target))).unwrap_or(-1)
+                self.access($crate::driver::Driver::raw_fd).unwrap_or(-1)
             }
         }
     };

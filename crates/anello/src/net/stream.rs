@@ -1,5 +1,6 @@
 //! Streams of all families, and their halves.
 
+use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::ops::Deref;
@@ -104,7 +105,65 @@ impl<S: Stream> Drop for OwnedWriter<S> {
     }
 }
 
+impl<S: Stream> OwnedReadHalf<S> {
+    /// Restores the stream from its two halves. The write direction is not shut down.
+    ///
+    /// Borrowed halves need no such method: the stream can be used again when they are dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (reader, mut writer) = one.into_split();
+    /// writer.write_all(b"ciao, ").await?;
+    /// let mut one = reader.reunite(writer).expect("halves of one stream");
+    /// one.write_all(b"mondo").await?;
+    /// let mut text = [0; 11];
+    /// other.read_exact(&mut text).await?;
+    /// assert_eq!(&text, b"ciao, mondo");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns both halves if they do not belong to the same stream.
+    pub fn reunite(self, mut write: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
+        if !Rc::ptr_eq(&self.0, &write.0.stream) {
+            return Err(ReuniteError { read: self, write });
+        }
+        write.0.keeps_open = true;
+        drop(write);
+        Ok(Rc::into_inner(self.0).expect("a stream has one read half and one write half"))
+    }
+}
+
+/// Error of [`OwnedReadHalf::reunite`](ReadHalf::reunite): the halves belong to different streams.
+#[derive(Debug)]
+pub struct ReuniteError<S: Stream> {
+    /// The read half.
+    pub read: OwnedReadHalf<S>,
+    /// The write half.
+    pub write: OwnedWriteHalf<S>,
+}
+
+impl<S: Stream> fmt::Display for ReuniteError<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("cannot reunite halves: they belong to different streams")
+    }
+}
+
+impl<S: Stream + fmt::Debug> std::error::Error for ReuniteError<S> {}
+
 impl<S: Stream> OwnedWriteHalf<S> {
+    /// Restores the stream from its two halves. See [`OwnedReadHalf::reunite`](ReadHalf::reunite).
+    ///
+    /// # Errors
+    /// Returns both halves if they do not belong to the same stream.
+    pub fn reunite(self, read: OwnedReadHalf<S>) -> Result<S, ReuniteError<S>> {
+        read.reunite(self)
+    }
+
     /// Drops the half without shutting down the write direction. The peer reads EOF once the read half is also dropped,
     /// which closes the connection.
     pub fn forget(mut self) {
@@ -122,6 +181,26 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection().recv()
+    }
+
+    /// See [`StreamSocket::peek`](super::StreamSocket::peek) for details, errors and cancel safety.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connection().peek(buffer).await
+    }
+
+    /// See [`StreamSocket::readable`](super::StreamSocket::readable) for details, errors and cancel safety.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.connection().readable().await
+    }
+
+    /// See [`StreamSocket::try_recv`](super::StreamSocket::try_recv) for details and errors.
+    pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
+        self.connection().try_recv()
+    }
+
+    /// See [`StreamSocket::try_read`](super::StreamSocket::try_read) for details and errors.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connection().try_read(buffer)
     }
 
     /// See [`StreamSocket::read`](super::StreamSocket::read) for details, errors and cancel safety.
@@ -146,6 +225,21 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().send(bytes.into())
+    }
+
+    /// See [`StreamSocket::writable`](super::StreamSocket::writable) for details, errors and cancel safety.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.connection().writable().await
+    }
+
+    /// See [`StreamSocket::try_write`](super::StreamSocket::try_write) for details and errors.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.connection().try_write(&[IoSlice::new(bytes)])
+    }
+
+    /// See [`StreamSocket::try_write_vectored`](super::StreamSocket::try_write_vectored) for details and errors.
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.connection().try_write(slices)
     }
 
     /// See [`StreamSocket::write`](super::StreamSocket::write) for details, errors and cancel safety.

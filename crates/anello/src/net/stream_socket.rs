@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
 
 use super::connection::{Connection, ShutdownHandle};
 use super::family::{StreamFamily, Tcp, Unix};
@@ -62,6 +64,135 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection.read_exact(buffer).await
+    }
+
+    /// Copies received bytes into `buffer` without removing them from the stream, and returns the number of bytes copied.
+    /// Returns 0 at EOF or if `buffer` is empty. The next receive returns the same bytes.
+    ///
+    /// Bytes that the driver has already received are copied from its memory, and the others from the socket (`recv(2)`
+    /// with `MSG_PEEK`). Calling this method again returns immediately, even if no more bytes have arrived. Several
+    /// tasks can wait concurrently. Cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"GET /").await?;
+    /// let mut start = [0; 3];
+    /// assert_eq!(other.peek(&mut start).await?, 3);
+    /// assert_eq!((&start, other.recv().await?.as_deref()), (b"GET", Some(&b"GET /"[..])));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv). The next receive returns the error again.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connection.peek(buffer).await
+    }
+
+    /// Polls like [`peek`](Self::peek). Only the task that has polled last is woken.
+    ///
+    /// # Errors
+    /// See [`peek`](Self::peek).
+    pub fn poll_peek(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.connection.poll_peek(buffer, context)
+    }
+
+    /// Waits until a receive would return bytes, EOF or an error. Several tasks can wait concurrently, and each is woken.
+    /// Usually followed by [`try_read`](Self::try_read) or [`try_recv`](Self::try_recv), which may still fail with
+    /// `WouldBlock` if another task has taken the bytes. Cancel-safe.
+    ///
+    /// On io_uring, the bytes are already in the driver's memory when this method returns.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, other) = UnixStream::pair()?;
+    /// assert_eq!(one.try_write(b"ciao")?, 4);
+    /// let mut buffer = [0; 16];
+    /// let count = loop {
+    ///     other.readable().await?;
+    ///     match other.try_read(&mut buffer) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         result => break result?,
+    ///     }
+    /// };
+    /// assert_eq!(&buffer[..count], b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error only if the runtime has been dropped or the connection was reset through a handle. Errors of the
+    /// connection are returned by the next receive.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.connection.readable().await
+    }
+
+    /// Polls like [`readable`](Self::readable). Only the task that has polled last is woken.
+    ///
+    /// # Errors
+    /// See [`readable`](Self::readable).
+    pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.poll_read_ready(context)
+    }
+
+    /// Waits until a write would accept bytes or return an error, that is, until the send queue has room. Several tasks
+    /// can wait concurrently, and each is woken. Usually followed by [`try_write`](Self::try_write). Cancel-safe.
+    ///
+    /// Unlike in tokio, a stream is also writable while the kernel's buffer is full, as long as the send queue has room
+    /// ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)).
+    ///
+    /// # Errors
+    /// Returns an error only if the runtime has been dropped or the connection was reset through a handle. Errors of the
+    /// connection are returned by the next write.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.connection.writable().await
+    }
+
+    /// Polls like [`writable`](Self::writable). Only the task that has polled last is woken.
+    ///
+    /// # Errors
+    /// See [`writable`](Self::writable).
+    pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.poll_write_ready(context)
+    }
+
+    /// Receives bytes like [`recv`](Self::recv), without waiting. Tasks that wait for the stream are not affected.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if no bytes have been received. On io_uring, bytes are received after the first call of any
+    /// method that receives. See [`recv`](Self::recv) for other errors.
+    pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
+        self.connection.try_recv()
+    }
+
+    /// Copies received bytes into `buffer` like [`read`](Self::read), without waiting. See
+    /// [`readable`](Self::readable) for an example.
+    ///
+    /// # Errors
+    /// See [`try_recv`](Self::try_recv).
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connection.try_read(buffer)
+    }
+
+    /// Writes bytes like [`write`](Self::write), without waiting.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if the send queue is full. See [`send`](Self::send) for other errors.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.connection.try_write(&[IoSlice::new(bytes)])
+    }
+
+    /// Writes several slices as one message like [`write_vectored`](Self::write_vectored), without waiting.
+    ///
+    /// # Errors
+    /// See [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.connection.try_write(slices)
     }
 
     /// Queues owned bytes to be sent, without a copy, and returns once they are accepted.
@@ -215,6 +346,35 @@ impl<F: StreamFamily> StreamSocket<F> {
         Ok(Self::new(Connection::import(stream.into())?))
     }
 
+    /// Converts a standard library stream from which bytes have already been received. Receives return a copy of
+    /// `received` before the bytes in the socket. This is the inverse of [`into_std`](Self::into_std).
+    ///
+    /// ```
+    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// use std::io::Write as _;
+    ///
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+    /// other.write_all(b" world")?;
+    /// let mut stream = UnixStream::from_std_with(one, b"hello")?;
+    /// let mut text = [0; 11];
+    /// stream.read_exact(&mut text).await?;
+    /// assert_eq!(&text, b"hello world");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`from_std`](Self::from_std).
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn from_std_with(stream: F::StdStream, received: impl AsRef<[u8]>) -> io::Result<Self> {
+        Ok(Self::new(Connection::import_with(stream.into(), received.as_ref())?))
+    }
+
     /// Converts the stream into a standard library stream in blocking mode, once all accepted bytes are sent. Also
     /// returns the bytes that were received but not yet taken. Not cancel-safe: dropping the future closes the
     /// connection.
@@ -300,6 +460,42 @@ impl TryFrom<std::os::unix::net::UnixStream> for StreamSocket<Unix> {
     #[track_caller]
     fn try_from(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         Self::from_std(stream)
+    }
+}
+
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
+    /// See [`StreamSocket::peer_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getpeername(2)`.
+    pub fn peer_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Peer)
+    }
+
+    /// See [`StreamSocket::local_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Local)
+    }
+}
+
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
+    /// See [`StreamSocket::peer_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getpeername(2)`.
+    pub fn peer_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Peer)
+    }
+
+    /// See [`StreamSocket::local_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Local)
     }
 }
 

@@ -16,8 +16,8 @@ use std::num::NonZero;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
 use crate::driver::{
-    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, SocketOption, Sockets, Token, WakeQueue,
-    log,
+    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, ReadState, SocketOption, Sockets, Token,
+    WakeQueue, log,
 };
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -131,7 +131,7 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.receive_error = stream.receive_error.or(aborted);
         stream.received = Received::default();
         // If EOF were reported after lost bytes, the data before them would appear complete.
-        stream.reads.eof = false;
+        stream.reads.state = ReadState::Open;
         stream.receive_waker.wake(wakes);
         stream.sends.waker.wake(wakes);
         let reset = self.kernel.sockets().set_option(&stream.socket, SocketOption::Linger, 0);

@@ -40,6 +40,7 @@
 
 mod accept;
 mod dropped_completions;
+mod readiness;
 mod receive;
 mod release;
 mod send;

@@ -7,8 +7,8 @@ use std::task::{Poll, Waker, ready};
 use super::Proactor;
 use super::stream::{HangupPoll, Receiving};
 use crate::driver::{
-    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Sockets, Token, WakeQueue, gone,
-    store_chunk,
+    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState, Sockets, Token, WakeQueue,
+    gone, store_chunk,
 };
 
 /// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
@@ -37,7 +37,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
             return Poll::Ready(Err(gone()));
         };
-        if stream.reads.eof {
+        if stream.reads.state == ReadState::Eof {
             return Poll::Ready(Ok(()));
         }
         if let Some(errno) = stream.receive_error {
@@ -46,7 +46,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
             let chunk = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools)?;
-            if stream.reads.eof {
+            if stream.reads.state == ReadState::Eof {
                 return Poll::Ready(Ok(()));
             }
             if let Some(chunk) = chunk {
@@ -97,7 +97,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(count))
     }
 
-    fn start_receiving(&mut self, key: Key) {
+    pub(super) fn start_receiving(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let socket = &stream.socket;
         if stream.direct {
@@ -215,7 +215,9 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             (0, _) => {
                 // After an error, EOF would make the data appear complete.
-                stream.reads.eof = stream.receive_error.is_none();
+                if stream.receive_error.is_none() {
+                    stream.reads.state = ReadState::Eof;
+                }
                 self.stop_receiving(key);
             }
             (error, _) => {

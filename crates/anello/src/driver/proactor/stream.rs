@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::driver::interest::DIRECTIONS;
 use crate::driver::source::Readiness;
-use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot};
+use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot, copy_prefix};
 
 /// A stream. The fields are ordered by use: those needed for small messages come first.
 #[derive(Debug)]
@@ -152,6 +152,20 @@ impl Received {
     #[inline(never)]
     fn pop_slow(&mut self) -> Option<Chunk> {
         std::mem::replace(&mut self.front, self.queued.pop_front())
+    }
+
+    /// Copies bytes without removing them. Returns their number.
+    pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
+        let mut count = 0;
+        for chunk in self.front.iter().chain(&self.queued) {
+            count += copy_prefix(chunk, &mut buffer[count..]);
+        }
+        count
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.front.is_none()
     }
 
     /// Puts back the remaining bytes of the chunk that was popped last.

@@ -17,8 +17,11 @@
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
+mod readiness;
 mod source;
+mod stored;
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -26,11 +29,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
+use self::stored::Stored;
 use crate::driver::source::Readiness;
 use crate::driver::{
     AcceptSink, Chunk, DirectRead, DriverMetrics, DriverOptions, Edge, Family, FileRange, Key, Kind, PollIo,
-    Pools, Queued, ReadinessKernel, SendBuf, SendSide, Socket, Sockets, Table, Token, Wait, WakeQueue,
-    WakerSlot, WriteSide, gone, is_per_connection_error, log, store_chunk,
+    Pools, Queued, ReadState, ReadinessKernel, SendBuf, SendSide, Socket, Sockets, Table, Token, Wait,
+    WakeQueue, WakerSlot, WriteSide, gone, is_per_connection_error, log, store_chunk,
 };
 
 /// Maximum size of a deferred message. Deferring longer messages has no benefit.
@@ -51,6 +55,8 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     deferring_sends: bool,
     /// Streams with deferred messages. Some may have been released, or may have sent their messages, in the meantime.
     deferred_streams: Vec<Key>,
+    /// Bytes and errors of the streams whose state is `Stored`.
+    stored: BTreeMap<Key, Stored>,
     metrics: DriverMetrics,
 }
 
@@ -98,6 +104,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             deferred_send_threshold_edges: options.deferred_send_threshold_edges,
             deferring_sends: options.deferred_send_threshold_edges == 0,
             deferred_streams: Vec::new(),
+            stored: BTreeMap::new(),
             metrics: DriverMetrics::default(),
         }
     }
@@ -177,7 +184,11 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn abort(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
-        if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
+        let Some(stream) = self.streams.remove(key) else { return };
+        if stream.reads.state == ReadState::Stored {
+            self.stored.remove(&key);
+        }
+        if stream.may_be_shared {
             // After the release, no caller remains to receive an error.
             self.kernel.unwatch(&stream.socket).ok();
         }
@@ -185,12 +196,16 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
+        if let Some(errno) = self.stored.get(&key).and_then(|stored| stored.error) {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        let stored = self.take_stored(key).unwrap_or_default();
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         let socket = self
             .kernel
             .unwatch(&stream.socket)
             .and_then(|()| self.kernel.sockets_mut().export(stream.socket));
-        Poll::Ready(socket.map(|descriptor| (descriptor, Vec::new())))
+        Poll::Ready(socket.map(|descriptor| (descriptor, stored.chunks.into())))
     }
 
     // ---- Receiving -----------------------------------------------------------------------------------------------
@@ -209,15 +224,15 @@ impl<K: ReadinessKernel> Reactor<K> {
     #[inline(never)]
     fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if stream.reads.eof {
-            return Poll::Ready(Ok(()));
+        if stream.reads.state != ReadState::Open {
+            return Poll::Ready(self.receive_stored(key, received));
         }
         let chunk = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools)?;
         let Some(chunk) = chunk else {
             stream.receive_waker.wait(waker);
             return Poll::Pending;
         };
-        if !stream.reads.eof {
+        if stream.reads.state == ReadState::Open {
             self.metrics.receives += 1;
             store_chunk(received, chunk);
         }
@@ -226,8 +241,11 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if stream.reads.eof || buffer.is_empty() {
+        if buffer.is_empty() {
             return Poll::Ready(Ok(0));
+        }
+        if stream.reads.state != ReadState::Open {
+            return Poll::Ready(self.read_stored(key, buffer));
         }
         if stream.reads.readable
             && let Some(count) =
@@ -504,6 +522,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();
+        self.stored.clear();
         Ok(())
     }
 

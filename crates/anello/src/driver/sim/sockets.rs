@@ -173,6 +173,19 @@ impl Sockets for SimNetwork {
         Ok(count)
     }
 
+    fn peek(&mut self, socket: &SimSocket, buffer: &mut [u8]) -> io::Result<usize> {
+        let (id, mut network) = (socket.id(), self.lock());
+        let faults = network.faults.clone();
+        if network.endpoint(id).is_quiescent() && network.fault(faults.spurious_readiness) {
+            network.report_later(id);
+            return would_block();
+        }
+        let possible = to_io_result(network.available(id))?.min(buffer.len());
+        let count = network.cut(possible, faults.short_receives);
+        buffer[..count].copy_from_slice(network.peek(id, count));
+        Ok(count)
+    }
+
     fn has_bytes(&self, socket: &SimSocket) -> bool {
         self.lock().endpoint(socket.id()).has_bytes()
     }

@@ -113,6 +113,8 @@ pub(crate) trait Sockets {
     /// Returns the result of a pending connect. Called when the socket has become writable.
     fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Receives without removing the bytes from the socket (`MSG_PEEK`).
+    fn peek(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
     /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
@@ -286,6 +288,12 @@ impl Sockets for OsSockets {
     #[inline]
     fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
         let (count, _) = retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT))?;
+        Ok(count)
+    }
+
+    fn peek(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let (count, _) = retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
         Ok(count)
     }
 

@@ -40,9 +40,8 @@ use super::listener::{
 };
 use super::stream::Stream;
 use super::stream_socket::StreamSocket;
-use super::wait_queue::WaitQueue;
 use crate::driver::{Accepted, OpenCount, log, try_accept};
-use crate::executor::{Shared, current};
+use crate::executor::{Shared, WaitQueue, current};
 use crate::time::sleep;
 
 /// Listening sockets shared by several workers. The sockets outlive the workers. Clones refer to the same group.

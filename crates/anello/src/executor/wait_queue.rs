@@ -12,13 +12,13 @@ use crate::driver::wake_all;
 /// Wakers of the waiting futures, numbered in order of arrival. Either the driver stores the waker of one of these
 /// futures, or one of them has been woken and will poll again.
 #[derive(Debug, Default)]
-pub(super) struct WaitQueue {
+pub(crate) struct WaitQueue {
     waiting: RefCell<BTreeMap<u64, Waker>>,
     next_number: Cell<u64>,
 }
 
 /// Position of one future in the queue. The future enters the queue at its first pending poll.
-pub(super) struct WaitTicket<'a> {
+pub(crate) struct WaitTicket<'a> {
     wait_queue: &'a WaitQueue,
     number: Option<u64>,
 }
