@@ -195,6 +195,42 @@ fn leftover_bytes_are_carried_to_and_from_standard_library() {
 }
 
 #[test]
+fn received_bytes_outlive_stream_and_runtime_without_copy() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let (kept, expected) = runtime.block_on(async {
+            let (mut stream, mut peer) = with_std().await;
+            let (mut kept, mut expected) = (Vec::new(), Vec::new());
+            for round in 0..300 {
+                let message = pattern(round, 50);
+                peer.write_all(&message).unwrap();
+                let mut received = 0;
+                while received < message.len() {
+                    let chunk = stream.recv().await.unwrap().expect("bytes");
+                    let address = chunk.as_ptr();
+                    let bytes = Bytes::from(chunk);
+                    assert_eq!(bytes.as_ptr(), address);
+                    received += bytes.len();
+                    // Most buffers are returned, some of them by another thread.
+                    match round % 10 {
+                        0 => kept.push(bytes),
+                        1 => drop(thread::spawn(move || drop(bytes)).join()),
+                        _ => drop(bytes),
+                    }
+                }
+                if round % 10 == 0 {
+                    expected.extend(message);
+                }
+            }
+            (kept, expected)
+        });
+        drop(runtime);
+        let joined = thread::spawn(move || kept.concat()).join().unwrap();
+        assert_same_bytes(&joined, &expected);
+    });
+}
+
+#[test]
 fn pending_reset_is_returned_by_conversion_with_received_bytes() {
     on_every_driver(|setup| {
         setup.run(async {

@@ -237,7 +237,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.metrics.buffer_exhaustions += 1;
                 // A turn can process many of these completions. For the first one, the ring grows; for the others, the
                 // receive is only retried.
-                let ring_grown = self.ring_grown || self.pools.ring.as_ref().is_some_and(|ring| ring.grow());
+                let ring_grown = self.ring_grown
+                    || self.pools.ring.as_ref().is_some_and(|ring| ring.reclaim() || ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
                     // The ring has reached its limit. For some time, this stream receives into other memory.

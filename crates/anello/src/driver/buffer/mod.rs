@@ -13,17 +13,23 @@
 //! - A ring buffer is either *provided* (its ID is between the kernel's head and the driver's tail) or *leased* (one
 //!   `Chunk` owns it), never both.
 //! - Memory is freed when the last `Chunk` and the driver are dropped, and the driver is dropped only after every
-//!   operation has ended.
+//!   operation has ended. Bytes that were converted from a chunk also keep the memory of the ring alive.
+
+mod shared;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use bytes::Bytes;
+
+use self::shared::{RingMemory, SharedChunk, SharedMemory};
 
 /// Buffer sizes of the pool in bytes. A stream switches to the next larger size when its reads fill the buffer, and to
 /// the next smaller size when they use only part of it. A read that fills its buffer is followed by another read. The
@@ -51,7 +57,26 @@ const CACHE_LINE_BYTES: usize = 64;
 ///
 /// [`TcpStream::recv`](crate::net::TcpStream::recv) returns chunks. A chunk dereferences to the received bytes, which
 /// the kernel has written directly to this memory, and can be passed to
-/// [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It stays on the thread of its runtime.
+/// [`TcpStream::send`](crate::net::TcpStream::send) of any stream without a copy. It stays on the thread of its runtime;
+/// [`Bytes::from`] converts it, also without a copy, into bytes that can leave the thread.
+///
+/// A proxy passes chunks from one stream to another:
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixStream;
+///
+/// let ((mut client, mut near), (mut far, mut server)) = (UnixStream::pair()?, UnixStream::pair()?);
+/// client.write_all(b"ciao").await?;
+/// client.shutdown().await?;
+/// while let Some(chunk) = near.recv().await? {
+///     far.send(chunk).await?;
+/// }
+/// far.shutdown().await?;
+/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// A chunk occupies a whole receive buffer ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)),
 /// however few bytes it contains. Copy data that is kept for a long time.
@@ -136,13 +161,6 @@ impl AsRef<[u8]> for Chunk {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-/// Copies the bytes, because the memory of the chunk belongs to its worker.
-impl From<Chunk> for Bytes {
-    fn from(chunk: Chunk) -> Self {
-        Self::copy_from_slice(&chunk)
     }
 }
 
@@ -243,7 +261,7 @@ pub(crate) struct BufferRing {
     mask: u16,
     tail: Cell<u16>,
     /// The allocation that contains the buffers. `memory` is its first cache line boundary.
-    allocation: (NonNull<u8>, Layout),
+    allocation: Arc<RingMemory>,
     memory: NonNull<u8>,
     pub buffer_bytes: usize,
     /// Distance between the starts of two buffers. It is slightly greater than the buffer size, so that the first cache
@@ -275,12 +293,11 @@ impl BufferRing {
         let allocate_for = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
         let (limit, base) = limits.find_map(allocate_for)?;
         let padding_bytes = base.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
-        let allocation = (base, memory_layout(stride_bytes, limit));
         let ring = Self {
             entries: allocate(layout(size_of::<Entry>() * limit as usize)).cast(),
-            allocation,
+            allocation: Arc::new(RingMemory::new(base, memory_layout(stride_bytes, limit))),
             // SAFETY: the allocation is one cache line longer than the buffers.
-            memory: unsafe { allocation.0.add(padding_bytes) },
+            memory: unsafe { base.add(padding_bytes) },
             mask: (limit - 1) as u16,
             tail: Cell::new(0),
             buffer_bytes,
@@ -304,6 +321,13 @@ impl BufferRing {
         let previous = self.provided.get();
         self.provide_up_to((previous * 2).min(self.limit()));
         self.provided.get() > previous
+    }
+
+    /// Provides the buffers of dropped [`Bytes`] to the kernel again. Returns `false` if there are none.
+    pub fn reclaim(&self) -> bool {
+        let returned = std::mem::take(&mut *self.allocation.lock_returned());
+        returned.iter().for_each(|id| self.provide(*id, self.address(*id)));
+        !returned.is_empty()
     }
 
     fn provide_up_to(&self, count: u32) {
@@ -364,15 +388,61 @@ impl BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
+        // SAFETY: allocated in `new` with this layout. No chunk is left, because each chunk owns the `Pools` that own
         // this ring. The ring may still be registered if a handle keeps the io_uring descriptor open, but the kernel
         // uses it only for an armed receive, and none is armed. If a stream is still in the driver's table, the driver
         // leaks itself and everything that it owns, including its `Pools` (see `Drop for Driver`). The probe during
         // setup waits for its receive to end.
         unsafe {
-            dealloc(self.allocation.0.as_ptr(), self.allocation.1);
             dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));
         }
+    }
+}
+
+/// Converts a chunk without copying its bytes.
+///
+/// The result can be sent to other threads and outlive the runtime. A buffer of the receive ring returns to the ring when
+/// the last clone is dropped; until then, the ring has one buffer less, and its memory is not freed. The bytes occupy a
+/// whole receive buffer, so copy small messages that are kept for a long time
+/// ([`Bytes::copy_from_slice`]).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixStream;
+/// use bytes::Bytes;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// one.write_all(b"ciao").await?;
+/// let bytes = Bytes::from(other.recv().await?.expect("bytes"));
+/// let text = std::thread::spawn(move || String::from_utf8_lossy(&bytes).into_owned());
+/// assert_eq!(text.join().unwrap(), "ciao");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+impl From<Chunk> for Bytes {
+    fn from(chunk: Chunk) -> Self {
+        if chunk.is_empty() {
+            return Self::new();
+        }
+        let length = chunk.len();
+        let memory = match &chunk.pools.ring {
+            _ if chunk.is_pooled() => {
+                let class = (chunk.id & !POOL_FLAG) as usize;
+                SharedMemory::Pool { base: chunk.base, layout: layout(CLASS_BYTES[class]) }
+            }
+            Some(ring) => {
+                ring.reclaim();
+                SharedMemory::Ring { ring: Arc::clone(&ring.allocation), id: chunk.id as u16 }
+            }
+            None => return Self::copy_from_slice(&chunk),
+        };
+        // The new lease replaces the chunk, which must not return its buffer.
+        let chunk = ManuallyDrop::new(chunk);
+        // SAFETY: the chunk is not used or dropped afterwards.
+        drop(unsafe { std::ptr::read(&raw const chunk.pools) });
+        // SAFETY: `start` lies within the buffer.
+        let data = unsafe { chunk.base.add(chunk.start as usize) };
+        Self::from_owner(SharedChunk { data, length, memory })
     }
 }
 
@@ -476,6 +546,37 @@ mod tests {
         assert_eq!(ring.provided.get(), 4);
         assert!(pools.filled(4, 1).is_none(), "ID was never provided");
         assert!(pools.filled(0, 65).is_none(), "length exceeds buffer size");
+    }
+
+    #[test]
+    fn bytes_keep_memory_and_return_buffer_to_ring() {
+        let pools = Pools::new(BufferRing::new(2, 2, 64));
+        let mut head = 0;
+        let mut receive = |data: &[u8]| {
+            let ring = pools.ring.as_ref().unwrap();
+            let (id, count) = ring.consume(&mut head, data)?;
+            let mut chunk = pools.filled(id, count)?;
+            chunk.advance(1);
+            Some(Bytes::from(chunk))
+        };
+        let (first, second) = (receive(b"1first").unwrap(), receive(b"2second").unwrap());
+        assert_eq!(receive(b"third"), None, "both buffers are leased");
+        let clone = first.clone();
+        std::thread::spawn(move || assert_eq!(&first[..], b"first")).join().unwrap();
+        assert!(!pools.ring.as_ref().unwrap().reclaim(), "a clone exists");
+        drop(clone);
+        assert!(pools.ring.as_ref().unwrap().reclaim());
+        let third = receive(b"3third").unwrap();
+        let mut pooled = pools.lease(1);
+        pooled.spare()[..4].copy_from_slice(b"pool");
+        pooled.mark_filled(4);
+        let pooled = Bytes::from(pooled);
+        assert!(Bytes::from(pools.lease(0)).is_empty());
+        drop(pools);
+        let read = move || {
+            assert_eq!((&second[..], &third[..], &pooled[..]), (&b"second"[..], &b"third"[..], &b"pool"[..]))
+        };
+        std::thread::spawn(read).join().unwrap();
     }
 
     #[test]
