@@ -71,13 +71,20 @@ impl DirectRead {
         socket: &S::Socket,
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
-        match sockets.receive(socket, buffer) {
+        let length = buffer.len();
+        self.record(sockets.receive(socket, buffer), length)
+    }
+
+    /// Records the result of a receive into a buffer of this length.
+    #[inline]
+    pub fn record(&mut self, result: io::Result<usize>, length: usize) -> io::Result<Option<usize>> {
+        match result {
             Ok(0) => {
                 self.state = ReadState::Eof;
                 Ok(Some(0))
             }
             Ok(count) => {
-                self.readable = self.short_read_is_inconclusive || count == buffer.len();
+                self.readable = self.short_read_is_inconclusive || count == length;
                 Ok(Some(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

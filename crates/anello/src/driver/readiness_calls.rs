@@ -1,7 +1,7 @@
 //! Calls that peek at received bytes, wait for readiness, or do not wait.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Poll, Waker};
 
 use super::{Driver, Kernel, Key, PollIo, Sockets, WakerSlot, dispatch};
@@ -36,6 +36,25 @@ impl Driver {
 
     fn replace_wakers(&mut self, key: Key, wakers: [WakerSlot; 2]) -> [WakerSlot; 2] {
         dispatch!(&mut *self.backend, machine => machine.replace_wakers(key, wakers))
+    }
+
+    /// Sends bytes and descriptors once all accepted bytes have been sent.
+    pub fn poll_send_with_fds(
+        &mut self,
+        key: Key,
+        message: (&[u8], &[BorrowedFd<'_>]),
+        waker: &Waker,
+    ) -> PollIo<usize> {
+        dispatch!(&mut *self.backend, machine => machine.poll_send_with_fds(key, message, waker))
+    }
+
+    pub fn poll_receive_with_fds(
+        &mut self,
+        key: Key,
+        into: (&mut [u8], &mut Vec<OwnedFd>),
+        waker: &Waker,
+    ) -> PollIo<usize> {
+        dispatch!(&mut *self.backend, machine => machine.poll_receive_with_fds(key, into, waker))
     }
 
     /// Imports a stream. Receives return `received` before the bytes in the socket.

@@ -71,6 +71,19 @@ impl SendSide {
         }
     }
 
+    /// Returns the number of bytes sent with descriptors, or `None` if the socket buffer is full. An error fails the
+    /// stream only if the connection is broken, and not if it is caused by the descriptors.
+    pub fn sent_with_fds(&mut self, result: io::Result<usize>) -> io::Result<Option<usize>> {
+        match result {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
+                Err(self.fail(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Wakes the waiting task if at least half of the queue is free.
     pub fn wake_if_room(&mut self, max_queue_bytes: usize, wakes: &mut WakeQueue) {
         if self.queue.queued_bytes() < max_queue_bytes.div_ceil(2) {

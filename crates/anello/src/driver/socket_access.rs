@@ -67,6 +67,10 @@ impl Driver {
         with_socket!(self, Target::Stream(key), (sockets, socket) => sockets.peer_credentials(socket))
     }
 
+    pub fn peer_pidfd(&self, key: Key) -> io::Result<OwnedFd> {
+        with_socket!(self, Target::Stream(key), (sockets, socket) => sockets.peer_pidfd(socket))
+    }
+
     /// Returns a new descriptor of a socket.
     pub fn duplicate(&mut self, target: Target<'_>) -> io::Result<OwnedFd> {
         let duplicate = with_socket!(self, target, (sockets, socket) => sockets.duplicate(socket))?;

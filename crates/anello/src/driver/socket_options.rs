@@ -1,7 +1,7 @@
 //! Socket options with integer values, and options for which no dependency provides a safe call.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// A socket option whose value is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,4 +186,15 @@ pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
         uid: credentials.uid,
         gid: credentials.gid,
     })
+}
+
+/// `SO_PEERPIDFD`, which libc does not define.
+const SO_PEERPIDFD: libc::c_int =
+    if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x56 } else { 77 };
+
+/// Returns a new pidfd of a Unix stream's peer (`SO_PEERPIDFD`).
+pub(super) fn peer_pidfd(socket: &impl AsFd) -> io::Result<OwnedFd> {
+    let descriptor = get_value(socket, libc::SOL_SOCKET, SO_PEERPIDFD, -1)?;
+    // SAFETY: the call has succeeded, so the kernel has opened this descriptor for the caller, which owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

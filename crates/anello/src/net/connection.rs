@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -319,6 +319,22 @@ impl Connection {
             written += self.write(&bytes[written..]).await?;
         }
         Ok(())
+    }
+
+    pub async fn send_with_fds(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let message = (bytes, descriptors);
+        let send = |driver: &mut Driver, waker: &Waker| driver.poll_send_with_fds(self.key, message, waker);
+        poll_fn(|context| self.polled(context, send)).await
+    }
+
+    pub async fn receive_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut descriptors = Vec::new();
+        let receive = |context: &mut Context<'_>| {
+            let into = (&mut *buffer, &mut descriptors);
+            self.polled(context, |driver, waker| driver.poll_receive_with_fds(self.key, into, waker))
+        };
+        let count = poll_fn(receive).await?;
+        Ok((count, descriptors))
     }
 
     pub fn flush(&self) -> impl Future<Output = io::Result<()>> + '_ {

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
@@ -28,7 +29,8 @@ const STALE_FILE_REMEDY: &str =
 /// runtime.
 ///
 /// [`StreamSocket`] documents the methods and guarantees of all streams. Urgent data is received in order with the
-/// other data (`SO_OOBINLINE`). If the peer sends descriptors (`SCM_RIGHTS`), the kernel closes them, and the
+/// other data (`SO_OOBINLINE`). If the peer sends descriptors (`SCM_RIGHTS`), only
+/// [`recv_with_fds`](StreamSocket::recv_with_fds) returns them; with other methods, the kernel closes them, and the
 /// accompanying bytes are received.
 ///
 /// The simulated driver does not support Unix sockets.
@@ -94,6 +96,73 @@ impl StreamSocket<Unix> {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
+    }
+
+    /// Sends bytes together with descriptors (`sendmsg(2)` with `SCM_RIGHTS`). Returns the number of bytes sent, which is
+    /// at least 1 and may be less than the length of `bytes`.
+    ///
+    /// Bytes that were accepted earlier are sent first. The receiver gets duplicates of the descriptors with the first
+    /// byte; this process keeps its own. The peer must receive that byte with [`recv_with_fds`](Self::recv_with_fds) or
+    /// `recvmsg(2)`. Cancel-safe: a future that is dropped before completion has sent nothing.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::io::Read as _;
+    /// use std::os::fd::AsFd;
+    ///
+    /// use anello::net::UnixStream;
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let file = std::fs::File::open("/dev/zero")?;
+    /// assert_eq!(one.send_with_fds(b"file", &[file.as_fd()]).await?, 4);
+    /// let mut buffer = [0; 16];
+    /// let (count, descriptors) = other.recv_with_fds(&mut buffer).await?;
+    /// assert_eq!((&buffer[..count], descriptors.len()), (&b"file"[..], 1));
+    /// let mut bytes = [1; 4];
+    /// std::fs::File::from(descriptors.into_iter().next().unwrap()).read_exact(&mut bytes)?;
+    /// assert_eq!(bytes, [0; 4]);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if `bytes` is empty or there are more than 253 descriptors, and `ETOOMANYREFS` if too many
+    /// descriptors are in flight; the stream stays usable. See [`send`](Self::send) for other errors.
+    pub async fn send_with_fds(&mut self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            let message = "cannot send descriptors: no bytes (send at least one byte with them)";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.connection.send_with_fds(bytes, descriptors).await
+    }
+
+    /// Receives bytes, and the descriptors that the peer has sent with them (`recvmsg(2)` with `MSG_CMSG_CLOEXEC`).
+    /// Returns the number of bytes, which is 0 at EOF or if `buffer` is empty, and the descriptors.
+    ///
+    /// Descriptors belong to the first byte with which they were sent, and a call returns the descriptors of at most one
+    /// message. **Every other method that receives bytes closes their descriptors.** Use only this method while the peer
+    /// may send descriptors; [`peek`](Self::peek) and [`readable`](Self::readable) are permitted. If bytes are left from
+    /// an earlier receive by another method, they are returned first, without descriptors. See
+    /// [`send_with_fds`](Self::send_with_fds) for an example. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv). If the process has no free descriptors, the kernel drops the received descriptors that
+    /// it cannot open, without an error.
+    pub async fn recv_with_fds(&mut self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        if buffer.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        self.connection.receive_with_fds(buffer).await
+    }
+
+    /// Returns a pidfd of the peer (`getsockopt(2)` with `SO_PEERPIDFD`, Linux 6.5). Unlike the process ID in
+    /// [`peer_cred`](Self::peer_cred), it never refers to another process.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`: `ENOPROTOOPT` before Linux 6.5, and another error if the process has
+    /// exited and been reaped.
+    pub fn peer_pidfd(&self) -> io::Result<OwnedFd> {
+        self.connection.driver().peer_pidfd(self.connection.key)
     }
 
     /// Returns the credentials of the peer (`getsockopt(2)` with `SO_PEERCRED`).

@@ -39,6 +39,7 @@
 //!   empty. The fast paths of `poll_receive` and `poll_send` rely on both.
 
 mod accept;
+mod descriptors;
 mod dropped_completions;
 mod readiness;
 mod receive;

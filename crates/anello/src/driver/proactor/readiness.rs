@@ -69,7 +69,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    fn wait_for_receive(&mut self, key: Key, waker: &Waker) {
+    pub(super) fn wait_for_receive(&mut self, key: Key, waker: &Waker) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.receive_waker.wait(waker);
         if stream.receiving == Receiving::Idle {

@@ -17,6 +17,7 @@
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
+mod descriptors;
 mod readiness;
 mod source;
 mod stored;

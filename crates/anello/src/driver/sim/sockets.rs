@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
@@ -184,6 +184,18 @@ impl Sockets for SimNetwork {
         let count = network.cut(possible, faults.short_receives);
         buffer[..count].copy_from_slice(network.peek(id, count));
         Ok(count)
+    }
+
+    fn send_with_fds(&mut self, _: &SimSocket, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        unsupported(NO_UNIX_SOCKETS)
+    }
+
+    fn receive_with_fds(&mut self, _: &SimSocket, _: &mut [u8], _: &mut Vec<OwnedFd>) -> io::Result<usize> {
+        unsupported(NO_UNIX_SOCKETS)
+    }
+
+    fn peer_pidfd(&self, _: &SimSocket) -> io::Result<OwnedFd> {
+        unsupported(NO_UNIX_SOCKETS)
     }
 
     fn has_bytes(&self, socket: &SimSocket) -> bool {

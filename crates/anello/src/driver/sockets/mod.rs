@@ -8,7 +8,8 @@ pub(crate) mod udp;
 pub(crate) mod unix_datagrams;
 
 use std::any::Any;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -20,7 +21,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags,
+};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::socket_options;
@@ -115,6 +119,22 @@ pub(crate) trait Sockets {
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
     /// Receives without removing the bytes from the socket (`MSG_PEEK`).
     fn peek(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Sends bytes and descriptors through a Unix stream (`SCM_RIGHTS`). Fails without sending, or sends at least one
+    /// byte and all descriptors.
+    fn send_with_fds(
+        &mut self,
+        socket: &Self::Socket,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize>;
+    /// Receives bytes, and the descriptors that were sent with them, from a Unix stream.
+    fn receive_with_fds(
+        &mut self,
+        socket: &Self::Socket,
+        buffer: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize>;
+    fn peer_pidfd(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
     /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
@@ -170,6 +190,10 @@ pub(crate) struct OsSockets {
 
 /// Number of bytes that the kernel transfers in one round of `sendfile(2)`: its internal pipe has 16 pages.
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
+
+/// Space for the control messages of one receive: 253 descriptors, the kernel's limit per message, and the messages that
+/// other options of the socket cause.
+const CONTROL_BYTES: usize = 2048;
 
 /// Maximum number of connections that one call rejects.
 const MAX_REFUSALS_PER_CALL: usize = 256;
@@ -295,6 +319,47 @@ impl Sockets for OsSockets {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let (count, _) = retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
         Ok(count)
+    }
+
+    fn send_with_fds(
+        &mut self,
+        socket: &OwnedFd,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        let message = SendAncillaryMessage::ScmRights(descriptors);
+        let mut space = vec![MaybeUninit::uninit(); message.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(message) {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let slices = [IoSlice::new(data)];
+        Ok(retry_on_intr(|| rustix::net::sendmsg(socket, &slices, &mut control, flags))?)
+    }
+
+    fn receive_with_fds(
+        &mut self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| {
+            rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)
+        })?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    fn peer_pidfd(&self, socket: &OwnedFd) -> io::Result<OwnedFd> {
+        socket_options::peer_pidfd(socket)
     }
 
     fn has_bytes(&self, socket: &OwnedFd) -> bool {
