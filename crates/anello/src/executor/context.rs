@@ -16,8 +16,6 @@ use super::mailbox::{Mailbox, NotifyResult};
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
 use super::task_counters::TaskCounters;
-use super::task_counters::{TaskCounters, add};
-use super::task_info::Info;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;

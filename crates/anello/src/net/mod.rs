@@ -29,7 +29,6 @@ mod tcp_socket;
 mod udp;
 mod unix;
 mod unix_datagram;
-mod wait_queue;
 
 pub use connection::ShutdownHandle;
 pub use echo::{Echo, echo};
