@@ -87,8 +87,6 @@ mod metrics;
 mod pipes;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
-#[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
-mod process;
 #[cfg(feature = "compat-rustls")]
 mod rustls;
 #[cfg(feature = "compat-tokio")]

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::io::{Stderr, Stdin, Stdout};
 use crate::net::pipe::{Receiver, Sender};
+use crate::process::{ChildStderr, ChildStdin, ChildStdout};
 
 /// Implements the read traits. `$read` polls for bytes in the `buffer`.
 macro_rules! impl_read {
@@ -83,9 +84,15 @@ fn first<'a>(slices: &'a [IoSlice<'_>]) -> &'a [u8] {
 }
 
 impl_read!(Receiver, |receiver, buffer, context| receiver.pipe().poll_read(buffer, context));
+impl_read!(ChildStdout, |pipe, buffer, context| pipe.pipe().poll_read(buffer, context));
+impl_read!(ChildStderr, |pipe, buffer, context| pipe.pipe().poll_read(buffer, context));
 impl_read!(Stdin, |stdin, buffer, context| stdin.poll_read(buffer, context));
 impl_writes!(Sender, |sender, slices, context| sender.pipe().poll_write_vectored(slices, context), {
     let _ = (sender, context);
+    Poll::Ready(Ok(()))
+});
+impl_writes!(ChildStdin, |pipe, slices, context| pipe.pipe().poll_write_vectored(slices, context), {
+    let _ = (pipe, context);
     Poll::Ready(Ok(()))
 });
 impl_writes!(

@@ -44,7 +44,6 @@
 mod child;
 mod command;
 mod orphans;
-mod pipe_end;
 mod running;
 mod stdio;
 

@@ -1,13 +1,12 @@
 //! The parent's ends of the pipes to a child.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::Stdio;
 use std::task::{Context, Poll, ready};
 
-use super::pipe_end::PipeEnd;
+use crate::readiness::PipeEnd;
 
 /// Write end of the pipe to the standard input of a child. Dropping it closes the pipe: the child then reads EOF.
 ///
@@ -166,7 +165,7 @@ impl ChildStdin {
     /// Returns `BrokenPipe` if the child has closed its standard input or has exited, or `NotConnected` if the runtime
     /// has been shut down.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        poll_fn(|context| self.0.poll_write(bytes, context)).await
+        self.0.write(bytes).await
     }
 
     /// Writes all of `bytes`. Not cancel-safe: the number of bytes written is lost.
@@ -180,12 +179,8 @@ impl ChildStdin {
     ///
     /// # Errors
     /// See [`write`](Self::write).
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let count = self.write(bytes).await?;
-            bytes = &bytes[count..];
-        }
-        Ok(())
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes).await
     }
 }
 
@@ -206,7 +201,7 @@ macro_rules! reads {
             /// # Errors
             /// Returns the error of `read(2)`, or `NotConnected` if the runtime has been shut down.
             pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                poll_fn(|context| self.0.poll_read(buffer, context)).await
+                self.0.read(buffer).await
             }
 
             /// Reads until EOF, appends the bytes to `buffer`, and returns their number. There is no limit.
@@ -224,7 +219,7 @@ macro_rules! reads {
             /// See [`read`](Self::read).
             pub async fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
                 let before = buffer.len();
-                while poll_fn(|context| self.0.poll_append(buffer, context)).await? > 0 {}
+                while self.0.append(buffer).await? > 0 {}
                 Ok(buffer.len() - before)
             }
 

@@ -116,7 +116,6 @@ impl PipeEnd {
     }
 
     /// See [`append`](Self::append).
-    #[allow(dead_code, reason = "used by the pipes to child processes")]
     pub fn poll_append(&self, buffer: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_io(context, Direction::Read, || self.try_append(buffer))
     }
