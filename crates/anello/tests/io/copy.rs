@@ -251,7 +251,7 @@ fn fault_42_proxied_bytes_arrive_or_fail() {
         for seed in 0..500 {
             let (setup, is_lossy) = random_simulator(seed);
             // The time is virtual. A lost connection may leave one side waiting.
-            let result = setup.run(timeout(Duration::from_secs(3600), run_proxy(seed)));
+            let result = setup.run(async { timeout(Duration::from_secs(3600), run_proxy(seed)).await });
             assert!(is_lossy || matches!(result, Ok(Ok(()))), "seed {seed}: {result:?}");
         }
     });
