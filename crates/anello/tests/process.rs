@@ -7,12 +7,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::Stdio;
 
+use anello::io::copy;
 use anello::process::{Child, Command};
 use anello::{spawn, yield_now};
 use common::child::{Child as TestProcess, can_inject, limit_open_files, usage};
 use common::{
-    assert_same_bytes, join, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
-    simulated_drivers,
+    assert_same_bytes, exchange, join, on_both_drivers, on_each, on_every_driver, pair, pattern,
+    poll_at_most, simulated_drivers,
 };
 
 /// Returns a child that runs until its standard input is closed or it is killed.
@@ -533,6 +534,38 @@ fn futures_do_not_borrow_command() {
             let (one, other) = (command.status(), command.status());
             let (one, other) = join(one, other).await;
             assert_eq!((one.unwrap().code(), other.unwrap().code()), (Some(5), Some(5)));
+        });
+    });
+}
+
+#[test]
+fn copy_passes_stream_through_child() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let mut child = cat();
+            let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+            let (mut client, mut server) = pair().await.unwrap();
+            // More than fits in the pipes and sockets.
+            let message = pattern(1, 3 << 20);
+            let exchanging = spawn(async move {
+                exchange(&mut client, &message).await;
+                client.shutdown().await.unwrap();
+                assert!(client.recv().await.unwrap().is_none());
+            });
+            let (mut reader, mut writer) = server.split();
+            let forth = async {
+                let count = copy(&mut reader, &mut stdin).await.unwrap();
+                drop(stdin);
+                count
+            };
+            let back = async {
+                let count = copy(&mut stdout, &mut writer).await.unwrap();
+                writer.shutdown().await.unwrap();
+                count
+            };
+            assert_eq!(join(forth, back).await, (3 << 20, 3 << 20));
+            exchanging.await.unwrap();
+            assert!(child.wait().await.unwrap().success());
         });
     });
 }

@@ -36,7 +36,11 @@ impl SendBuf {
     }
 
     /// Removes the first `count` bytes. Does not copy the others.
-    pub(crate) fn advance(&mut self, count: usize) {
+    ///
+    /// # Panics
+    /// Panics if `count` is greater than the length.
+    #[track_caller]
+    pub fn advance(&mut self, count: usize) {
         match self {
             Self::Chunk(chunk) => chunk.advance(count),
             Self::Bytes(bytes) => bytes.advance(count),

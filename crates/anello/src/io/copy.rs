@@ -102,6 +102,7 @@ struct Copying {
     step: Step,
     /// Buffer that the writer has not accepted yet.
     outgoing: Option<SendBuf>,
+    /// Number of bytes received.
     bytes: u64,
     /// Step that follows EOF.
     after_eof: Step,
@@ -164,13 +165,14 @@ impl Copying {
         W: AsyncSend + ?Sized,
     {
         loop {
-            if let Some(outgoing) = &self.outgoing {
-                let bytes = outgoing.len() as u64;
+            if self.outgoing.is_some() {
                 ready!(writer.poll_send(&mut self.outgoing, context))?;
-                self.bytes += bytes;
             }
             match ready!(reader.poll_recv(context))? {
-                Some(buffer) => self.outgoing = Some(buffer.into()),
+                Some(buffer) => {
+                    self.bytes += buffer.as_ref().len() as u64;
+                    self.outgoing = Some(buffer.into());
+                }
                 None => return Poll::Ready(Ok(())),
             }
         }

@@ -73,8 +73,9 @@ pub trait AsyncRecv {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait AsyncSend {
-    /// Polls until the bytes are accepted. When ready without an error, `bytes` is `None`. If it is not ready, `bytes`
-    /// is unchanged, and the task is woken once the writer can accept more.
+    /// Polls until the bytes are accepted. When ready without an error, `bytes` is `None`. Otherwise, the task is woken
+    /// once the writer can accept more, and `bytes` contains what has not been accepted yet: sockets and in-memory
+    /// streams accept all bytes or none, pipes may have accepted some ([`SendBuf::advance`]).
     ///
     /// Accepted bytes are written even if the writer is not flushed.
     ///
@@ -94,7 +95,8 @@ pub trait AsyncSend {
     /// See [`poll_send`](Self::poll_send). A peer that has closed the connection is not an error.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Sends bytes, and returns once they are accepted. Cancel-safe: a dropped future has accepted all bytes or none.
+    /// Sends bytes, and returns once they are accepted. Cancel-safe for sockets and in-memory streams: a dropped future
+    /// has accepted nothing. A pipe may have accepted some of the bytes.
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send).

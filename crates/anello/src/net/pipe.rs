@@ -240,7 +240,6 @@ macro_rules! common {
                 Ok(self.0.registration().ready(interest).await?.ready)
             }
 
-            #[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
             pub(crate) fn pipe(&self) -> &PipeEnd {
                 &self.0
             }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::Stdio;
 use std::task::{Context, Poll, ready};
 
+use crate::driver::SendBuf;
+use crate::io::{AsyncRecv, AsyncSend};
 use crate::readiness::PipeEnd;
 
 /// Write end of the pipe to the standard input of a child. Dropping it closes the pipe: the child then reads EOF.
@@ -184,6 +186,21 @@ impl ChildStdin {
     }
 }
 
+/// Shutting down does nothing: drop the pipe to close it.
+impl AsyncSend for ChildStdin {
+    fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_send(bytes, context)
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
 macro_rules! reads {
     ($name:ident) => {
         impl $name {
@@ -245,6 +262,14 @@ macro_rules! reads {
                 })?;
                 text.push_str(&read);
                 Ok(read.len())
+            }
+        }
+
+        impl AsyncRecv for $name {
+            type Buf = Vec<u8>;
+
+            fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+                self.0.poll_recv(context)
             }
         }
     };

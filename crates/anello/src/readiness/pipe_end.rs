@@ -10,10 +10,13 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::Registration;
-use crate::driver::{Direction, Interest};
+use crate::driver::{Direction, Interest, SendBuf};
 
 /// Minimum room in a buffer that bytes are appended to.
 const MIN_APPEND_BYTES: usize = 4096;
+
+/// Size of the buffers of `poll_recv`, a quarter of the default capacity of a pipe.
+const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// One end of a pipe, or another file that is read and written like a pipe, in non-blocking mode.
 ///
@@ -118,6 +121,26 @@ impl PipeEnd {
     /// See [`append`](Self::append).
     pub fn poll_append(&self, buffer: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_io(context, Direction::Read, || self.try_append(buffer))
+    }
+
+    /// Reads into a new buffer. Returns `None` at EOF.
+    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        let mut buffer = Vec::new();
+        let count = ready!(self.poll_io(context, Direction::Read, || {
+            buffer.reserve(RECEIVE_BYTES);
+            self.try_append(&mut buffer)
+        }))?;
+        Poll::Ready(Ok((count > 0).then_some(buffer)))
+    }
+
+    /// Writes until `bytes` is empty. Removes what has been written.
+    pub fn poll_send(&self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest) = bytes.as_mut().filter(|rest| !rest.is_empty()) {
+            let count = ready!(self.poll_write(rest, context))?;
+            rest.advance(count);
+        }
+        drop(bytes.take());
+        Poll::Ready(Ok(()))
     }
 
     pub fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anello::io::{AsyncSplit, copy, copy_bidirectional, duplex, join};
-use anello::net::{TcpStream, UnixStream};
+use anello::net::{TcpStream, UnixStream, pipe};
 use anello::time::{sleep, timeout};
 use bytes::Bytes;
 
@@ -150,19 +150,49 @@ fn copies_between_unix_memory_and_joined_streams() {
     });
 }
 
+#[test]
+fn copies_through_full_pipe() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut client, inbound) = UnixStream::pair().unwrap();
+            let (mut sender, mut receiver) = pipe::pipe().unwrap();
+            let (mut reader, mut writer) = inbound.into_split();
+            let forth = async {
+                let count = copy(&mut reader, &mut sender).await.unwrap();
+                drop(sender);
+                count
+            };
+            let back = async {
+                let count = copy(&mut receiver, &mut writer).await.unwrap();
+                writer.shutdown().await.unwrap();
+                count
+            };
+            // More than fits into the pipe and the sockets.
+            let message = pattern(8, 1 << 20);
+            let exchanging = anello::spawn(async move {
+                exchange(&mut client, &message).await;
+                client.shutdown().await.unwrap();
+                assert!(client.recv().await.unwrap().is_none());
+            });
+            assert_eq!(join_futures(forth, back).await, (1 << 20, 1 << 20));
+            exchanging.await.unwrap();
+        });
+    });
+}
+
 /// Peers send in both directions without a pause. Neither direction starves the other, nor other tasks.
 #[test]
 fn busy_direction_does_not_starve_opposite_direction() {
     on_each(both_drivers().into_iter().chain(simulated_drivers()).collect(), |setup| {
         setup.run(async {
             // In-memory streams are always ready, because both ends of a stream belong to the same kind of busy task.
-            let ((busy, mut inbound), (mut outbound, idle)) = (duplex(1 << 20), duplex(1 << 20));
+            let ((busy, mut inbound), (mut outbound, idle)) = (duplex(1 << 16), duplex(1 << 16));
             let (mut busy_reader, mut busy_writer) = busy.into_split();
             let (mut idle_reader, mut idle_writer) = idle.into_split();
             let proxy = anello::spawn(async move { copy_bidirectional(&mut inbound, &mut outbound).await });
             let writing = anello::spawn(async move { while busy_writer.send(vec![1; 10]).await.is_ok() {} });
             let reading = anello::spawn(async move { while idle_reader.recv().await.unwrap().is_some() {} });
-            for number in 0..100u8 {
+            for number in 0..20u8 {
                 idle_writer.send(vec![number]).await.unwrap();
                 assert_eq!(busy_reader.recv().await.unwrap().as_deref(), Some(&[number][..]));
             }
