@@ -76,7 +76,7 @@ impl AsRef<[u8]> for SendBuf {
     }
 }
 
-/// Copies the bytes of a [`Chunk`], whose memory belongs to its worker. Otherwise does not copy.
+/// Does not copy the bytes.
 impl From<SendBuf> for Bytes {
     fn from(buffer: SendBuf) -> Self {
         match buffer {

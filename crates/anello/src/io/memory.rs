@@ -51,8 +51,7 @@ pub struct DuplexStream {
 /// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
 ///
 /// The halves have the methods of the halves of sockets, consume budget as these do, and implement the traits of
-/// [`compat`](crate::compat). They are `Send`. A buffer is taken over without a copy, except a
-/// [`Chunk`](crate::net::Chunk), whose memory belongs to its worker.
+/// [`compat`](crate::compat). They are `Send`. Buffers are taken over without a copy.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

@@ -54,7 +54,7 @@ fn owned_bytes_are_received_without_copy() {
             // An empty buffer is not EOF.
             one.send(Vec::new()).await.unwrap();
             assert!(poll_at_most(1, other.recv()).await.is_none());
-            // A chunk is copied.
+            // A chunk becomes shared bytes.
             let (mut near, mut far) = pair().await.unwrap();
             near.send("chunk").await.unwrap();
             one.send(far.recv().await.unwrap().unwrap()).await.unwrap();
