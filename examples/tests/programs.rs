@@ -330,3 +330,32 @@ fn socks5_rejects_other_requests() {
         }
     });
 }
+
+#[test]
+fn dns_answers_queries_of_dig() {
+    if !has_tool("dig", "dnsutils") {
+        return;
+    }
+    on_each_driver(|driver| {
+        let records =
+            ["www.test=192.0.2.1", "www.test=192.0.2.2", "www.test=2001:db8::1", "Mail.Test.=192.0.2.3"];
+        let arguments: Vec<&str> = [ANY_PORT].into_iter().chain(records).collect();
+        let server = Program::start(env!("CARGO_BIN_EXE_dns"), driver, &arguments);
+        let dig = |arguments: &str| {
+            let server = ["@127.0.0.1", "-p", server.port(), "+tries=10"];
+            run("dig", &server.into_iter().chain(arguments.split(' ')).collect::<Vec<_>>(), "")
+        };
+        assert_eq!(dig("+short www.test A"), "192.0.2.1\n192.0.2.2\n", "{driver}");
+        assert_eq!(dig("+short WWW.Test AAAA"), "2001:db8::1\n", "{driver}");
+        assert_eq!(dig("+short mail.test"), "192.0.2.3\n", "{driver}");
+        assert_eq!(dig("+short mail.test AAAA"), "", "{driver}");
+        assert!(dig("other.test").contains("status: NXDOMAIN"), "{driver}");
+        assert!(dig("+opcode=STATUS www.test").contains("status: NOTIMP"), "{driver}");
+        // A packet that is not a query has no effect on the others.
+        let socket = std::net::UdpSocket::bind(ANY_PORT).expect("a port");
+        for packet in [&b""[..], b"short", &[0xff; 600]] {
+            socket.send_to(packet, &server.address).expect("send succeeds");
+        }
+        assert_eq!(dig("+short mail.test A"), "192.0.2.3\n", "{driver}");
+    });
+}
