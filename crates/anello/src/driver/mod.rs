@@ -498,6 +498,10 @@ impl Driver {
         if self.open_counts.is_empty() { None } else { self.open_counts.remove(&key) }
     }
 
+    pub fn is_write_open(&self, key: Key) -> bool {
+        dispatch!(&*self.backend, machine => machine.is_write_open(key))
+    }
+
     pub fn abort(&mut self, key: Key) {
         self.take_open_count(key);
         dispatch!(&mut *self.backend, machine => machine.abort(key));

@@ -319,6 +319,11 @@ impl Shared {
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
+    /// Returns a number that identifies the runtime in this process.
+    pub fn worker_id(&self) -> u32 {
+        self.inbox.worker_id
+    }
+
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Virtual(_))
     }

@@ -102,6 +102,10 @@ impl Connection {
         self.shared.driver.borrow_mut().hold_open_count(self.key, open_count);
     }
 
+    pub(super) fn take_open_count(&self) -> Option<OpenCount> {
+        self.shared.driver.borrow_mut().take_open_count(self.key)
+    }
+
     #[track_caller]
     pub fn import_with(descriptor: OwnedFd, received: &[u8]) -> io::Result<Self> {
         let shared = current();

@@ -19,6 +19,7 @@ mod happy_eyeballs;
 mod linger;
 mod listener;
 mod listener_group;
+mod move_to;
 mod options;
 pub mod pipe;
 mod resolve;

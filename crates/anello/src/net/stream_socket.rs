@@ -398,7 +398,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     pub async fn into_std(self) -> Result<(F::StdStream, Vec<u8>), IntoStdError<Self>> {
         match self.connection.detach().await {
             Ok((descriptor, received)) => Ok((descriptor.into(), received)),
-            Err(error) => Err(IntoStdError { error, stream: self }),
+            Err(error) => Err(IntoStdError::new(error, self)),
         }
     }
 }
@@ -499,7 +499,7 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
     }
 }
 
-/// Error of [`StreamSocket::into_std`], which contains the stream.
+/// Error of [`StreamSocket::into_std`] and [`StreamSocket::move_to`], which contains the stream.
 ///
 /// The conversion to [`io::Error`] drops the stream.
 #[derive(Debug)]
@@ -509,6 +509,10 @@ pub struct IntoStdError<S> {
 }
 
 impl<S> IntoStdError<S> {
+    pub(super) fn new(error: io::Error, stream: S) -> Self {
+        Self { error, stream }
+    }
+
     /// Returns the error of the connection.
     pub fn error(&self) -> &io::Error {
         &self.error

@@ -308,6 +308,11 @@ impl<K: CompletionKernel> Proactor<K> {
         Some(io::Error::from_raw_os_error(errno.get()))
     }
 
+    /// Returns `true` if the write direction of a stream has not been shut down.
+    pub fn is_write_open(&self, key: Key) -> bool {
+        self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())
+    }
+
     pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
         self.listeners.get(key).map(|listener| &listener.socket)
     }

@@ -531,6 +531,11 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.streams.get(key).map(|stream| &stream.socket)
     }
 
+    /// Returns `true` if the write direction of a stream has not been shut down.
+    pub fn is_write_open(&self, key: Key) -> bool {
+        self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())
+    }
+
     pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
         self.listeners.get(key).map(|listener| &listener.socket)
     }

@@ -130,6 +130,7 @@ impl<L: GroupListener> ListenerGroup<L> {
             std::mem::replace(&mut state.slots[member].member_state, MemberState::Active)
         };
         assert_eq!(previous, MemberState::Joining, "member {member} has already joined the group");
+        self.group.open_counts.set_worker(member, Some(shared.worker_id()));
         GroupMember {
             group: Arc::clone(&self.group),
             member,

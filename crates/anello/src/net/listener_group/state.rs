@@ -162,6 +162,7 @@ impl Group {
         if std::mem::take(&mut state.slots[member].participates) {
             self.balance.leave(member);
         }
+        self.open_counts.set_worker(member, None);
         state.leave(member)
     }
 

@@ -1,0 +1,104 @@
+//! Moving a stream to another worker.
+
+use std::future::Future;
+use std::io;
+
+use super::connection::Connection;
+use super::family::StreamFamily;
+use super::stream_socket::{IntoStdError, StreamSocket};
+use crate::driver::log;
+use crate::executor::{Handle, JoinHandle, current};
+
+impl<F: StreamFamily> StreamSocket<F> {
+    /// Moves the connection to another worker, and serves it there with the future that `serve` makes.
+    ///
+    /// Waits until the kernel has taken all accepted bytes, and detaches the socket from this runtime. The other worker
+    /// attaches it to its own driver, calls `serve` and spawns the future. No byte is lost or repeated: received bytes
+    /// that no task has taken move along. The options of the socket are kept. A [`ShutdownHandle`](super::ShutdownHandle) created
+    /// earlier has no effect on the moved stream. If open connections are counted
+    /// ([`Distribution::LeastLoaded`](super::Distribution::LeastLoaded)), the connection is counted for the other worker
+    /// from now on, or no longer if that worker is not in the group.
+    ///
+    /// Moving costs about ten system calls, so it is for connections that stay open for a long time, between two
+    /// exchanges. The drivers of the workers may differ. The halves of a split stream must be reunited first.
+    ///
+    /// Not cancel-safe: dropping the future before it completes closes the connection.
+    ///
+    /// ```
+    /// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+    /// use anello::{Runtime, Workers};
+    ///
+    /// async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
+    ///     while let Some(chunk) = stream.recv().await? {
+    ///         stream.send(chunk).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
+    /// let address = group.sockets()?[0].local_addr()?;
+    /// let stopped = group.clone();
+    /// let workers = Workers::builder().unpinned_workers(1).start(move |_| {
+    ///     let stopped = stopped.clone();
+    ///     async move { stopped.closed().await }
+    /// })?;
+    /// Runtime::new()?.block_on(async {
+    ///     let member = group.join(0);
+    ///     let mut client = TcpStream::connect(address).await?;
+    ///     if let Some(stream) = member.accept().await? {
+    ///         stream.move_to(&workers.handles()[0], serve).await?.detach();
+    ///     }
+    ///     client.send("ciao").await?;
+    ///     assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    ///     group.close(PendingConnections::Leave);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// workers.join()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, which is
+    /// still attached to this runtime.
+    ///
+    /// The returned handle resolves to an error if the other worker cannot attach the socket, for example for lack of
+    /// memory. It resolves to a [`JoinError`](crate::JoinError) if the other runtime has been dropped. The connection is
+    /// closed in both cases.
+    pub async fn move_to<M, S>(
+        self,
+        worker: &Handle,
+        serve: M,
+    ) -> Result<JoinHandle<io::Result<S::Output>>, IntoStdError<Self>>
+    where
+        M: FnOnce(Self) -> S + Send + 'static,
+        S: Future + 'static,
+        S::Output: Send + 'static,
+    {
+        let open_count = self.connection.take_open_count();
+        let is_write_open = self.connection.driver().is_write_open(self.connection.key);
+        let (descriptor, received) = match self.connection.detach().await {
+            Ok(detached) => detached,
+            Err(error) => {
+                if let Some(open_count) = open_count {
+                    self.connection.hold_open_count(open_count);
+                }
+                return Err(IntoStdError::new(error, self));
+            }
+        };
+        Ok(worker.spawn_with(move || async move {
+            let attached = Connection::import_with(descriptor, &received);
+            drop(received);
+            let connection = attached.inspect_err(|error| {
+                log(|| tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it"));
+            })?;
+            if let Some(open_count) = open_count.and_then(|count| count.move_to_worker(current().worker_id())) {
+                connection.hold_open_count(open_count);
+            }
+            if !is_write_open {
+                // The kernel has shut it down already. The new driver must know it to reject writes at once.
+                connection.shutdown().ok();
+            }
+            Ok(serve(Self::new(connection)).await)
+        }))
+    }
+}
