@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -692,6 +692,7 @@ fn simulated_socket_has_no_descriptor() {
     on_each(simulated_drivers(), |setup| {
         setup.run(async {
             assert_eq!(bind().try_as_fd().unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(bind().as_raw_fd(), -1);
             assert_eq!(bind().into_std().unwrap_err().kind(), ErrorKind::Unsupported);
             let real = StdSocket::bind(ANY_PORT).unwrap();
             assert_eq!(UdpSocket::from_std(real).unwrap_err().kind(), ErrorKind::Unsupported);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::Context;
 
@@ -135,8 +135,8 @@ impl UdpSocket {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// let options = socket2::SockRef::from(&socket.try_as_fd()?);
-    /// options.set_recv_buffer_size(1 << 16)?;
+    /// let descriptor = socket.try_as_fd()?;
+    /// socket2::SockRef::from(&descriptor).set_recv_buffer_size(1 << 16)?;
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -331,6 +331,13 @@ impl AsFd for UdpSocket {
             Ok(descriptor) => descriptor,
             Err(error) => panic!("cannot return descriptor: {error}"),
         }
+    }
+}
+
+/// Returns -1 on the simulated driver, whose sockets have no descriptors.
+impl AsRawFd for UdpSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.descriptor().map_or(-1, |descriptor| descriptor.as_raw_fd())
     }
 }
 
