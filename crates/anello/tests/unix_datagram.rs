@@ -194,8 +194,21 @@ fn descriptors_are_passed_with_datagrams() {
             assert_eq!(reader.read(&mut buffer).unwrap(), 0);
             let server = UnixDatagram::bind_addr(&name).unwrap();
             one.send_with_fds_to(b"to a name", &[reader.as_fd()], &name).await.unwrap();
-            server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
-            assert_eq!(received.len(), 1);
+            server.set_passcred(true).unwrap();
+            assert!(server.passcred().unwrap());
+            let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
+            assert_eq!((info.bytes, received.len()), (9, 1));
+            let client = UnixDatagram::bind_addr(&abstract_name(&format!("from-{}", setup.name))).unwrap();
+            client.send_to_addr(b"with credentials", &name).await.unwrap();
+            let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
+            let address = client.local_addr().unwrap();
+            assert_eq!(info.source.as_abstract_name(), address.as_abstract_name());
+            assert_eq!(info.credentials.unwrap().pid, Some(std::process::id()));
+            let path = Path::new("with-fds");
+            let client = UnixDatagram::bind(&path.0).unwrap();
+            client.send_to_addr(b"from a path", &name).await.unwrap();
+            let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
+            assert_eq!((info.source.as_pathname(), received.len()), (Some(&*path.0), 1));
         });
     });
 }

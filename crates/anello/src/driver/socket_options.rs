@@ -181,11 +181,17 @@ pub struct PeerCredentials {
 pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let none = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let credentials = get_value(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, none)?;
-    Ok(PeerCredentials {
-        pid: u32::try_from(credentials.pid).ok().filter(|process| *process != 0),
-        uid: credentials.uid,
-        gid: credentials.gid,
-    })
+    Ok(PeerCredentials::from(credentials))
+}
+
+impl From<libc::ucred> for PeerCredentials {
+    fn from(credentials: libc::ucred) -> Self {
+        Self {
+            pid: u32::try_from(credentials.pid).ok().filter(|process| *process != 0),
+            uid: credentials.uid,
+            gid: credentials.gid,
+        }
+    }
 }
 
 /// `SO_PEERPIDFD`, which libc does not define.

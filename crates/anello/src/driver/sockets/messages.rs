@@ -9,34 +9,40 @@
 //! that has no room for control data, such as `recv(2)`, the kernel closes the descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::mem::{MaybeUninit, offset_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
+use std::ptr;
 
-use rustix::io::retry_on_intr;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrAny,
-};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::kernel_address;
+use super::{PeerCredentials, kernel_address};
 
 /// Maximum number of descriptors in one message (`SCM_MAX_FD` of the kernel).
 pub(crate) const MAX_MESSAGE_FDS: usize = 253;
 
 const FDS_SPACE_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_MESSAGE_FDS));
 
+/// Space for received descriptors, credentials and a process descriptor.
+const CONTROL_WORDS: usize = (FDS_SPACE_BYTES + 128) / 8;
+
+/// Type of the control message with a process descriptor (Linux 6.5).
+const SCM_PIDFD: libc::c_int = 4;
+
 /// Result of [`recv_with_fds`].
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedMessage {
     pub bytes: usize,
-    /// Address of the sender, if the kernel reports one. Only for datagrams.
-    pub source: Option<SocketAddrAny>,
+    /// Name of the sender's socket, only for datagrams: a path, or a zero and an abstract name. Empty if it is unnamed.
+    pub source: Vec<u8>,
     /// True if the datagram was longer than the buffer.
     pub is_truncated: bool,
     /// True if the kernel has discarded descriptors: the process has no free descriptors, or the message contained
     /// other control data that did not fit.
     pub are_fds_truncated: bool,
+    /// Credentials of the sender. Only if the socket requests them (`SO_PASSCRED`).
+    pub credentials: Option<PeerCredentials>,
 }
 
 /// Sends bytes and descriptors in one message without blocking (`sendmsg(2)` with `SCM_RIGHTS`). Returns the number of
@@ -70,26 +76,81 @@ pub(crate) fn send_with_fds(
 
 /// Receives bytes and appends received descriptors to `fds`, without blocking (`recvmsg(2)`). The descriptors are
 /// close-on-exec.
+///
+/// Does not use rustix, whose type for credentials cannot represent a process of another PID namespace.
 pub(crate) fn recv_with_fds(
     socket: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
     fds: &mut Vec<OwnedFd>,
 ) -> io::Result<ReceivedMessage> {
-    let mut space = [MaybeUninit::uninit(); FDS_SPACE_BYTES];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = retry_on_intr(|| rustix::net::recvmsg(socket, &mut *buffers, &mut control, flags))?;
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = part {
-            fds.extend(received);
+    // SAFETY: these structures consist of integers and pointers, for which zero is a valid value.
+    let (mut name, mut header) = unsafe { (zeroed::<libc::sockaddr_un>(), zeroed::<libc::msghdr>()) };
+    let mut space = MaybeUninit::<[u64; CONTROL_WORDS]>::uninit();
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of_val(&name) as _;
+    // `IoSliceMut` has the layout of `iovec`.
+    (header.msg_iov, header.msg_iovlen) = (buffers.as_mut_ptr().cast(), buffers.len() as _);
+    (header.msg_control, header.msg_controllen) = (space.as_mut_ptr().cast(), size_of_val(&space) as _);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let bytes = retry_on_intr(|| {
+        // SAFETY: the header points to memory with the given sizes, which is borrowed or local. The kernel accesses it
+        // only during the call.
+        let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+        usize::try_from(result)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    })?;
+    let mut message = ReceivedMessage {
+        bytes,
+        source: name_bytes(&name, header.msg_namelen as usize).to_vec(),
+        is_truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        are_fds_truncated: header.msg_flags & libc::MSG_CTRUNC != 0,
+        credentials: None,
+    };
+    // SAFETY: the kernel has written the control messages that the header describes.
+    unsafe { take_control(&header, fds, &mut message) };
+    Ok(message)
+}
+
+/// Returns the bytes of the name that the kernel has written: a path, possibly followed by zeros, or a zero and an
+/// abstract name. Empty for an unnamed socket.
+fn name_bytes(name: &libc::sockaddr_un, length: usize) -> &[u8] {
+    let bytes = length.saturating_sub(offset_of!(libc::sockaddr_un, sun_path)).min(name.sun_path.len());
+    // SAFETY: the range is within the array, and `c_char` has the layout of `u8`.
+    unsafe { std::slice::from_raw_parts(name.sun_path.as_ptr().cast(), bytes) }
+}
+
+/// Takes ownership of the descriptors in the control messages, and stores the credentials.
+///
+/// # Safety
+/// `header` must describe control messages that the kernel has written, and whose descriptors nothing else owns.
+#[allow(clippy::unnecessary_cast, reason = "the type of the length differs between C libraries")]
+unsafe fn take_control(header: &libc::msghdr, fds: &mut Vec<OwnedFd>, message: &mut ReceivedMessage) {
+    // SAFETY: the macros of the C library visit the messages within `msg_controllen`. Payloads are read unaligned, and
+    // only as far as the message extends. The kernel has created the descriptors for this process, and each is wrapped
+    // once.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(part) = next.as_ref() {
+            let data = libc::CMSG_DATA(part);
+            let bytes = (part.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            let count = bytes / size_of::<libc::c_int>();
+            let descriptor = |index| {
+                let number = ptr::read_unaligned(data.cast::<libc::c_int>().add(index));
+                OwnedFd::from_raw_fd(number)
+            };
+            match (part.cmsg_level, part.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => fds.extend((0..count).map(descriptor)),
+                // The application has set SO_PASSPIDFD. Closed, because it is not reported.
+                (libc::SOL_SOCKET, SCM_PIDFD) => (0..count.min(1)).map(descriptor).for_each(drop),
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes >= size_of::<libc::ucred>() => {
+                    message.credentials =
+                        Some(PeerCredentials::from(ptr::read_unaligned(data.cast::<libc::ucred>())));
+                }
+                _ => {}
+            }
+            next = libc::CMSG_NXTHDR(header, part);
         }
     }
-    Ok(ReceivedMessage {
-        bytes: message.bytes,
-        source: message.address,
-        is_truncated: message.flags.contains(ReturnFlags::TRUNC),
-        are_fds_truncated: message.flags.contains(ReturnFlags::CTRUNC),
-    })
 }
 
 #[cfg(test)]

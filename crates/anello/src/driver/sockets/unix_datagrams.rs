@@ -44,13 +44,29 @@ pub(crate) fn recv_from(
 
 /// Converts the address of a sender. A socket that is not bound has an unnamed address, which the standard library
 /// represents by an empty path.
-pub(crate) fn source_address(source: Option<SocketAddrAny>) -> io::Result<UnixAddress> {
+fn source_address(source: Option<SocketAddrAny>) -> io::Result<UnixAddress> {
     let source = source.and_then(|source| SocketAddrUnix::try_from(source).ok());
     let path = source.as_ref().and_then(SocketAddrUnix::path_bytes);
     let name = source.as_ref().and_then(SocketAddrUnix::abstract_name);
     match (path, name) {
         (Some(path), _) => UnixAddress::from_pathname(OsStr::from_bytes(path)),
         (None, Some(name)) => UnixAddress::from_abstract_name(name),
-        (None, None) => UnixAddress::from_pathname(""),
+        (None, None) => unnamed(),
     }
+}
+
+/// Converts the name of a received message.
+pub(crate) fn named_address(name: &[u8]) -> io::Result<UnixAddress> {
+    match name {
+        [] => unnamed(),
+        [0, name @ ..] => UnixAddress::from_abstract_name(name),
+        path => {
+            let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+            UnixAddress::from_pathname(OsStr::from_bytes(path))
+        }
+    }
+}
+
+pub(crate) fn unnamed() -> io::Result<UnixAddress> {
+    UnixAddress::from_pathname("")
 }

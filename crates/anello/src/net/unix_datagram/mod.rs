@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -62,6 +62,8 @@ pub struct UnixDatagramInfo {
     pub is_truncated: bool,
     /// True if the kernel has discarded descriptors, for example because the process had no free descriptors.
     pub are_fds_truncated: bool,
+    /// Credentials of the sender. Reported with [`set_passcred`](UnixDatagram::set_passcred).
+    pub credentials: Option<PeerCredentials>,
 }
 
 impl UnixDatagram {
@@ -233,7 +235,8 @@ impl UnixDatagram {
     }
 
     /// Returns the credentials of the process that created a [pair](Self::pair) (`SO_PEERCRED`). The kernel does not
-    /// record credentials when other datagram sockets are connected: their process ID is `None`.
+    /// record credentials when other datagram sockets are connected: their process ID is `None`. For these, use
+    /// [`set_passcred`](Self::set_passcred).
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
@@ -249,6 +252,36 @@ impl UnixDatagram {
     /// ```
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
         crate::driver::peer_credentials(&self.descriptor)
+    }
+
+    /// Sets whether [`recv_with_fds`](Self::recv_with_fds) reports the credentials of the sender of each datagram
+    /// (`SO_PASSCRED`). The default is `false`.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// other.set_passcred(true)?;
+    /// one.send(b"ciao").await?;
+    /// let info = other.recv_with_fds(&mut [0; 16], &mut Vec::new()).await?;
+    /// assert_eq!(info.credentials.and_then(|sender| sender.pid), Some(std::process::id()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_passcred(&self, on: bool) -> io::Result<()> {
+        SockRef::from(&*self.descriptor).set_passcred(on)
+    }
+
+    /// Returns whether the credentials of senders are reported (`SO_PASSCRED`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    pub fn passcred(&self) -> io::Result<bool> {
+        SockRef::from(&*self.descriptor).passcred()
     }
 
     /// Returns and clears the pending error (`SO_ERROR`).
@@ -364,6 +397,12 @@ impl UnixDatagram {
     ) -> impl Future<Output = io::Result<T>> + 'a {
         let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
         self.registration.io(direction, operation)
+    }
+}
+
+impl AsRawFd for UnixDatagram {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
     }
 }
 

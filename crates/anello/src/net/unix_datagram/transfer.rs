@@ -93,7 +93,7 @@ impl UnixDatagram {
 
     fn receive_from(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<(usize, SocketAddr)> {
         match unix_datagrams::recv_from(self.socket(), buffer, flags) {
-            Err(error) if self.is_eof(&error) => Ok((0, unix_datagrams::source_address(None)?)),
+            Err(error) if self.is_eof(&error) => Ok((0, unix_datagrams::unnamed()?)),
             received => received,
         }
     }
@@ -105,9 +105,10 @@ impl UnixDatagram {
         };
         Ok(UnixDatagramInfo {
             bytes: message.bytes,
-            source: unix_datagrams::source_address(message.source)?,
+            source: unix_datagrams::named_address(&message.source)?,
             is_truncated: message.is_truncated,
             are_fds_truncated: message.are_fds_truncated,
+            credentials: message.credentials,
         })
     }
 
