@@ -34,6 +34,11 @@ pub enum Ecn {
 
 impl Ecn {
     /// Returns the codepoint in the two least significant bits of a traffic class. The other bits are ignored.
+    ///
+    /// ```
+    /// use anello::net::Ecn;
+    /// assert_eq!(Ecn::from_bits(0b1111_1111), Ecn::Ce);
+    /// ```
     #[inline]
     pub fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
@@ -187,9 +192,23 @@ impl<'a> OutgoingDatagram<'a> {
         Self { payload, destination: None, source: None, interface_index: 0, ecn: None, segment_size: 0 }
     }
 
-    /// Sets the source address (`IP_PKTINFO`, `IPV6_PKTINFO`). It must be an address of this machine, of the same family
-    /// as the destination. A server that is bound to the unspecified address responds from the address to which the
-    /// request was sent: [`DatagramInfo::destination`].
+    /// Sets the source address (`IP_PKTINFO`, `IPV6_PKTINFO`). It must be an address of this machine, of the same
+    /// family as the destination. A server that is bound to the unspecified address responds from the address to which
+    /// the request was sent: [`DatagramInfo::destination`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::OutgoingDatagram;
+    /// let socket = UdpSocket::bind("0.0.0.0:0")?;
+    /// let to = ([127, 0, 0, 1], socket.local_addr()?.port()).into();
+    /// let datagram = OutgoingDatagram::new(b"ciao", to).with_source([127, 0, 0, 7].into());
+    /// socket.send_message(&datagram).await?;
+    /// let (_, sender) = socket.recv_from(&mut [0; 16]).await?;
+    /// assert_eq!(sender.ip().to_string(), "127.0.0.7");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn with_source(mut self, source: IpAddr) -> Self {
@@ -199,6 +218,18 @@ impl<'a> OutgoingDatagram<'a> {
 
     /// Sets the index of the interface through which the datagram is sent (`IP_PKTINFO`, `IPV6_PKTINFO`). 0 selects the
     /// interface by the routing table.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::OutgoingDatagram;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// // The loopback interface.
+    /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?).with_interface_index(1);
+    /// socket.send_message(&datagram).await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn with_interface_index(mut self, index: u32) -> Self {
@@ -215,12 +246,12 @@ impl<'a> OutgoingDatagram<'a> {
         self
     }
 
-    /// Splits the payload into datagrams of `bytes` bytes; only the last one may be shorter. The kernel splits it, which
-    /// costs less than separate datagrams (generic segmentation offload, `UDP_SEGMENT`, Linux 4.18).
+    /// Splits the payload into datagrams of `bytes` bytes; only the last one may be shorter. The kernel splits it,
+    /// which costs less than separate datagrams (generic segmentation offload, `UDP_SEGMENT`, Linux 4.18).
     ///
     /// The payload can have up to 65,507 bytes on IPv4, and the kernel splits it into at most 64 datagrams (128 since
-    /// Linux 6.9). If the kernel or the device cannot split the payload (`EIO`, `EINVAL`), the socket splits it, so that
-    /// the result is the same. 0 sends the payload as one datagram.
+    /// Linux 6.9). If the kernel or the device cannot split the payload (`EIO`, `EINVAL`), the socket splits it, so
+    /// that the result is the same. 0 sends the payload as one datagram.
     #[inline]
     #[must_use]
     pub fn with_segment_size(mut self, bytes: u16) -> Self {

@@ -1,8 +1,8 @@
 //! Datagram sockets of all kernels.
 //!
-//! Unlike a stream, a datagram socket belongs to its user. All calls on it are direct, non-blocking system calls, and the
-//! driver only reports its readiness (see `source.rs`). A loop that receives and sends batches in this way takes as many
-//! instructions as one on io_uring's multishot operations, and lends no memory to the kernel.
+//! Unlike a stream, a datagram socket belongs to its user. All calls on it are direct, non-blocking system calls, and
+//! the driver only reports its readiness (see `source.rs`). A loop that receives and sends batches in this way takes as
+//! many instructions as one on io_uring's multishot operations, and lends no memory to the kernel.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -8,8 +8,8 @@
 //! - A connected socket receives only from its peer.
 //! - The kernel never splits or merges received datagrams, except those that the sender has asked it to split.
 //!
-//! A socket for IPv6 receives no datagrams that are sent to an IPv4 address. Interfaces are not simulated: all datagrams
-//! arrive on the interface with the index 1.
+//! A socket for IPv6 receives no datagrams that are sent to an IPv4 address. Interfaces are not simulated: all
+//! datagrams arrive on the interface with the index 1.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -47,16 +47,34 @@ pub struct UdpSocketBuilder {
 }
 
 impl UdpSocketBuilder {
-    /// Sets `SO_REUSEADDR`: several sockets that set it can be bound to the same address. Datagrams to a multicast group
-    /// are delivered to all of them, other datagrams to one. The default is `false`.
+    /// Sets `SO_REUSEADDR`: several sockets that set it can be bound to the same address. Datagrams to a multicast
+    /// group are delivered to all of them, other datagrams to one. The default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let one = UdpSocket::builder().reuse_address(true).bind("127.0.0.1:0")?;
+    /// let other = UdpSocket::builder().reuse_address(true).bind(one.local_addr()?)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.reuse_address = Some(on);
         self
     }
 
-    /// Sets `SO_REUSEPORT`: several sockets of the same user share the address, and the kernel distributes the datagrams
-    /// by a hash of the addresses. Use one socket per worker. The default is `false`.
+    /// Sets `SO_REUSEPORT`: several sockets of the same user share the address, and the kernel distributes the
+    /// datagrams by a hash of the addresses. Use one socket per worker. The default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let one = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
+    /// let other = UdpSocket::builder().reuse_port(true).bind(one.local_addr()?)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = Some(on);
@@ -65,6 +83,15 @@ impl UdpSocketBuilder {
 
     /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value, and caps it at
     /// `net.core.rmem_max`). Datagrams that do not fit are discarded. The default is `net.core.rmem_default`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().recv_buffer_size(20_000).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.recv_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn recv_buffer_size(mut self, bytes: usize) -> Self {
         self.receive_buffer_bytes = Some(bytes);
@@ -73,6 +100,15 @@ impl UdpSocketBuilder {
 
     /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value, and caps it at
     /// `net.core.wmem_max`). The default is `net.core.wmem_default`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().send_buffer_size(20_000).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.send_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn send_buffer_size(mut self, bytes: usize) -> Self {
         self.send_buffer_bytes = Some(bytes);
@@ -80,8 +116,17 @@ impl UdpSocketBuilder {
     }
 
     /// Sets whether an IPv6 socket is restricted to IPv6 (`IPV6_V6ONLY`). Otherwise, a socket that is bound to the
-    /// unspecified address also exchanges datagrams with IPv4 addresses, in the form `::ffff:192.0.2.1`. Has no effect on
-    /// IPv4 sockets. The default is `net.ipv6.bindv6only`, which is usually `false`.
+    /// unspecified address also exchanges datagrams with IPv4 addresses, in the form `::ffff:192.0.2.1`. Has no effect
+    /// on IPv4 sockets. The default is `net.ipv6.bindv6only`, which is usually `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().only_v6(true).bind("[::]:0")?;
+    /// assert!(socket.only_v6()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn only_v6(mut self, on: bool) -> Self {
         self.only_v6 = Some(on);
@@ -89,6 +134,15 @@ impl UdpSocketBuilder {
     }
 
     /// Sets whether datagrams can be sent to broadcast addresses (`SO_BROADCAST`). The default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().broadcast(true).bind("0.0.0.0:0")?;
+    /// assert!(socket.broadcast()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn broadcast(mut self, on: bool) -> Self {
         self.broadcast = Some(on);
@@ -96,6 +150,15 @@ impl UdpSocketBuilder {
     }
 
     /// Sets the time to live (`IP_TTL`), or the hop limit on IPv6 (`IPV6_UNICAST_HOPS`). The default is usually 64.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.ttl()?, 9);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: u32) -> Self {
         self.ttl = Some(ttl);
@@ -104,6 +167,15 @@ impl UdpSocketBuilder {
 
     /// Sets the traffic class (`IP_TOS`, `IPV6_TCLASS`): the DSCP in the upper six bits, and the ECN codepoint in the
     /// lower two. The default is 0.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().tos(0xb8).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.tos()?, 0xb8);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn tos(mut self, tos: u32) -> Self {
         self.tos = Some(tos);
@@ -113,8 +185,25 @@ impl UdpSocketBuilder {
     /// Sets whether the kernel merges datagrams of the same size from the same sender into one buffer (generic receive
     /// offload, `UDP_GRO`, Linux 5.0), which reduces the cost of each. The default is `false`.
     ///
-    /// Receive with [`recv_message`](UdpSocket::recv_message) or [`recv_batch`](UdpSocket::recv_batch), which report the
-    /// size, into buffers of 65,535 bytes; a shorter buffer loses datagrams.
+    /// Receive with [`recv_message`](UdpSocket::recv_message) or [`recv_batch`](UdpSocket::recv_batch), which report
+    /// the size, into buffers of 65,535 bytes; a shorter buffer loses datagrams.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::OutgoingDatagram;
+    /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
+    /// let payload = [7; 3000];
+    /// let datagram = OutgoingDatagram::new(&payload, socket.local_addr()?).with_segment_size(1000);
+    /// socket.send_message(&datagram).await?;
+    /// let mut buffer = vec![0; 65_535];
+    /// let info = socket.recv_message(&mut buffer).await?;
+    /// for datagram in info.segments(&buffer) {
+    ///     assert_eq!(datagram.len(), 1000);
+    /// }
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn gro(mut self, on: bool) -> Self {
         self.gro = Some(on);
@@ -123,14 +212,37 @@ impl UdpSocketBuilder {
 
     /// Sets whether the destination address and the interface of received datagrams are reported (`IP_PKTINFO`,
     /// `IPV6_RECVPKTINFO`). The default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().pktinfo(true).bind("0.0.0.0:0")?;
+    /// socket.send_to(b"ciao", ("127.0.0.2", socket.local_addr()?.port())).await?;
+    /// let info = socket.recv_message(&mut [0; 16]).await?;
+    /// assert_eq!(info.destination, Some([127, 0, 0, 2].into()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn pktinfo(mut self, on: bool) -> Self {
         self.packet_info = Some(on);
         self
     }
 
-    /// Sets whether the congestion notification of received datagrams is reported (`IP_RECVTOS`, `IPV6_RECVTCLASS`). The
-    /// default is `false`.
+    /// Sets whether the congestion notification of received datagrams is reported (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    /// The default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::Ecn;
+    /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let info = socket.recv_message(&mut [0; 16]).await?;
+    /// assert_eq!(info.ecn, Some(Ecn::NotEct));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn recv_ecn(mut self, on: bool) -> Self {
         self.receive_ecn = Some(on);
@@ -138,6 +250,15 @@ impl UdpSocketBuilder {
     }
 
     /// Restricts the socket to an interface, such as `eth0` (`SO_BINDTODEVICE`; needs no privileges since Linux 5.7).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let error = UdpSocket::builder().bind_device("no-such-device").bind("127.0.0.1:0").unwrap_err();
+    /// assert!(error.to_string().starts_with("cannot bind 127.0.0.1:0"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn bind_device(mut self, interface: impl Into<Vec<u8>>) -> Self {
         self.device = Some(interface.into());
@@ -153,6 +274,15 @@ impl UdpSocketBuilder {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
+    /// assert_ne!(socket.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         let shared = current();

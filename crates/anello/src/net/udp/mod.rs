@@ -1,6 +1,7 @@
 //! UDP sockets.
 
 mod builder;
+mod multicast;
 mod options;
 mod receive;
 mod send;

@@ -1,7 +1,6 @@
 //! Options of UDP sockets.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::socket::UdpSocket;
 use crate::driver::SocketOption as Opt;
@@ -41,15 +40,15 @@ pub(super) fn set_for_both_families(socket: &DatagramSocket, v4: Opt, v6: Opt, v
 }
 
 impl UdpSocket {
-    fn option(&self, option: Opt) -> io::Result<u32> {
+    pub(super) fn option(&self, option: Opt) -> io::Result<u32> {
         Ok(u32::try_from(self.socket.option(option)?).unwrap_or(0))
     }
 
-    fn is_on(&self, option: Opt) -> io::Result<bool> {
+    pub(super) fn is_on(&self, option: Opt) -> io::Result<bool> {
         Ok(self.socket.option(option)? != 0)
     }
 
-    fn set(&self, option: Opt, value: u32) -> io::Result<()> {
+    pub(super) fn set(&self, option: Opt, value: u32) -> io::Result<()> {
         self.socket.set_option(option, i32::try_from(value).unwrap_or(i32::MAX))
     }
 
@@ -61,6 +60,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(!socket.broadcast()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn broadcast(&self) -> io::Result<bool> {
         self.is_on(Opt::Broadcast)
     }
@@ -88,6 +96,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(socket.ttl()? > 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.option(self.family_option(Opt::TimeToLive, Opt::HopLimit))
     }
@@ -115,6 +132,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.tos()?, 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn tos(&self) -> io::Result<u32> {
         self.option(self.family_option(Opt::TypeOfService, Opt::TrafficClass))
     }
@@ -142,6 +168,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().only_v6(true).bind("[::1]:0")?;
+    /// assert!(socket.only_v6()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn only_v6(&self) -> io::Result<bool> {
         self.is_on(Opt::OnlyV6)
     }
@@ -150,6 +185,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(socket.recv_buffer_size()? > 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         Ok(self.option(Opt::ReceiveBufferBytes)? as usize)
     }
@@ -159,6 +203,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_recv_buffer_size(20_000)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.set(Opt::ReceiveBufferBytes, u32::try_from(bytes).unwrap_or(u32::MAX))
     }
@@ -167,6 +221,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(socket.send_buffer_size()? > 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         Ok(self.option(Opt::SendBufferBytes)? as usize)
     }
@@ -176,6 +239,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_send_buffer_size(20_000)?;
+    /// assert_eq!(socket.send_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.set(Opt::SendBufferBytes, u32::try_from(bytes).unwrap_or(u32::MAX))
     }
@@ -203,6 +276,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.device()?, None);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn device(&self) -> io::Result<Option<Vec<u8>>> {
         self.socket.device()
     }
@@ -239,6 +321,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::MtuDiscovery;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_mtu_discovery(MtuDiscovery::Always)?;
+    /// assert_eq!(socket.mtu_discovery()?, Some(MtuDiscovery::Always));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn mtu_discovery(&self) -> io::Result<Option<MtuDiscovery>> {
         let option = self.family_option(Opt::MtuDiscoveryV4, Opt::MtuDiscoveryV6);
         Ok(match self.socket.option(option)? {
@@ -269,148 +362,5 @@ impl UdpSocket {
     /// ```
     pub fn mtu(&self) -> io::Result<u32> {
         self.option(self.family_option(Opt::MtuV4, Opt::MtuV6))
-    }
-
-    // ---- Multicast -----------------------------------------------------------------------------------------------
-
-    /// Joins an IPv4 multicast group on the interface with this address (`IP_ADD_MEMBERSHIP`). The unspecified address
-    /// selects the interface by the routing table.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if `group` is not a multicast address, there is no such
-    /// interface, or the socket is already a member.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use std::net::Ipv4Addr;
-    ///
-    /// use anello::net::UdpSocket;
-    ///
-    /// let (group, interface) = (Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::LOCALHOST);
-    /// let member = UdpSocket::bind("0.0.0.0:0")?;
-    /// member.join_multicast_v4(group, interface)?;
-    /// let sender = UdpSocket::bind("127.0.0.1:0")?;
-    /// sender.set_multicast_interface_v4(interface)?;
-    /// sender.send_to(b"ciao", (group, member.local_addr()?.port())).await?;
-    /// assert_eq!(member.recv(&mut [0; 16]).await?, 4);
-    /// member.leave_multicast_v4(group, interface)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.socket.set_membership_v4(group, interface, true)
-    }
-
-    /// Leaves an IPv4 multicast group (`IP_DROP_MEMBERSHIP`).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if the socket is not a member.
-    pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.socket.set_membership_v4(group, interface, false)
-    }
-
-    /// Joins an IPv6 multicast group on the interface with this index (`IPV6_ADD_MEMBERSHIP`). 0 selects the interface
-    /// by the routing table.
-    ///
-    /// # Errors
-    /// See [`join_multicast_v4`](Self::join_multicast_v4). Fails on IPv4 sockets.
-    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface_index: u32) -> io::Result<()> {
-        self.socket.set_membership_v6(*group, interface_index, true)
-    }
-
-    /// Leaves an IPv6 multicast group (`IPV6_DROP_MEMBERSHIP`).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if the socket is not a member.
-    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface_index: u32) -> io::Result<()> {
-        self.socket.set_membership_v6(*group, interface_index, false)
-    }
-
-    /// Returns whether sockets on this machine receive the IPv4 multicast datagrams that this socket sends
-    /// (`IP_MULTICAST_LOOP`).
-    ///
-    /// # Errors
-    /// Returns the error from `getsockopt(2)`.
-    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.is_on(Opt::MulticastLoopV4)
-    }
-
-    /// Sets whether sockets on this machine receive the IPv4 multicast datagrams that this socket sends
-    /// (`IP_MULTICAST_LOOP`). The default is `true`.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
-        self.set(Opt::MulticastLoopV4, on.into())
-    }
-
-    /// Returns whether sockets on this machine receive the IPv6 multicast datagrams that this socket sends
-    /// (`IPV6_MULTICAST_LOOP`).
-    ///
-    /// # Errors
-    /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
-    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.is_on(Opt::MulticastLoopV6)
-    }
-
-    /// Sets whether sockets on this machine receive the IPv6 multicast datagrams that this socket sends
-    /// (`IPV6_MULTICAST_LOOP`). The default is `true`.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
-    pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
-        self.set(Opt::MulticastLoopV6, on.into())
-    }
-
-    /// Returns the time to live of IPv4 multicast datagrams (`IP_MULTICAST_TTL`).
-    ///
-    /// # Errors
-    /// Returns the error from `getsockopt(2)`.
-    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.option(Opt::MulticastTtlV4)
-    }
-
-    /// Sets the time to live of IPv4 multicast datagrams (`IP_MULTICAST_TTL`). With the default, 1, they do not leave the
-    /// local network.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`.
-    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.set(Opt::MulticastTtlV4, ttl)
-    }
-
-    /// Returns the hop limit of IPv6 multicast datagrams (`IPV6_MULTICAST_HOPS`).
-    ///
-    /// # Errors
-    /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
-    pub fn multicast_hops_v6(&self) -> io::Result<u32> {
-        self.option(Opt::MulticastHopsV6)
-    }
-
-    /// Sets the hop limit of IPv6 multicast datagrams (`IPV6_MULTICAST_HOPS`). With the default, 1, they do not leave the
-    /// local network.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
-    pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
-        self.set(Opt::MulticastHopsV6, hops)
-    }
-
-    /// Sets the interface through which IPv4 multicast datagrams are sent, by its address (`IP_MULTICAST_IF`). The
-    /// unspecified address selects the interface by the routing table.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if there is no such interface.
-    pub fn set_multicast_interface_v4(&self, interface: Ipv4Addr) -> io::Result<()> {
-        self.socket.set_multicast_interface_v4(interface)
-    }
-
-    /// Sets the interface through which IPv6 multicast datagrams are sent, by its index (`IPV6_MULTICAST_IF`). 0 selects
-    /// the interface by the routing table.
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
-    pub fn set_multicast_interface_v6(&self, interface_index: u32) -> io::Result<()> {
-        self.set(Opt::MulticastInterfaceV6, interface_index)
     }
 }

@@ -10,11 +10,21 @@ use crate::driver::datagram::{DatagramInfo, RecvBatch};
 use crate::driver::{Clear, Direction, PollIo};
 
 impl UdpSocket {
-    /// Receives a datagram, usually from the peer of a connected socket (`recv(2)`). Returns the number of bytes. If the
-    /// buffer is shorter than the datagram, the rest is discarded. Cancel-safe.
+    /// Receives a datagram, usually from the peer of a connected socket (`recv(2)`). Returns the number of bytes. If
+    /// the buffer is shorter than the datagram, the rest is discarded. Cancel-safe.
     ///
     /// # Errors
     /// Returns the error from `recv(2)`, for example `ConnectionRefused` on a connected socket.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Read, move || self.socket.recv(buffer))
@@ -25,6 +35,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `recvfrom(2)`, for example `ConnectionRefused` on a connected socket.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let (bytes, sender) = socket.recv_from(&mut [0; 16]).await?;
+    /// assert_eq!((bytes, sender), (4, socket.local_addr()?));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn recv_from<'a>(
         &'a self,
@@ -37,6 +58,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// See [`recv_from`](Self::recv_from).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let info = socket.recv_message(&mut [0; 2]).await?;
+    /// assert!(info.bytes == 2 && info.is_truncated);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn recv_message<'a>(
         &'a self,
@@ -53,6 +85,19 @@ impl UdpSocket {
     /// # Errors
     /// See [`recv_from`](Self::recv_from). An error that occurs after some datagrams have been received is returned by
     /// the next call.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::RecvBatch;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut batch = RecvBatch::new(32, 1500);
+    /// assert_eq!(socket.recv_batch(&mut batch).await?, 1);
+    /// assert_eq!(batch.get(0).unwrap().payload(), b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn recv_batch<'a>(
         &'a self,
@@ -103,6 +148,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// See [`recv_from`](Self::recv_from).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// assert_eq!(socket.peek(&mut [0; 16]).await?, socket.recv(&mut [0; 16]).await?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(self.peek_from(buffer).await?.0)
     }
@@ -111,6 +166,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// See [`recv_from`](Self::recv_from).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// assert_eq!(socket.peek_sender().await?, socket.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
         Ok(self.peek_from(&mut []).await?.1)
     }
@@ -119,6 +184,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_recv(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Read, || self.socket.recv(buffer))
     }
@@ -146,6 +222,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_message`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_recv_message(&mut [0; 16])?.bytes, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv_message(&self, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
         self.registration.try_io(Direction::Read, || self.socket.recv_message(buffer))
     }
@@ -154,6 +241,19 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_batch`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::RecvBatch;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut batch = RecvBatch::new(32, 1500);
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_recv_batch(&mut batch)?, 1);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
         self.registration.try_io(Direction::Read, || self.receive_batch(batch))
     }
@@ -162,6 +262,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `peek_from`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_peek_from(&mut [0; 16])?, (4, socket.local_addr()?));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.registration.try_io(Direction::Read, || self.socket.peek_from(buffer))
     }
@@ -170,11 +281,34 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `peek`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_peek(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.try_peek_from(buffer).map(|(bytes, _)| bytes)
     }
 
     /// Polls for [`recv`](Self::recv). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut buffer = [0; 16];
+    /// let bytes = std::future::poll_fn(|context| socket.poll_recv(context, &mut buffer)).await?;
+    /// assert_eq!(&buffer[..bytes], b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Read, || self.socket.recv(buffer))
     }
@@ -205,11 +339,36 @@ impl UdpSocket {
     }
 
     /// Polls for [`recv_batch`](Self::recv_batch). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::RecvBatch;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut batch = RecvBatch::new(32, 1500);
+    /// let count = std::future::poll_fn(|context| socket.poll_recv_batch(context, &mut batch)).await?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv_batch(&self, context: &mut Context<'_>, batch: &mut RecvBatch) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Read, || self.receive_batch(batch))
     }
 
     /// Polls for [`peek_from`](Self::peek_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let mut buffer = [0; 16];
+    /// let peeked = std::future::poll_fn(|context| socket.poll_peek_from(context, &mut buffer)).await?;
+    /// assert_eq!(peeked, (4, socket.local_addr()?));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_peek_from(
         &self,
         context: &mut Context<'_>,

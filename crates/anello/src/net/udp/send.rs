@@ -16,8 +16,18 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `send(2)`: for example an error with the number `EDESTADDRREQ` if the socket is not
-    /// connected, `EMSGSIZE` if the datagram is too long, or `ConnectionRefused` if no socket was bound to the port when
-    /// an earlier datagram arrived.
+    /// connected, `EMSGSIZE` if the datagram is too long, or `ConnectionRefused` if no socket was bound to the port
+    /// when an earlier datagram arrived.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// assert_eq!(socket.send(b"ciao").await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Write, move || self.socket.send(payload))
@@ -30,6 +40,17 @@ impl UdpSocket {
     /// Returns an error if the name cannot be resolved, and the error from `sendto(2)`: for example an error with the
     /// number `EMSGSIZE` if the datagram is too long, or `PermissionDenied` for a broadcast address without
     /// [`broadcast`](crate::net::UdpSocketBuilder::broadcast).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let address = socket.local_addr()?;
+    /// assert_eq!(socket.send_to(b"ciao", address).await?, 4);
+    /// assert_eq!(socket.send_to(b"ciao", ("localhost", address.port())).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub async fn send_to(&self, payload: &[u8], target: impl ToSocketAddrs) -> io::Result<usize> {
         let to = match target.to_host()? {
@@ -39,25 +60,36 @@ impl UdpSocket {
         self.registration.io(Direction::Write, move || self.socket.send_to(payload, to)).await
     }
 
-    /// Sends a datagram with control data (`sendmmsg(2)`). Cancel-safe; if the socket itself splits the payload, some of
-    /// the datagrams may have been sent.
+    /// Sends a datagram with control data (`sendmmsg(2)`). Cancel-safe; if the socket itself splits the payload, some
+    /// of the datagrams may have been sent.
     ///
     /// # Errors
     /// See [`send_to`](Self::send_to). Also returns `InvalidInput` if the source and the destination have different
     /// address families, and the error from `sendmmsg(2)` if the source is not an address of this machine.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::{Ecn, OutgoingDatagram};
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// socket.send_message(&OutgoingDatagram::to_peer(b"ciao").with_ecn(Ecn::Ect0)).await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub async fn send_message(&self, datagram: &OutgoingDatagram<'_>) -> io::Result<()> {
         self.send_batch(std::slice::from_ref(datagram)).await.map(|_| ())
     }
 
-    /// Sends datagrams in order, up to 64 of them, with one system call (`sendmmsg(2)`). Waits until the first one can be
-    /// sent. Returns the number of datagrams that were sent, which is at least 1 unless `datagrams` is empty; call again
-    /// with the rest.
+    /// Sends datagrams in order, up to 64 of them, with one system call (`sendmmsg(2)`). Waits until the first one can
+    /// be sent. Returns the number of datagrams that were sent, which is at least 1 unless `datagrams` is empty; call
+    /// again with the rest.
     ///
-    /// Fewer datagrams than possible are sent if the kernel's send buffer is full, or if one of them fails. In this case,
-    /// the next call usually returns the error. The exception is an error that an earlier datagram has caused, such as
-    /// `ConnectionRefused`: the kernel reports it at most once, and not if it occurs in the middle of a batch. No
-    /// datagram is skipped by such an error.
+    /// Fewer datagrams than possible are sent if the kernel's send buffer is full, or if one of them fails. In this
+    /// case, the next call usually returns the error. The exception is an error that an earlier datagram has caused,
+    /// such as `ConnectionRefused`: the kernel reports it at most once, and not if it occurs in the middle of a batch.
+    /// No datagram is skipped by such an error.
     ///
     /// Cancel-safe: a future that is dropped has sent nothing, unless the socket itself splits payloads.
     ///
@@ -96,8 +128,8 @@ impl UdpSocket {
         self.registration.io(Direction::Write, move || self.send_datagrams(datagrams, &mut sent_segments))
     }
 
-    /// Sends datagrams as far as possible. `sent_segments` is the number of parts of the first datagram that have already
-    /// been sent, if the socket itself splits its payload.
+    /// Sends datagrams as far as possible. `sent_segments` is the number of parts of the first datagram that have
+    /// already been sent, if the socket itself splits its payload.
     fn send_datagrams(
         &self,
         datagrams: &[OutgoingDatagram<'_>],
@@ -115,7 +147,8 @@ impl UdpSocket {
                 Err(error) if is_split && error.raw_os_error() == Some(libc::EIO) => {
                     self.splits_payloads.set(true);
                 }
-                // The kernel cannot split this payload, or not at all. If there is another cause, the error occurs again.
+                // The kernel cannot split this payload, or not at all. If there is another cause, the error occurs
+                // again.
                 Err(error) if is_split && error.raw_os_error() == Some(libc::EINVAL) => {}
                 Ok(sent) => {
                     self.charge(&datagrams[..sent]);
@@ -142,6 +175,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// assert_eq!(socket.try_send(b"ciao")?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Write, || self.socket.send(payload))
     }
@@ -169,17 +212,39 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send_message`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::{Ecn, OutgoingDatagram};
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// socket.try_send_message(&OutgoingDatagram::to_peer(b"ciao").with_ecn(Ecn::Ect0))?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send_message(&self, datagram: &OutgoingDatagram<'_>) -> io::Result<()> {
         self.try_send_batch(std::slice::from_ref(datagram)).map(|_| ())
     }
 
     /// Sends the datagrams for which there is space in the send buffer; see [`send_batch`](Self::send_batch).
     ///
-    /// If the socket itself splits the payload of the first datagram, and the send buffer has space for only some of the
-    /// parts, the others are discarded, like datagrams that are lost on the way, and the datagram counts as sent.
+    /// If the socket itself splits the payload of the first datagram, and the send buffer has space for only some of
+    /// the parts, the others are discarded, like datagrams that are lost on the way, and the datagram counts as sent.
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send_batch`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::OutgoingDatagram;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// assert_eq!(socket.try_send_batch(&[OutgoingDatagram::to_peer(b"ciao"); 3])?, 3);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send_batch(&self, datagrams: &[OutgoingDatagram<'_>]) -> io::Result<usize> {
         let mut sent_segments = 0;
         let sent =
@@ -191,17 +256,52 @@ impl UdpSocket {
     }
 
     /// Polls for [`send`](Self::send). See [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// let bytes = std::future::poll_fn(|context| socket.poll_send(context, b"ciao")).await?;
+    /// assert_eq!(bytes, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || self.socket.send(payload))
     }
 
     /// Polls for [`send_to`](Self::send_to). See [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let to = socket.local_addr()?;
+    /// let bytes = std::future::poll_fn(|context| socket.poll_send_to(context, b"ciao", to)).await?;
+    /// assert_eq!(bytes, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send_to(&self, context: &mut Context<'_>, payload: &[u8], to: SocketAddr) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || self.socket.send_to(payload, to))
     }
 
     /// Polls for [`try_send_batch`](Self::try_send_batch), and waits until the first datagram can be sent. See
     /// [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::net::OutgoingDatagram;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// let batch = [OutgoingDatagram::to_peer(b"ciao"); 3];
+    /// let sent = std::future::poll_fn(|context| socket.poll_send_batch(context, &batch)).await?;
+    /// assert_eq!(sent, 3);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send_batch(
         &self,
         context: &mut Context<'_>,

@@ -21,14 +21,16 @@ use crate::readiness::Registration;
 /// into an `Rc`. Datagrams are received in the order of arrival, each by one task.
 ///
 /// # Connected sockets
-/// After [`connect`](Self::connect), [`send`](Self::send) and [`recv`](Self::recv) exchange datagrams with one peer, and
-/// the kernel discards those of others. If the peer's host reports that no socket is bound to the port, the next call
-/// returns `ConnectionRefused`, once; no datagram is lost by the error, and the socket stays usable.
+/// After [`connect`](Self::connect), [`send`](Self::send) and [`recv`](Self::recv) exchange datagrams with one peer,
+/// and the kernel discards those of others. If the peer's host reports that no socket is bound to the port, the next
+/// call returns `ConnectionRefused`, once; no datagram is lost by the error, and the socket stays usable.
 ///
 /// # Batches
-/// [`recv_batch`](Self::recv_batch) and [`send_batch`](Self::send_batch) transfer up to 64 datagrams with one system call
-/// (`recvmmsg(2)`, `sendmmsg(2)`). With segmentation offload ([`OutgoingDatagram::with_segment_size`](crate::net::OutgoingDatagram::with_segment_size) and
-/// [`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro)), each of these can consist of up to 64 datagrams on the network.
+/// [`recv_batch`](Self::recv_batch) and [`send_batch`](Self::send_batch) transfer up to 64 datagrams with one system
+/// call (`recvmmsg(2)`, `sendmmsg(2)`). With segmentation offload
+/// ([`OutgoingDatagram::with_segment_size`](crate::net::OutgoingDatagram::with_segment_size) and
+/// [`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro)), each of these can consist of up to 64 datagrams on
+/// the network.
 ///
 /// # System calls
 /// Each call first tries the system call, with `MSG_DONTWAIT`. Only if the socket is not ready does it wait for
@@ -151,8 +153,8 @@ impl UdpSocket {
     /// one that the kernel accepts is used.
     ///
     /// # Errors
-    /// Returns an error if the name cannot be resolved, or the kernel accepts none of the addresses, for example because
-    /// there is no route. The error contains the address.
+    /// Returns an error if the name cannot be resolved, or the kernel accepts none of the addresses, for example
+    /// because there is no route. The error contains the address.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -183,6 +185,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(socket.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -191,6 +202,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns `NotConnected` if the socket is not connected.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.connect(socket.local_addr()?).await?;
+    /// assert_eq!(socket.peer_addr()?, socket.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
     }
@@ -267,18 +288,49 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns an error if the runtime has been shut down.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.writable().await?;
+    /// socket.try_send_to(b"ciao", socket.local_addr()?)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Interest::WRITABLE).await.map(|_| ())
     }
 
     /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a time; a
     /// later call replaces its waker. The asynchronous methods have no such limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// std::future::poll_fn(|context| socket.poll_recv_ready(context)).await?;
+    /// assert_eq!(socket.try_recv(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
         self.registration.poll_read_ready(context).map_ok(|_| ())
     }
 
     /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time; a later
     /// call replaces its waker.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// std::future::poll_fn(|context| socket.poll_send_ready(context)).await?;
+    /// socket.try_send_to(b"ciao", socket.local_addr()?)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
         self.registration.poll_write_ready(context).map_ok(|_| ())
     }
@@ -313,6 +365,19 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the error of `operation`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # use anello::io::Interest;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let descriptor = socket.try_as_fd()?;
+    /// let receive = || Ok(rustix::net::recv(descriptor, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
+    /// assert_eq!(socket.async_io(Interest::READABLE, receive).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn async_io<'a, T>(
         &'a self,
         interest: Interest,

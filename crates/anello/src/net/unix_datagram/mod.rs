@@ -21,14 +21,15 @@ use crate::driver::sockets::unix_datagrams;
 use crate::driver::{Direction, Interest, PeerCredentials, PollIo, Ready, with_context};
 use crate::readiness::Registration;
 
-/// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep their
-/// order; a sender waits while the receiver's queue is full.
+/// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep
+/// their order; a sender waits while the receiver's queue is full.
 ///
-/// Any number of tasks can use a socket at the same time: all methods take `&self`. System calls and waiting work as for
-/// [`UdpSocket`](super::UdpSocket). All futures are cancel-safe: a future that is dropped has received or sent nothing.
+/// Any number of tasks can use a socket at the same time: all methods take `&self`. System calls and waiting work as
+/// for [`UdpSocket`](super::UdpSocket). All futures are cancel-safe: a future that is dropped has received or sent
+/// nothing.
 ///
-/// Dropping the socket does not remove its socket file. The application that created the file must remove it, or binding
-/// to the path again fails with `AddrInUse`. The simulated driver does not support Unix sockets.
+/// Dropping the socket does not remove its socket file. The application that created the file must remove it, or
+/// binding to the path again fails with `AddrInUse`. The simulated driver does not support Unix sockets.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -139,10 +140,20 @@ impl UnixDatagram {
     /// [connected](Self::connect) if the peer knows its address.
     ///
     /// # Errors
-    /// Returns the error from `socket(2)`, for example if no descriptors are left. Always fails on the simulated driver.
+    /// Returns the error from `socket(2)`, for example if no descriptors are left. Always fails on the simulated
+    /// driver.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let socket = UnixDatagram::unbound()?;
+    /// assert!(socket.local_addr()?.is_unnamed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn unbound() -> io::Result<Self> {
         Self::new(unix_datagrams::open()?)
@@ -156,6 +167,16 @@ impl UnixDatagram {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixDatagram::pair()?;
@@ -169,6 +190,17 @@ impl UnixDatagram {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let (one, other) = std::os::unix::net::UnixDatagram::pair()?;
+    /// let one = UnixDatagram::from_std(one)?;
+    /// other.send(b"ciao")?;
+    /// assert_eq!(one.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
@@ -203,8 +235,18 @@ impl UnixDatagram {
     /// Sets the peer to the socket at a path (`connect(2)`, which completes immediately). Connecting again replaces it.
     ///
     /// # Errors
-    /// Returns the error from `connect(2)`: for example `NotFound` if the path does not exist, or `ConnectionRefused` if
-    /// no socket is bound to it. Returns `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    /// Returns the error from `connect(2)`: for example `NotFound` if the path does not exist, or `ConnectionRefused`
+    /// if no socket is bound to it. Returns `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let socket = UnixDatagram::unbound()?;
+    /// let error = socket.connect("/no/such/socket").unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.connect_addr(&path_address(path.as_ref())?)
     }
@@ -222,6 +264,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// assert!(one.local_addr()?.is_unnamed() && other.local_addr()?.is_unnamed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Unix::address(&SockRef::from(&*self.descriptor).local_addr()?)
     }
@@ -230,6 +281,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `NotConnected` if the socket is not connected.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// assert!(one.peer_addr()?.is_unnamed() && other.peer_addr()?.is_unnamed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Unix::address(&SockRef::from(&*self.descriptor).peer_addr()?)
     }
@@ -280,6 +340,16 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.set_passcred(true)?;
+    /// assert!(one.passcred()? && !other.passcred()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn passcred(&self) -> io::Result<bool> {
         SockRef::from(&*self.descriptor).passcred()
     }
@@ -288,6 +358,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// assert!(one.take_error()?.is_none() && other.take_error()?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         SockRef::from(&*self.descriptor).take_error()
     }
@@ -324,6 +403,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns an error if the runtime has been shut down.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use anello::io::Interest;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// assert!(other.ready(Interest::READABLE).await?.is_readable());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         Ok(self.registration.ready(interest).await?.ready)
     }
@@ -359,18 +449,51 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns an error if the runtime has been shut down.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.writable().await?;
+    /// one.try_send(b"ciao")?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Interest::WRITABLE).await.map(|_| ())
     }
 
     /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a time; a
     /// later call replaces its waker.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// std::future::poll_fn(|context| other.poll_recv_ready(context)).await?;
+    /// assert_eq!(other.try_recv(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
         self.registration.poll_read_ready(context).map_ok(|_| ())
     }
 
     /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time; a later
     /// call replaces its waker.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// std::future::poll_fn(|context| one.poll_send_ready(context)).await?;
+    /// one.try_send(b"ciao")?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
         self.registration.poll_write_ready(context).map_ok(|_| ())
     }
@@ -380,6 +503,19 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error of `operation`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use anello::io::Interest;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// other.readable().await?;
+    /// let receive = || Ok(rustix::net::recv(&other, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
+    /// assert_eq!(other.try_io(Interest::READABLE, receive)?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_io<T>(&self, interest: Interest, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
         self.registration.try_io(direction, operation)
@@ -390,6 +526,18 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error of `operation`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use anello::io::Interest;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// let receive = || Ok(rustix::net::recv(&other, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
+    /// assert_eq!(other.async_io(Interest::READABLE, receive).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn async_io<'a, T>(
         &'a self,
         interest: Interest,

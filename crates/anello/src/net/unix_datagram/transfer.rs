@@ -19,12 +19,22 @@ use crate::time::sleep;
 impl UnixDatagram {
     // ---- Receiving -----------------------------------------------------------------------------------------------
 
-    /// Receives a datagram (`recv(2)`). Returns the number of bytes. If the buffer is shorter than the datagram, the rest
-    /// is discarded. If the datagram contains descriptors, the kernel closes them. Cancel-safe.
+    /// Receives a datagram (`recv(2)`). Returns the number of bytes. If the buffer is shorter than the datagram, the
+    /// rest is discarded. If the datagram contains descriptors, the kernel closes them. Cancel-safe.
     ///
     /// # Errors
     /// Returns the error from `recv(2)`, for example `ConnectionReset` if the peer of a connected socket was closed
     /// while it had unread datagrams.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Read, move || self.receive(buffer))
     }
@@ -58,6 +68,16 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// See [`recv`](Self::recv).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// assert_eq!(other.peek_from(&mut [0; 16]).await?.0, other.recv(&mut [0; 16]).await?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek_from<'a>(
         &'a self,
         buffer: &'a mut [u8],
@@ -71,6 +91,18 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// See [`recv`](Self::recv).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// let mut fds = Vec::new();
+    /// let info = other.recv_with_fds(&mut [0; 16], &mut fds).await?;
+    /// assert!(info.bytes == 4 && fds.is_empty());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_with_fds<'a>(
         &'a self,
         buffer: &'a mut [u8],
@@ -116,6 +148,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// other.readable().await?;
+    /// assert_eq!(other.try_recv(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let receive = || self.receive(buffer);
         self.registration.try_io(Direction::Read, receive)
@@ -125,6 +168,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_from`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// other.readable().await?;
+    /// assert!(other.try_recv_from(&mut [0; 16])?.1.is_unnamed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let receive = || self.receive_from(buffer, RecvFlags::empty());
         self.registration.try_io(Direction::Read, receive)
@@ -134,6 +188,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_with_fds`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// other.readable().await?;
+    /// assert_eq!(other.try_recv_with_fds(&mut [0; 16], &mut Vec::new())?.bytes, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_recv_with_fds(
         &self,
         buffer: &mut [u8],
@@ -143,12 +208,36 @@ impl UnixDatagram {
     }
 
     /// Polls for [`recv`](Self::recv). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// let mut buffer = [0; 16];
+    /// let bytes = std::future::poll_fn(|context| other.poll_recv(context, &mut buffer)).await?;
+    /// assert_eq!(&buffer[..bytes], b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
         let receive = || self.receive(buffer);
         self.registration.poll_io(context, Direction::Read, receive)
     }
 
     /// Polls for [`recv_from`](Self::recv_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"ciao").await?;
+    /// let mut buffer = [0; 16];
+    /// let (bytes, _) = std::future::poll_fn(|context| other.poll_recv_from(context, &mut buffer)).await?;
+    /// assert_eq!(&buffer[..bytes], b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv_from(
         &self,
         context: &mut Context<'_>,
@@ -167,6 +256,16 @@ impl UnixDatagram {
     /// Returns the error from `send(2)`: for example `NotConnected` if the socket is not connected,
     /// `ConnectionRefused` if the peer was closed, or an error with the number `EMSGSIZE` if the datagram exceeds the
     /// send buffer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// assert_eq!(one.send(b"ciao").await?, 4);
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Write, move || udp::send(self.socket(), payload))
     }
@@ -175,6 +274,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the errors of `send_to_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let error = UnixDatagram::unbound()?.send_to(b"ciao", "/no/such/socket").await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_to_addr(payload, &path_address(path.as_ref())?).await
     }
@@ -188,12 +296,25 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the error from `sendto(2)`: for example `NotFound` if the path does not exist, `ConnectionRefused` if no
     /// socket is bound to it, or an error with the number `EMSGSIZE` if the datagram exceeds the send buffer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use std::os::{linux::net::SocketAddrExt, unix::net::SocketAddr};
+    /// # let name = format!("anello-send-to-{}", std::process::id());
+    /// let address = SocketAddr::from_abstract_name(name)?;
+    /// let receiver = UnixDatagram::bind_addr(&address)?;
+    /// UnixDatagram::unbound()?.send_to_addr(b"ciao", &address).await?;
+    /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn send_to_addr(&self, payload: &[u8], address: &SocketAddr) -> io::Result<usize> {
         self.retry_while_full(|| unix_datagrams::send_to(self.socket(), payload, address)).await
     }
 
-    /// Sends a datagram with descriptors to the peer of a connected socket (`sendmsg(2)` with `SCM_RIGHTS`). Returns the
-    /// length of the payload. The receiver gets duplicates of the descriptors; at most 253 fit into a datagram.
+    /// Sends a datagram with descriptors to the peer of a connected socket (`sendmsg(2)` with `SCM_RIGHTS`). Returns
+    /// the length of the payload. The receiver gets duplicates of the descriptors; at most 253 fit into a datagram.
     /// Cancel-safe.
     ///
     /// # Errors
@@ -236,6 +357,22 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// See [`send_to_addr`](Self::send_to_addr). Returns `InvalidInput` for more than 253 descriptors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use std::os::{fd::AsFd, linux::net::SocketAddrExt, unix::net::SocketAddr};
+    /// # let name = format!("anello-send-fds-to-{}", std::process::id());
+    /// let address = SocketAddr::from_abstract_name(name)?;
+    /// let receiver = UnixDatagram::bind_addr(&address)?;
+    /// let sender = UnixDatagram::unbound()?;
+    /// sender.send_with_fds_to(b"itself", &[sender.as_fd()], &address).await?;
+    /// let mut fds = Vec::new();
+    /// receiver.recv_with_fds(&mut [0; 16], &mut fds).await?;
+    /// assert_eq!(fds.len(), 1);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn send_with_fds_to(
         &self,
         payload: &[u8],
@@ -268,6 +405,16 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// assert_eq!(one.try_send(b"ciao")?, 4);
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Write, || udp::send(self.socket(), payload))
     }
@@ -276,6 +423,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send_to`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// let error = UnixDatagram::unbound()?.try_send_to(b"ciao", "/no/such/socket").unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         // The readiness of the socket does not depend on the queue of this receiver.
         unix_datagrams::send_to(self.socket(), payload, &path_address(path.as_ref())?)
@@ -285,6 +441,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send_with_fds`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # use std::os::fd::AsFd;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// one.try_send_with_fds(b"itself", &[one.as_fd()])?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 6);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_send_with_fds(&self, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let slices = [IoSlice::new(payload)];
         let send = || messages::send_with_fds(self.socket(), &slices, fds, None);
@@ -293,6 +460,16 @@ impl UnixDatagram {
 
     /// Polls for [`send`](Self::send). See [`poll_send_ready`](Self::poll_send_ready) for its limit. There is no poll
     /// function for [`send_to`](Self::send_to), because the kernel does not report when a receiver has space.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixDatagram;
+    /// # let (one, other) = UnixDatagram::pair()?;
+    /// std::future::poll_fn(|context| one.poll_send(context, b"ciao")).await?;
+    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || udp::send(self.socket(), payload))
     }
