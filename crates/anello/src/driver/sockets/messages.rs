@@ -24,8 +24,9 @@ pub(crate) const MAX_MESSAGE_FDS: usize = 253;
 
 const FDS_SPACE_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_MESSAGE_FDS));
 
-/// Space for received descriptors, credentials and a process descriptor.
-const CONTROL_WORDS: usize = (FDS_SPACE_BYTES + 128) / 8;
+/// Space for received descriptors, credentials, and the messages that other options of the socket cause: 2048 bytes.
+const CONTROL_WORDS: usize = 256;
+const _: () = assert!(CONTROL_WORDS * 8 > FDS_SPACE_BYTES);
 
 /// Type of the control message with a process descriptor (Linux 6.5).
 const SCM_PIDFD: libc::c_int = 4;

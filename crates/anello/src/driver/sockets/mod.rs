@@ -9,9 +9,8 @@ pub(crate) mod unix_datagrams;
 
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
@@ -21,10 +20,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::socket_options;
@@ -191,10 +187,6 @@ pub(crate) struct OsSockets {
 /// Number of bytes that the kernel transfers in one round of `sendfile(2)`: its internal pipe has 16 pages.
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
-/// Space for the control messages of one receive: 253 descriptors, the kernel's limit per message, and the messages that
-/// other options of the socket cause.
-const CONTROL_BYTES: usize = 2048;
-
 /// Maximum number of connections that one call rejects.
 const MAX_REFUSALS_PER_CALL: usize = 256;
 
@@ -327,15 +319,7 @@ impl Sockets for OsSockets {
         data: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
-        let message = SendAncillaryMessage::ScmRights(descriptors);
-        let mut space = vec![MaybeUninit::uninit(); message.size()];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(message) {
-            return Err(Errno::INVAL.into());
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let slices = [IoSlice::new(data)];
-        Ok(retry_on_intr(|| rustix::net::sendmsg(socket, &slices, &mut control, flags))?)
+        messages::send_with_fds(socket.as_fd(), &[IoSlice::new(data)], descriptors, None)
     }
 
     fn receive_with_fds(
@@ -344,18 +328,8 @@ impl Sockets for OsSockets {
         buffer: &mut [u8],
         descriptors: &mut Vec<OwnedFd>,
     ) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = retry_on_intr(|| {
-            rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)
-        })?;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
-            }
-        }
-        Ok(received.bytes)
+        let message = messages::recv_with_fds(socket.as_fd(), &mut [IoSliceMut::new(buffer)], descriptors)?;
+        Ok(message.bytes)
     }
 
     fn peer_pidfd(&self, socket: &OwnedFd) -> io::Result<OwnedFd> {
