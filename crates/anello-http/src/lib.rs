@@ -11,6 +11,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("anello-http requires Linux: it uses io_uring and epoll (build for a Linux target)");
 
+#[macro_use]
+mod setters;
+
 pub mod files;
 pub mod h1;
 mod message;

@@ -32,6 +32,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("anello requires Linux: it uses io_uring and epoll (build for a Linux target)");
 
+#[macro_use]
+mod setters;
+
 pub mod compat;
 mod driver;
 mod executor;

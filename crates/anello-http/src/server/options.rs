@@ -8,6 +8,15 @@ use crate::h1::Limits;
 ///
 /// Deadlines are checked every [`timer_resolution`](Self::timer_resolution). They may expire late, by up to two such
 /// intervals, but never early.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello_http::ServerOptions;
+///
+/// let options = ServerOptions::default().max_connections(500).header_timeout(Duration::from_secs(5));
+/// assert_eq!(options.max_connections, 500);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
@@ -68,6 +77,24 @@ pub struct ServerOptions {
     /// Interval at which deadlines are checked and the date is updated (default: 250 ms).
     pub timer_resolution: Duration,
 }
+
+setters!(ServerOptions {
+    limits: Limits,
+    header_timeout: Duration,
+    keep_alive_timeout: Duration,
+    body_timeout: Duration,
+    min_body_bytes_per_second: u64,
+    send_timeout: Duration,
+    request_timeout: Option<Duration>,
+    max_connections: usize,
+    eviction: Eviction,
+    refusals: usize,
+    max_discarded_body_bytes: u64,
+    linger_timeout: Duration,
+    drain_min_idle: Duration,
+    drain_timeout: Duration,
+    timer_resolution: Duration,
+});
 
 /// The connections that a server may close to make room for new ones. Those that have waited longest are closed first.
 /// A connection is never closed while its handler is running and the client is waiting for the response.

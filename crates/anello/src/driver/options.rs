@@ -5,6 +5,13 @@ use std::time::Duration;
 /// Options for a driver.
 ///
 /// The defaults are the values with the best measured performance.
+///
+/// ```
+/// use anello::DriverOptions;
+///
+/// let options = DriverOptions::default().max_send_queue_bytes(256 * 1024).registered_files(true);
+/// assert_eq!(options.max_send_queue_bytes, 256 * 1024);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DriverOptions {
@@ -66,6 +73,27 @@ pub struct DriverOptions {
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
+
+setters!(DriverOptions {
+    sq_entries: u32,
+    cq_entries: u32,
+    initial_receive_buffers: u32,
+    max_receive_buffers: u32,
+    receive_buffer_bytes: usize,
+    max_received_chunks: usize,
+    max_send_queue_bytes: usize,
+    max_accept_queue: usize,
+    direct_send_threshold_bytes: usize,
+    deferred_send_threshold_edges: usize,
+    zero_copy: ZeroCopy,
+    send_completion: SendCompletion,
+    task_work: TaskWork,
+    submission_polling: Option<SubmissionPolling>,
+    one_shot_receive: bool,
+    registered_files: bool,
+    spin: Duration,
+    disabled_features: DisabledFeatures,
+});
 
 impl Default for DriverOptions {
     fn default() -> Self {
@@ -169,3 +197,18 @@ pub struct DisabledFeatures {
     /// Disables `epoll_pwait2(2)` (Linux 5.11). Timeouts on epoll are then rounded up to milliseconds.
     pub epoll_pwait2: bool,
 }
+
+setters!(DisabledFeatures {
+    no_sqarray: bool,
+    defer_taskrun: bool,
+    single_issuer: bool,
+    coop_taskrun: bool,
+    multishot_receive: bool,
+    multishot_accept: bool,
+    buffer_ring: bool,
+    msg_ring: bool,
+    registered_ring: bool,
+    cqe_skip: bool,
+    zero_copy: bool,
+    epoll_pwait2: bool,
+});

@@ -32,6 +32,17 @@ pub struct AccessLogOptions {
     pub close_timeout: Duration,
 }
 
+setters!(AccessLogOptions {
+    target: LogTarget,
+    format: LogFormat,
+    buffer_bytes: usize,
+    max_buffers: usize,
+    max_field_bytes: usize,
+    flush_interval: Duration,
+    retry_interval: Duration,
+    close_timeout: Duration,
+});
+
 impl Default for AccessLogOptions {
     fn default() -> Self {
         Self {

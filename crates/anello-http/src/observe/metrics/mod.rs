@@ -47,6 +47,11 @@ pub struct MetricsOptions {
     pub build_labels: Vec<(&'static str, String)>,
 }
 
+setters!(MetricsOptions {
+    workers: usize,
+    build_labels: Vec<(&'static str, String)>,
+});
+
 impl Default for MetricsOptions {
     fn default() -> Self {
         Self { workers: thread::available_parallelism().map_or(1, usize::from), build_labels: Vec::new() }

@@ -29,6 +29,8 @@ pub struct SimOptions {
     pub socket_buffer_bytes: usize,
 }
 
+setters!(SimOptions { seed: u64 });
+
 impl SimOptions {
     /// Returns options for a completion-based kernel without faults.
     pub fn new(seed: u64) -> Self {
@@ -68,6 +70,13 @@ impl Default for SimOptions {
 ///
 /// A rate above 900 is treated as 900, so that no operation fails indefinitely. Start from [`none`](Self::none),
 /// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
+///
+/// ```
+/// use anello::SimFaults;
+///
+/// let faults = SimFaults::none().short_sends(500).delays(100);
+/// assert_eq!((faults.short_sends, faults.resets), (500, 0));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimFaults {
@@ -121,6 +130,28 @@ pub struct SimFaults {
     /// A datagram is delayed on the way, so that it can arrive after later ones.
     pub datagram_delays: u16,
 }
+
+setters!(SimFaults {
+    short_receives: u16,
+    short_sends: u16,
+    refused_sends: u16,
+    delays: u16,
+    max_delay_ns: u64,
+    reordering: u16,
+    buffer_exhaustion: u16,
+    descriptor_exhaustion: u16,
+    cancel_races: u16,
+    multishot_terminations: u16,
+    missed_resets: u16,
+    interruptions: u16,
+    completion_overflows: u16,
+    dropped_completions: u16,
+    spurious_readiness: u16,
+    partial_submissions: u16,
+    late_completions: u16,
+    resets: u16,
+    refused_connects: u16,
+});
 
 impl SimFaults {
     /// Returns the rates of a kernel without faults.
