@@ -150,7 +150,10 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
         };
         join(send_all(writer, &world, sender, true), receiving).await;
     } else {
-        let (read, write) = stream.into_split();
+        let (mut read, mut write) = stream.into_split();
+        if random.usize(..4) == 0 {
+            (read, write) = read.reunite(write).expect("halves of one stream").into_split();
+        }
         let reader = Reader { half: read, side: side.clone(), has_ended: false };
         let writer = Writer { half: write, side };
         let (sending, receiving) = (Rc::clone(&world), Rc::clone(&world));
@@ -306,7 +309,7 @@ where
         };
         let bytes = side.outgoing().next_bytes(length);
         let half = &mut writer.half;
-        let tried = match random.usize(..6) {
+        let tried = match random.usize(..8) {
             0 => attempt(half.send(bytes), world, &mut random).await.of(length),
             1 => {
                 let bytes = world.hostility.bytes(&mut random, bytes);
@@ -319,6 +322,14 @@ where
                 attempt(half.write_vectored(&slices), world, &mut random).await
             }
             4 => attempt(half.write_more(&bytes), world, &mut random).await,
+            5 => match half.try_write(&bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Attempt::Dropped,
+                result => Attempt::Done(result),
+            },
+            6 => match attempt(half.writable(), world, &mut random).await {
+                Attempt::Done(Ok(())) | Attempt::Dropped => continue,
+                Attempt::Done(Err(error)) => return side.check_error(&error),
+            },
             _ => match attempt(half.flush(), world, &mut random).await {
                 Attempt::Done(Ok(())) | Attempt::Dropped => continue,
                 Attempt::Done(Err(error)) => return side.check_error(&error),
@@ -357,8 +368,22 @@ where
     let mut kept = Vec::new();
     for _ in 0..scaled_timeout {
         do_side_activity(world, &mut random).await;
+        if let Err(error) = wait_or_peek(&reader, world, &mut random).await {
+            side.check_error(&error);
+            return None;
+        }
         if random.usize(..2) == 0 {
-            let received = match attempt(reader.half.recv(), world, &mut random).await {
+            let attempted = match random.usize(..4) {
+                0 => match reader.half.try_recv() {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        yield_now().await;
+                        Attempt::Dropped
+                    }
+                    result => Attempt::Done(result),
+                },
+                _ => attempt(reader.half.recv(), world, &mut random).await,
+            };
+            let received = match attempted {
                 Attempt::Done(Ok(received)) => received,
                 Attempt::Done(Err(error)) => {
                     side.check_error(&error);
@@ -382,7 +407,17 @@ where
             }
         } else {
             let mut buffer = vec![0; 1 + random.usize(..20_000)];
-            match attempt(reader.half.read(&mut buffer), world, &mut random).await {
+            let attempted = match random.usize(..4) {
+                0 => match reader.half.try_read(&mut buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        yield_now().await;
+                        Attempt::Dropped
+                    }
+                    result => Attempt::Done(result),
+                },
+                _ => attempt(reader.half.read(&mut buffer), world, &mut random).await,
+            };
+            match attempted {
                 Attempt::Done(Ok(0)) => {
                     side.incoming().check_end(side.connection.may_break.get());
                     reader.has_ended = true;
@@ -401,6 +436,31 @@ where
         }
     }
     Some(reader)
+}
+
+/// Waits until the stream is readable, peeks, or does nothing.
+async fn wait_or_peek<H>(reader: &Reader<H>, world: &Rc<World>, random: &mut Rng) -> io::Result<()>
+where
+    H: Deref<Target = TcpStream>,
+{
+    match random.usize(..6) {
+        0 => match attempt(reader.half.readable(), world, random).await {
+            Attempt::Done(result) => result,
+            Attempt::Dropped => Ok(()),
+        },
+        1 => {
+            let mut buffer = vec![0; 1 + random.usize(..20_000)];
+            match attempt(reader.half.peek(&mut buffer), world, random).await {
+                Attempt::Done(Ok(count)) => {
+                    reader.side.incoming().check_peeked(&buffer[..count]);
+                    Ok(())
+                }
+                Attempt::Done(Err(error)) => Err(error),
+                Attempt::Dropped => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Leaves a receive pending when its runtime is dropped.

@@ -58,6 +58,14 @@ impl Direction {
         self.accepted.set(self.accepted.get() + count as u64);
     }
 
+    /// Checks bytes that the next receives will return.
+    pub fn check_peeked(&self, bytes: &[u8]) {
+        for (position, byte) in (self.received.get()..).zip(bytes) {
+            assert_eq!(*byte, self.byte_at(position), "peeked byte {position} differs");
+        }
+        assert!(self.received.get() + bytes.len() as u64 <= self.accepted.get());
+    }
+
     /// Checks that received bytes arrive once and in order.
     pub fn receive(&self, bytes: &[u8]) {
         let start = self.received.get();
