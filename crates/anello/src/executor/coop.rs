@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::context::with_current;
+use super::context::{is_running, with_current};
 
 /// Value whose asynchronous operations consume the budget of the running task.
 ///
@@ -78,7 +78,7 @@ pub(crate) fn poll_cooperatively<T>(
 #[track_caller]
 pub(crate) fn assert_may_block(method: &str) {
     assert!(
-        with_current(|shared| shared.is_entered.get()) != Some(true),
+        !is_running(),
         "cannot block in {method}: an anello runtime is running on this thread (await the asynchronous method, or \
          call it in spawn_blocking)"
     );
