@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::executor::{
-    AbortHandle, Builder as TaskBuilder, Handle, Id, JoinError, JoinHandle, Shared, spawn, spawn_blocking,
-    with_current,
+    AbortHandle, Builder as TaskBuilder, Handle, Id, JoinError, JoinHandle, poll_cooperatively, spawn,
+    spawn_blocking,
 };
 
 /// A set of tasks whose results are returned in the order in which the tasks finish.
@@ -213,14 +213,11 @@ impl<T> JoinSet<T> {
         if self.tasks.is_empty() {
             return Poll::Ready(None);
         }
-        if with_current(|shared| shared.has_budget_or_yield(context)) == Some(false) {
-            return Poll::Pending;
-        }
-        if let Some(next) = self.take_next(Some(context.waker())) {
-            with_current(|shared: &Shared| shared.spend_budget(0));
-            return Poll::Ready(Some(next));
-        }
-        Poll::Pending
+        let poll = |context: &mut Context<'_>| match self.take_next(Some(context.waker())) {
+            Some(next) => Poll::Ready(Some(next)),
+            None => Poll::Pending,
+        };
+        poll_cooperatively(context, poll, |_| 0)
     }
 
     /// Returns the result of a task that has finished, or `None` if there is none, without waiting.
