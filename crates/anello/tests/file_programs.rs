@@ -2,14 +2,18 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::fs;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
-use std::pin::pin;
-use std::task::Poll;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 use anello::fs::{AlignedBuf, File, OpenOptions};
+use anello::{current_metrics, yield_now};
 use common::*;
 
 /// Polls a future once and drops it. Returns its output if it was ready.
@@ -236,12 +240,21 @@ fn fault_10_dropped_file_operations_complete_in_background() {
         setup.run(async {
             let mut random = Rng::with_seed(seed);
             let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("file");
             let content = pattern(seed, 1 << 20);
-            fs::write(&path, &content).unwrap();
-            let mut files = vec![OpenOptions::new().read(true).write(true).open(&path).await.unwrap()];
-            files.extend(OpenOptions::new().read(true).write(true).direct(true).open(&path).await.ok());
+            let mut files = Vec::new();
+            // Separate files: the kernel reports an error if buffered and direct writes collide.
+            for is_direct in [false, true] {
+                let path = directory.path().join(is_direct.to_string());
+                fs::write(&path, &content).unwrap();
+                files.extend(
+                    OpenOptions::new().read(true).write(true).direct(is_direct).open(&path).await.ok(),
+                );
+            }
             for round in 0..5000 {
+                if round % 8 == 0 {
+                    // Restores the budget of the task, without which no operation starts.
+                    yield_now().await;
+                }
                 let file = &files[random.usize(..files.len())];
                 let start = random.usize(..255) * 4096;
                 let (range, offset) = (start..start + 4096, start as u64);
@@ -265,6 +278,171 @@ fn fault_10_dropped_file_operations_complete_in_background() {
                 file.read_exact_at(&mut bytes, 0).await.unwrap();
                 assert_same_bytes(&bytes, &content);
             }
+        });
+    });
+}
+
+/// Opens a new file of 256 blocks for direct I/O or, where this is not supported, through the page cache.
+fn block_file(seed: u64) -> File {
+    let (named, content) = (tempfile::NamedTempFile::new().unwrap(), pattern(seed, 1 << 20));
+    fs::write(named.path(), &content).unwrap();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT);
+    let opened = options.open(named.path());
+    opened.or_else(|_| fs::OpenOptions::new().read(true).write(true).open(named.path())).unwrap().into()
+}
+
+#[test]
+fn direct_operations_use_ring_and_other_drivers_use_pool() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let file = block_file(1);
+            if rustix::fs::fcntl_getfl(&file).unwrap().contains(rustix::fs::OFlags::DIRECT) {
+                for _ in 0..3 {
+                    let (read, buffer) = file.read_owned_at(AlignedBuf::new(4096), 4096).await;
+                    assert_eq!(read.unwrap(), 4096, "{}", setup.name);
+                    file.write_owned_at(buffer, 4096).await.0.unwrap();
+                }
+                let expected = if setup.name.contains("uring") { 6 } else { 0 };
+                assert_eq!(current_metrics().unwrap().file_operations, expected, "{}", setup.name);
+            }
+            let mut bytes = AlignedBuf::new(1 << 20);
+            file.read_exact_at(&mut bytes, 0).await.unwrap();
+            assert_same_bytes(&bytes, &pattern(1, 1 << 20));
+        });
+    });
+}
+
+type Operation = Pin<Box<dyn Future<Output = (io::Result<usize>, AlignedBuf)>>>;
+
+/// Starts operations that neither the tasks nor the runtime wait for. Each is polled once with the given waker.
+fn start_operations(random: &mut Rng, file: &File, content: &[u8], waker: &Waker) -> Vec<Operation> {
+    let start = |_| {
+        let (file, block) = (file.clone(), random.usize(..256) * 4096);
+        let bytes = AlignedBuf::from(&content[block..][..4096]);
+        let is_read = random.usize(..2) == 0;
+        let mut operation: Operation = Box::pin(async move {
+            match is_read {
+                true => file.read_owned_at(bytes, block as u64).await,
+                // Writes the bytes that are already there.
+                false => file.write_owned_at(bytes, block as u64).await,
+            }
+        });
+        let polled = operation.as_mut().poll(&mut Context::from_waker(waker));
+        polled.is_pending().then_some(operation)
+    };
+    (0..20).filter_map(start).collect()
+}
+
+/// Operations outlive the task and the runtime that started them, and are polled and dropped anywhere.
+#[test]
+fn fault_10_file_operations_in_flight_survive_their_runtime() {
+    let seed = Rng::new().u64(..);
+    eprintln!("seed {seed}");
+    on_every_driver(move |setup| {
+        let mut random = Rng::with_seed(seed);
+        let (file, content) = (block_file(seed), pattern(seed, 1 << 20));
+        for _ in 0..10 {
+            let runtime = setup.runtime();
+            let mut operations = runtime.block_on(async {
+                let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+                let operations = start_operations(&mut random, &file, &content, &waker);
+                for _ in 0..random.usize(..3) {
+                    yield_now().await;
+                }
+                operations
+            });
+            match random.usize(..4) {
+                // Dropped before, after and without the runtime.
+                0 => drop((operations, runtime)),
+                1 => drop((runtime, operations)),
+                2 => runtime.block_on(async {
+                    for operation in operations {
+                        operation.await.0.unwrap();
+                    }
+                }),
+                _ => {
+                    drop(runtime);
+                    // The result is lost, or the operation has been performed on the file pool.
+                    setup.run(async {
+                        for operation in operations.drain(..) {
+                            drop(operation.await);
+                        }
+                    });
+                }
+            }
+        }
+        setup.run(async {
+            let mut bytes = AlignedBuf::new(1 << 20);
+            file.read_exact_at(&mut bytes, 0).await.unwrap();
+            assert_same_bytes(&bytes, &content);
+        });
+    });
+}
+
+thread_local! {
+    static STASH: RefCell<Vec<Operation>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A waker that drops other operations when it is called or dropped, and then panics.
+struct Hostile;
+
+impl Hostile {
+    fn act() {
+        if STASH.with(|stash| !stash.take().is_empty()) && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("deliberate panic of a waker"));
+        }
+    }
+}
+
+impl Wake for Hostile {
+    fn wake(self: Arc<Self>) {
+        Self::act();
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        Self::act();
+    }
+}
+
+#[test]
+fn fault_17_hostile_wakers_of_file_operations_are_contained() {
+    let seed = Rng::new().u64(..);
+    eprintln!("seed {seed}");
+    on_every_driver(move |setup| {
+        setup.run(async {
+            let mut random = Rng::with_seed(seed);
+            let (file, content) = (block_file(seed), pattern(seed, 1 << 20));
+            for _ in 0..20 {
+                let stashed = start_operations(&mut random, &file, &content, Waker::noop());
+                let waker = Waker::from(Arc::new(Hostile));
+                let operations = start_operations(&mut random, &file, &content, &waker);
+                STASH.with(|stash| stash.borrow_mut().extend(stashed));
+                drop(catch_unwind(AssertUnwindSafe(|| drop(waker))));
+                for _ in 0..random.usize(..3) {
+                    yield_now().await;
+                }
+                if random.usize(..2) == 0 {
+                    drop(catch_unwind(AssertUnwindSafe(|| drop(operations))));
+                } else {
+                    for mut operation in operations {
+                        // Replacing the waker drops it, which panics in the task that polls.
+                        let polled = poll_fn(|context| {
+                            let poll = AssertUnwindSafe(|| operation.as_mut().poll(context));
+                            catch_unwind(poll).map_or(Poll::Ready(None), |polled| polled.map(Some))
+                        });
+                        if let Some((result, _)) = polled.await {
+                            result.unwrap();
+                        }
+                    }
+                }
+                drop(catch_unwind(AssertUnwindSafe(|| STASH.with(RefCell::take))));
+            }
+            let mut bytes = AlignedBuf::new(1 << 20);
+            file.read_exact_at(&mut bytes, 0).await.unwrap();
+            assert_same_bytes(&bytes, &content);
         });
     });
 }

@@ -16,6 +16,8 @@ pub struct DriverMetrics {
     pub short_sends: u64,
     /// Number of zero-copy sends.
     pub zero_copy_sends: u64,
+    /// Number of reads and writes of files that were performed by io_uring, not by the file pool.
+    pub file_operations: u64,
     /// Number of bytes sent from files.
     pub file_bytes: u64,
     /// Number of times that the kernel found no receive buffer (`ENOBUFS`). In that case, the bytes were received into

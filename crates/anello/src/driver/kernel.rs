@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::{Completion, Descriptors, Key, Op, Pools, SendMode, Sockets, Token, Wait};
+use super::{Completion, Descriptors, FileOperation, Key, Op, Pools, SendMode, Sockets, Token, Wait};
 
 pub(crate) type Socket<K> = <<K as Kernel>::Sockets as Sockets>::Socket;
 
@@ -36,6 +36,10 @@ pub(crate) trait CompletionKernel: Kernel {
     ) -> u32 {
         self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
     }
+
+    /// Queues a read or write of a file, if [`Capabilities::files`] is set. The operation, its file and its memory stay
+    /// unchanged until the terminal completion.
+    fn push_file(&mut self, _token: Token, _operation: &mut FileOperation) {}
 
     /// Submits all queued operations and waits as requested. An interrupted or timed-out wait is not an error.
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
@@ -105,6 +109,8 @@ pub(crate) struct Capabilities {
     pub misses_resets: bool,
     pub inline_sends: bool,
     pub zero_copy: bool,
+    /// Set if the kernel reads and writes files.
+    pub files: bool,
 }
 
 /// A kernel that reports readiness.

@@ -33,6 +33,7 @@ pub(crate) mod datagram_socket;
 mod direct_read;
 mod epoll;
 mod error_context;
+mod file_operation;
 mod interest;
 mod io_slice_cursor;
 mod kernel;
@@ -80,6 +81,8 @@ use direct_read::{DirectRead, ReadState};
 use epoll::Epoll;
 pub use error_context::raw_os_error;
 pub(crate) use error_context::{with_context, with_text};
+use file_operation::lost_file_operation;
+pub(crate) use file_operation::{FileOperation, Memory, Transfer};
 pub(crate) use interest::Direction;
 pub use interest::{Interest, Ready};
 use io_slice_cursor::IoSliceCursor;
@@ -476,6 +479,33 @@ impl Driver {
 
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
+    }
+
+    /// Returns `true` if [`start_file`](Self::start_file) is supported.
+    pub fn supports_files(&self) -> bool {
+        matches!(*self.backend, Backend::Uring(_)) && !self.closed
+    }
+
+    /// Queues a read or write of a file on the ring. Returns the operation if the driver does not support it or has been
+    /// shut down.
+    pub fn start_file(&mut self, operation: FileOperation) -> Result<Key, FileOperation> {
+        match &mut *self.backend {
+            Backend::Uring(machine) if !self.closed => machine.start_file(operation),
+            _ => Err(operation),
+        }
+    }
+
+    pub fn poll_file(&mut self, key: Key, waker: &Waker) -> PollIo<(i32, Memory)> {
+        match &mut *self.backend {
+            Backend::Uring(machine) => machine.poll_file(key, waker),
+            _ => Poll::Ready(Err(lost_file_operation())),
+        }
+    }
+
+    pub fn release_file(&mut self, key: Key) {
+        if let Backend::Uring(machine) = &mut *self.backend {
+            machine.release_file(key);
+        }
     }
 
     pub fn release(&mut self, key: Key) -> bool {

@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     Hangup = 11,
     /// Poll of a readiness source.
     Source = 12,
+    /// A read or write of a file. The key identifies an entry in the table of file operations.
+    File = 15,
 }
 
 /// A kind and a key, packed into the 64 bits that the kernel returns with each completion.
@@ -96,6 +98,7 @@ impl Token {
             10 => Kind::Writable,
             11 => Kind::Hangup,
             12 => Kind::Source,
+            15 => Kind::File,
             _ => return None,
         })
     }
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn token_round_trips_kind_and_key() {
-        for number in 1..=12 {
+        for number in (1..=12).chain([15]) {
             let kind = Token(number << 60).kind().unwrap();
             for (index, generation) in [(0, 0), (1, 2), (u32::MAX, GENERATION_MASK)] {
                 let (key, token) = (Key { index, generation }, Token::new(kind, Key { index, generation }));

@@ -111,17 +111,24 @@ pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
 /// Returns the current runtime of this thread. Panics if there is none.
 #[track_caller]
 pub(crate) fn current() -> Rc<Shared> {
-    let Some(shared) = CURRENT.get() else {
+    let Some(shared) = try_current() else {
         panic!(
             "no anello runtime on this thread (call from Runtime::block_on or a spawned task; on other threads, use Handle::spawn_with)"
         )
     };
-    // SAFETY: the pointer came from an `Rc` that `ContextGuard` still holds (see `with_current`). The reference count is
-    // incremented for the new `Rc`.
-    unsafe {
-        Rc::increment_strong_count(shared.as_ptr());
-        Rc::from_raw(shared.as_ptr())
-    }
+    shared
+}
+
+/// Returns the current runtime of this thread, if any.
+pub(crate) fn try_current() -> Option<Rc<Shared>> {
+    CURRENT.get().map(|shared| {
+        // SAFETY: the pointer came from an `Rc` that `ContextGuard` still holds (see `with_current`). The reference
+        // count is incremented for the new `Rc`.
+        unsafe {
+            Rc::increment_strong_count(shared.as_ptr());
+            Rc::from_raw(shared.as_ptr())
+        }
+    })
 }
 
 /// Returns whether the ready queue of this thread's runtime contains tasks. Tasks in the current batch are not counted.
@@ -322,6 +329,11 @@ impl Shared {
     /// Returns a number that identifies the runtime in this process.
     pub fn worker_id(&self) -> u32 {
         self.inbox.worker_id
+    }
+
+    /// Returns whether the runtime polls this thread's futures. If not, it may only have been entered, and takes no turns.
+    pub fn is_running(&self) -> bool {
+        self.is_entered.get()
     }
 
     pub fn is_simulated(&self) -> bool {

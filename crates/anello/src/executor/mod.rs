@@ -40,7 +40,7 @@ mod workers;
 
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub use builder::Builder;
-pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
+pub(crate) use context::{Shared, current, flush_wakes_before_blocking, try_current, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use coop::{Coop, cooperative};
 pub(crate) use coop::{assert_may_block, poll_cooperatively};

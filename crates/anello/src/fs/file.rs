@@ -2,17 +2,21 @@
 
 use std::fmt;
 use std::fs::{FileTimes, Metadata, Permissions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::cursor::Cursor;
 use super::residency_cache::ResidencyCache;
 use crate::executor::spawn_file_operation;
+
+/// Offset beyond the end of any file.
+const PROBE_OFFSET: u64 = 1 << 62;
 
 /// An open file.
 ///
@@ -53,8 +57,20 @@ pub(super) struct FileInner {
     pub residency: Mutex<ResidencyCache>,
     pub cursor: Mutex<Cursor>,
     is_direct: OnceLock<bool>,
+    supports_nowait: OnceLock<bool>,
     /// Set if the file system cannot write without waiting.
     writes_wait: AtomicBool,
+    /// Set while a task waits for a write through the page cache on the ring.
+    has_ring_write: AtomicBool,
+}
+
+/// Marks a file's only write through the page cache on the ring.
+pub(super) struct RingWrite<'a>(&'a AtomicBool);
+
+impl Drop for RingWrite<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl FileInner {
@@ -70,10 +86,27 @@ impl FileInner {
         })
     }
 
+    /// Returns whether the kernel can start operations on the file without waiting. Otherwise, the ring would run them on
+    /// its few kernel threads.
+    pub fn supports_nowait(&self) -> bool {
+        *self.supports_nowait.get_or_init(|| {
+            // Nothing is read beyond the end of the file. Files open only for writing are assumed to support it.
+            let mut byte = [0];
+            let buffers = &mut [IoSliceMut::new(&mut byte)];
+            let read = rustix::io::preadv2(&*self.file, buffers, PROBE_OFFSET, ReadWriteFlags::NOWAIT);
+            !matches!(read, Err(Errno::OPNOTSUPP | Errno::NOSYS))
+        })
+    }
+
     /// Returns whether a write with `RWF_NOWAIT` may succeed. Without the page cache, the flag does not prevent the call
     /// from waiting for the disk.
     pub fn may_write_now(&self) -> bool {
         !self.writes_wait.load(Ordering::Relaxed) && !self.is_direct()
+    }
+
+    /// Returns `None` if another write through the page cache is on the ring.
+    pub fn reserve_ring_write(&self) -> Option<RingWrite<'_>> {
+        (!self.has_ring_write.swap(true, Ordering::Relaxed)).then_some(RingWrite(&self.has_ring_write))
     }
 
     pub fn disable_writes_now(&self) {
@@ -100,7 +133,9 @@ impl File {
                 residency: Mutex::default(),
                 cursor: Mutex::default(),
                 is_direct: OnceLock::new(),
+                supports_nowait: OnceLock::new(),
                 writes_wait: AtomicBool::new(false),
+                has_ring_write: AtomicBool::new(false),
             }),
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use crate::driver::Memory;
+
 /// Alignment that satisfies the requirements of practically all disks and file systems: a page of 4 KiB.
 const DIRECT_IO_ALIGNMENT: usize = 4096;
 
@@ -31,27 +33,9 @@ pub trait Sealed: Sized {
     fn from_memory(memory: Memory) -> Self;
 }
 
-/// The bytes from `start` to `start + length` of an allocation.
-#[derive(Debug)]
-pub struct Memory {
-    pub(super) allocation: Vec<u8>,
-    pub(super) start: usize,
-    pub(super) length: usize,
-}
-
-impl Memory {
-    pub(super) fn as_slice(&self) -> &[u8] {
-        &self.allocation[self.start..][..self.length]
-    }
-
-    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.allocation[self.start..][..self.length]
-    }
-
-    /// Allocates zeroed memory for a read or write. `is_aligned` is set for direct I/O.
-    pub(super) fn zeroed(length: usize, is_aligned: bool) -> Self {
-        if is_aligned { AlignedBuf::new(length).memory } else { vec![0; length].into_memory() }
-    }
+/// Allocates zeroed memory for a read or write. `is_aligned` is set for direct I/O.
+pub(super) fn zeroed(length: usize, is_aligned: bool) -> Memory {
+    if is_aligned { AlignedBuf::new(length).memory } else { vec![0; length].into_memory() }
 }
 
 impl OwnedBuf for Vec<u8> {}

@@ -11,7 +11,7 @@ use crate::executor::spawn_file_operation;
 ///
 /// The message of such an [`io::Error`] contains the operation and the path, and its [`kind`](io::Error::kind) is that
 /// of the system call. An `io::Error` with a message cannot also return `raw_os_error()`. The error number is available
-/// from this type:
+/// from [`net::raw_os_error`](crate::net::raw_os_error) and from this type:
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use super::cursor::{Cursor, ReadBytes};
 use super::file::File;
-use super::owned_buf::Memory;
+use super::owned_buf::zeroed;
 use super::positional::{unexpected_eof, write_zero};
 use super::transfer::{AT_CURSOR, MAX_COPIED_BYTES, gather, poll_budget, scatter, spend_budget, total_bytes};
 use crate::driver::wake_all;
@@ -317,7 +317,7 @@ impl File {
             }
             cursor.is_busy = true;
             drop(cursor);
-            let mut memory = Memory::zeroed(length.min(MAX_COPIED_BYTES), self.inner.is_direct());
+            let mut memory = zeroed(length.min(MAX_COPIED_BYTES), self.inner.is_direct());
             self.start(move |mut file| {
                 let read = file.read(memory.as_mut_slice()).map(|count| ReadBytes {
                     end: memory.start + count,

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file::File;
-use super::owned_buf::Memory;
+use super::owned_buf::zeroed;
+use crate::driver::Memory;
 use crate::executor::with_current;
 
 /// Maximum number of bytes that one operation copies to or from memory of the caller, as in tokio.
@@ -17,7 +18,7 @@ pub(super) const AT_CURSOR: u64 = u64::MAX;
 
 /// Waits until the running task has budget left.
 pub(super) fn poll_budget(context: &Context<'_>) -> Poll<()> {
-    match with_current(|shared| shared.has_budget_or_yield(context)) {
+    match with_current(|shared| !shared.is_running() || shared.has_budget_or_yield(context)) {
         Some(false) => Poll::Pending,
         Some(true) | None => Poll::Ready(()),
     }
@@ -50,7 +51,7 @@ pub(super) fn scatter(mut bytes: &[u8], slices: &mut [IoSliceMut<'_>]) -> usize 
 
 /// Copies up to `MAX_COPIED_BYTES` from the slices.
 pub(super) fn gather(slices: &[IoSlice<'_>], is_aligned: bool) -> Memory {
-    let mut memory = Memory::zeroed(total_bytes(slices).min(MAX_COPIED_BYTES), is_aligned);
+    let mut memory = zeroed(total_bytes(slices).min(MAX_COPIED_BYTES), is_aligned);
     let mut free = memory.as_mut_slice();
     for slice in slices {
         let (now, rest) = free.split_at_mut(slice.len().min(free.len()));

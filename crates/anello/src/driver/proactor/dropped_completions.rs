@@ -74,6 +74,7 @@ impl<K: CompletionKernel> Proactor<K> {
         for key in self.sources.keys() {
             self.recover_source(key);
         }
+        self.doubt_files(wakes);
         // The completion of a wake-up may have been dropped too.
         wakes.mark_notified();
     }
@@ -170,6 +171,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 stream.is_some_and(|stream| stream.receiving == Receiving::InDoubt(kind))
             }
             Some(Kind::Writable) => stream.is_some_and(|stream| stream.sending == Sending::PollInDoubt),
+            // A cancellation does not find an operation that the disk is performing.
+            Some(Kind::File) => false,
             // If a connect or a send was in doubt, the stream has failed and sends nothing more.
             _ => stream.is_some(),
         };

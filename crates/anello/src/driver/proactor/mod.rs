@@ -41,6 +41,7 @@
 mod accept;
 mod descriptors;
 mod dropped_completions;
+mod file;
 mod readiness;
 mod receive;
 mod release;
@@ -55,9 +56,9 @@ use std::task::{Poll, Waker};
 
 use self::stream::{Connect, Listener, Source, Stream};
 use crate::driver::{
-    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, Key, Kind, Op,
-    OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait, WakeQueue,
-    WakerSlot, ZeroCopy, gone,
+    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, FileOperation, Key,
+    Kind, Op, OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait,
+    WakeQueue, WakerSlot, ZeroCopy, gone,
 };
 
 /// Maximum number of bytes per send.
@@ -77,6 +78,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     listeners: Table<Listener<Socket<K>>>,
     sources: Table<Source<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
+    files: Table<FileOperation>,
     /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
     /// submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
@@ -144,6 +146,7 @@ impl<K: CompletionKernel> Proactor<K> {
             listeners: Table::new(),
             sources: Table::new(),
             zero_copy_sends: Table::new(),
+            files: Table::new(),
             unconfirmed_sends: Vec::new(),
             unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
@@ -238,6 +241,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 wakes.mark_notified();
             }
             Some(Kind::Message) => self.kernel.ended(completion),
+            Some(Kind::File) => self.on_file(completion, wakes),
             // If a cancellation fails, its target has ended or is about to end, and the target's own completion carries
             // the result.
             Some(Kind::Cancel) => {
@@ -266,12 +270,16 @@ impl<K: CompletionKernel> Proactor<K> {
         for key in self.streams.keys() {
             self.abort(key);
         }
+        self.cancel_files();
         let started_ns = self.kernel.sockets().now_ns();
         let deadline_ns = started_ns.saturating_add(SHUTDOWN_TIMEOUT_NS);
-        let is_idle = |this: &Self| this.streams.len() + this.listeners.len() + this.sources.len() == 0;
+        let is_idle = |this: &Self| {
+            this.streams.len() + this.listeners.len() + this.sources.len() == 0 && !this.awaits_files()
+        };
         if !self.turn_until(deadline_ns, wakes, is_idle)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
+        self.leak_files_in_doubt();
         let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
         if !self.turn_until(ack_deadline_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
             // The kernel may retransmit the data, so the memory must stay unchanged until the peer has acknowledged it.
@@ -345,10 +353,15 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including a
-    /// receive into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table
-    /// until the terminal completion.
+    /// receive into the buffer ring, belongs to a stream, a listener, a zero-copy send or a file operation, which remains
+    /// in its table until the terminal completion.
     pub fn is_quiescent(&self) -> bool {
-        self.streams.len() + self.listeners.len() + self.sources.len() + self.zero_copy_sends.len() == 0
+        self.streams.len()
+            + self.listeners.len()
+            + self.sources.len()
+            + self.zero_copy_sends.len()
+            + self.files.len()
+            == 0
     }
 
     pub fn attach(&mut self, socket: Socket<K>, family: Family, _may_be_shared: bool) -> io::Result<Key> {

@@ -85,6 +85,7 @@ impl SimCompletion {
                     && !disabled.cqe_skip
                     && options.submission_polling.is_none(),
                 zero_copy: !disabled.zero_copy,
+                files: false,
             },
             options: options.clone(),
             pools: Pools::new(ring),

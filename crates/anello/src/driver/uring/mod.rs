@@ -23,8 +23,9 @@ use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags, io_uri
 use socket2::SockAddr;
 
 use crate::driver::{
-    Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, Kernel, Key, Kind, Notifier, Op,
-    OperationCounts, OsSockets, Pools, SendMode, Table, Token, Wait, ZeroCopy, is_loopback, log,
+    Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, FileOperation, Kernel, Key, Kind,
+    Notifier, Op, OperationCounts, OsSockets, Pools, SendMode, Table, Token, Transfer, Wait, ZeroCopy,
+    is_loopback, log,
 };
 use ring::Ring;
 use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
@@ -260,6 +261,16 @@ impl CompletionKernel for Uring {
         submission_index
     }
 
+    fn push_file(&mut self, token: Token, operation: &mut FileOperation) {
+        let (data, length_bytes) = operation.address();
+        let (descriptor, offset) = (operation.descriptor().as_raw_fd(), operation.offset());
+        let entry = match operation.transfer() {
+            Transfer::Read => Sqe::read(descriptor, data, length_bytes, offset),
+            Transfer::Write => Sqe::write(descriptor, data, length_bytes, offset),
+        };
+        self.queue(entry.with_user_data(token.0));
+    }
+
     #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         // With a backlog, submit each time the queue is full. Only the last call waits.
@@ -349,6 +360,7 @@ impl CompletionKernel for Uring {
             misses_resets: self.features.multishot_receive,
             inline_sends: self.features.inline_sends,
             zero_copy: self.features.zero_copy,
+            files: true,
         }
     }
 

@@ -98,6 +98,18 @@ impl Sqe {
         Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }
     }
 
+    /// `IORING_OP_READ` (5.6) at an offset. The kernel may write to the memory until the operation completes.
+    pub fn read(file: i32, data: *mut u8, length: u32, offset: u64) -> Self {
+        let read = Self::new(IoringOp::Read, File::Descriptor(file));
+        Self { address: data as u64, length, offset, ..read }
+    }
+
+    /// `IORING_OP_WRITE` (5.6) at an offset. The kernel may read the memory until the operation completes.
+    pub fn write(file: i32, data: *const u8, length: u32, offset: u64) -> Self {
+        let write = Self::new(IoringOp::Write, File::Descriptor(file));
+        Self { address: data as u64, length, offset, ..write }
+    }
+
     /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with the given `user_data`.
     pub fn cancel(target: u64) -> Self {
         Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }

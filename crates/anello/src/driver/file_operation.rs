@@ -1,0 +1,86 @@
+//! Reads and writes of files on the ring, and the memory that they use.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::WakerSlot;
+
+/// Maximum number of bytes per read or write on Linux, in whole pages.
+const MAX_TRANSFER_BYTES: usize = 0x7fff_f000;
+
+/// The bytes from `start` to `start + length` of an allocation, which is never reallocated. Dropping it runs no
+/// application code.
+#[derive(Debug)]
+pub struct Memory {
+    pub(crate) allocation: Vec<u8>,
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
+impl Memory {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.allocation[self.start..][..self.length]
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.allocation[self.start..][..self.length]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    Read,
+    Write,
+}
+
+/// A read or write of a file that the ring performs. Owns the file and the memory until the terminal completion.
+#[derive(Debug)]
+pub(crate) struct FileOperation {
+    transfer: Transfer,
+    file: Arc<File>,
+    memory: Memory,
+    offset: u64,
+    pub(super) result: Option<i32>,
+    /// Set if the completion may have been dropped. The kernel may still use the memory, so it is never returned.
+    pub(super) in_doubt: bool,
+    /// Set if no future waits for the result.
+    pub(super) released: bool,
+    pub(super) waker: WakerSlot,
+}
+
+/// Error of an operation whose result is unknown.
+#[cold]
+pub(super) fn lost_file_operation() -> io::Error {
+    io::Error::other("result of file operation lost: runtime shut down, or kernel out of memory")
+}
+
+impl FileOperation {
+    pub fn new(transfer: Transfer, file: Arc<File>, memory: Memory, offset: u64) -> Self {
+        let waker = WakerSlot::default();
+        Self { transfer, file, memory, offset, result: None, in_doubt: false, released: false, waker }
+    }
+
+    pub fn into_memory(self) -> Memory {
+        self.memory
+    }
+
+    pub(super) fn transfer(&self) -> Transfer {
+        self.transfer
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the address and length of the memory. For a read, the kernel writes to it.
+    pub(super) fn address(&mut self) -> (*mut u8, u32) {
+        let bytes = self.memory.as_mut_slice();
+        (bytes.as_mut_ptr(), bytes.len().min(MAX_TRANSFER_BYTES) as u32)
+    }
+}

@@ -1,0 +1,219 @@
+//! Reads and writes of files.
+//!
+//! An operation in flight owns its file and its memory, which stay in the table until the terminal completion. Unlike
+//! the operations on sockets, an operation that the disk is performing cannot be cancelled, and a cancellation does not
+//! find it. Such a cancellation therefore proves nothing, and an operation whose completion may have been dropped stays
+//! in doubt until the driver is dropped.
+
+use std::task::{Poll, Waker};
+
+use super::Proactor;
+use crate::driver::{
+    Completion, CompletionKernel, FileOperation, Key, Kind, Memory, PollIo, Token, WakeQueue, WakerSlot,
+    lost_file_operation,
+};
+
+impl<K: CompletionKernel> Proactor<K> {
+    /// Queues an operation. Returns it if the kernel does not support operations on files.
+    pub fn start_file(&mut self, operation: FileOperation) -> Result<Key, FileOperation> {
+        if !self.capabilities.files {
+            return Err(operation);
+        }
+        let key = self.files.insert(operation);
+        if let Some(operation) = self.files.get_mut(key) {
+            self.kernel.push_file(Token::new(Kind::File, key), operation);
+        }
+        self.metrics.file_operations += 1;
+        Ok(key)
+    }
+
+    /// Returns the number of bytes transferred or the negated error number, and the memory. The key is then released.
+    ///
+    /// Returns an error if the result is unknown because the completion may have been dropped. The memory is then lost.
+    pub fn poll_file(&mut self, key: Key, waker: &Waker) -> PollIo<(i32, Memory)> {
+        let Some(operation) = self.files.get_mut(key) else { return Poll::Ready(Err(lost_file_operation())) };
+        if operation.in_doubt {
+            return Poll::Ready(Err(lost_file_operation()));
+        }
+        let Some(result) = operation.result else {
+            operation.waker.wait(waker);
+            return Poll::Pending;
+        };
+        let operation = self.files.remove(key).ok_or_else(lost_file_operation)?;
+        Poll::Ready(Ok((result, operation.into_memory())))
+    }
+
+    /// Releases the key. The operation completes in the background.
+    pub fn release_file(&mut self, key: Key) {
+        let Some(operation) = self.files.get_mut(key) else { return };
+        operation.released = true;
+        operation.waker = WakerSlot::default();
+        if operation.result.is_some() {
+            self.files.remove(key);
+        }
+    }
+
+    pub(super) fn on_file(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
+        let key = completion.token.key();
+        let Some(operation) = self.files.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        operation.result = Some(completion.result);
+        operation.waker.wake(wakes);
+        if operation.released {
+            self.files.remove(key);
+        } else {
+            // The completion was not dropped after all.
+            operation.in_doubt = false;
+        }
+    }
+
+    /// Marks the operations whose completions may have been dropped. Called when all completions have been read.
+    pub(super) fn doubt_files(&mut self, wakes: &mut WakeQueue) {
+        for key in self.files.keys() {
+            if let Some(operation) = self.files.get_mut(key)
+                && operation.result.is_none()
+            {
+                operation.in_doubt = true;
+                operation.waker.wake(wakes);
+            }
+        }
+    }
+
+    /// Cancels operations in flight, as far as the kernel can.
+    pub(super) fn cancel_files(&mut self) {
+        for key in self.files.keys() {
+            self.release_file(key);
+            if self.files.get(key).is_some() {
+                self.cancel(Kind::File, key);
+            }
+        }
+    }
+
+    /// Returns `true` if terminal completions are certain to follow.
+    pub(super) fn awaits_files(&self) -> bool {
+        self.files.values().any(|operation| !operation.in_doubt)
+    }
+
+    /// Leaks operations in doubt, because the kernel may still use their memory.
+    pub(super) fn leak_files_in_doubt(&mut self) {
+        for key in self.files.keys() {
+            if self.files.get(key).is_some_and(|operation| operation.in_doubt) {
+                std::mem::forget(self.files.remove(key));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::driver::uring::Uring;
+    use crate::driver::{DriverOptions, Transfer, Wait};
+
+    const LENGTH: usize = 4096;
+
+    fn proactor() -> Option<Proactor<Uring>> {
+        let options = DriverOptions::default();
+        match Uring::new(&options) {
+            Ok(uring) => Some(Proactor::new(uring, &options)),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    fn read_of(file: &Arc<std::fs::File>) -> FileOperation {
+        let memory = Memory { allocation: vec![0; LENGTH], start: 0, length: LENGTH };
+        FileOperation::new(Transfer::Read, Arc::clone(file), memory, 0)
+    }
+
+    fn file() -> Arc<std::fs::File> {
+        let mut file = tempfile::tempfile().expect("create file");
+        file.write_all(&[7; LENGTH]).expect("write file");
+        file.rewind().expect("seek");
+        Arc::new(file)
+    }
+
+    fn turn_until(proactor: &mut Proactor<Uring>, condition: impl Fn(&Proactor<Uring>) -> bool) {
+        let mut wakes = WakeQueue::default();
+        while !condition(proactor) {
+            proactor.turn(Wait::For(1_000_000), &mut wakes).expect("turn");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn released_operation_keeps_file_and_memory_until_completion() {
+        let Some(mut proactor) = proactor() else { return };
+        let file = file();
+        let key = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        proactor.release_file(key);
+        assert_eq!((proactor.files.len(), Arc::strong_count(&file)), (1, 2));
+        assert!(!proactor.is_quiescent());
+        turn_until(&mut proactor, |proactor| proactor.is_quiescent());
+        assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn fault_12_late_completion_of_file_operation_is_counted() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        let first = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        turn_until(&mut proactor, |proactor| {
+            proactor.files.get(first).is_some_and(|operation| operation.result.is_some())
+        });
+        proactor.release_file(first);
+        let second = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        assert_eq!(first.index, second.index);
+        let late = Completion { token: Token::new(Kind::File, first), result: 1, flags: 0 };
+        proactor.dispatch(&late, &mut wakes);
+        assert_eq!(proactor.metrics().late_completions, 1);
+        assert!(proactor.poll_file(second, Waker::noop()).is_pending());
+        proactor.release_file(second);
+        turn_until(&mut proactor, |proactor| proactor.is_quiescent());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn operation_in_doubt_fails_and_its_memory_is_kept() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        let key = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        proactor.on_completions_dropped(&mut wakes);
+        assert!(matches!(proactor.poll_file(key, Waker::noop()), Poll::Ready(Err(_))));
+        proactor.release_file(key);
+        assert!(!proactor.is_quiescent() && !proactor.awaits_files());
+        // If the completion arrives after all, the memory is freed.
+        turn_until(&mut proactor, |proactor| proactor.is_quiescent());
+        assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn shutdown_waits_for_operations_and_leaks_those_in_doubt() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        let in_doubt = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        turn_until(&mut proactor, |proactor| {
+            proactor.files.get(in_doubt).is_some_and(|operation| operation.result.is_some())
+        });
+        // Represents an operation whose completion was dropped.
+        let operation = proactor.files.get_mut(in_doubt).expect("in the table");
+        (operation.result, operation.in_doubt) = (None, true);
+        for _ in 0..10 {
+            proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        }
+        proactor.shut_down(&mut wakes).expect("shut down");
+        assert!(proactor.is_quiescent());
+        assert_eq!(Arc::strong_count(&file), 2, "the operation in doubt keeps its file");
+        assert_eq!(file.read_at(&mut [0], 0).expect("read"), 1);
+    }
+}
