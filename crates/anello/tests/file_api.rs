@@ -27,6 +27,23 @@ fn open_descriptors() -> usize {
 }
 
 #[test]
+fn files_and_most_futures_are_send() {
+    fn assert_send<T: Send>(value: T) -> T {
+        value
+    }
+    Setup::new("epoll", anello::DriverKind::Epoll, |_| {}).run(async {
+        let file = assert_send(assert_send(File::open("/proc/version")).await.unwrap());
+        let mut bytes = [0; 5];
+        assert_send(file.read(&mut bytes)).await.unwrap();
+        assert_eq!(&bytes, b"Linux");
+        assert_send(file.seek(SeekFrom::Start(0))).await.unwrap();
+        assert_send(file.metadata()).await.unwrap();
+        assert_send(anello::fs::read_dir("/proc/self")).await.unwrap().next_entry().await.unwrap();
+        assert_send(anello::fs::read("/proc/version")).await.unwrap();
+    });
+}
+
+#[test]
 fn errors_name_operation_and_path() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {

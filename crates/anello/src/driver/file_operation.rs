@@ -1,5 +1,6 @@
 //! Reads and writes of files on the ring, and the memory that they use.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +13,6 @@ const MAX_TRANSFER_BYTES: usize = 0x7fff_f000;
 
 /// The bytes from `start` to `start + length` of an allocation, which is never reallocated. Dropping it runs no
 /// application code.
-#[derive(Debug)]
 pub struct Memory {
     pub(crate) allocation: Vec<u8>,
     pub(crate) start: usize,
@@ -26,6 +26,13 @@ impl Memory {
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.allocation[self.start..][..self.length]
+    }
+}
+
+/// Does not print the bytes, to which the kernel may be writing.
+impl fmt::Debug for Memory {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Memory").field("length", &self.length).finish_non_exhaustive()
     }
 }
 

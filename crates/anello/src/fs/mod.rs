@@ -29,6 +29,11 @@
 //! completes in the background, and then its buffer is freed or its new descriptor closed. Dropping a runtime waits for
 //! its operations on io_uring, but not for those on the file pool.
 //!
+//! # Thread safety
+//!
+//! A [`File`] can be sent to other threads. The futures of reads and writes at an offset cannot, because they may use the
+//! ring of their worker. All other futures of this module are `Send`.
+//!
 //! # Errors
 //!
 //! Errors of functions that take a path contain the operation and the path; see [`PathError`]. Operations on an open
