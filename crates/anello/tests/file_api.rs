@@ -9,7 +9,8 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use anello::fs::{AlignedBuf, File, OpenOptions, PathError};
@@ -40,6 +41,57 @@ fn files_and_most_futures_are_send() {
         assert_send(file.metadata()).await.unwrap();
         assert_send(anello::fs::read_dir("/proc/self")).await.unwrap().next_entry().await.unwrap();
         assert_send(anello::fs::read("/proc/version")).await.unwrap();
+    });
+}
+
+/// Waits for a future like an executor of another crate.
+fn block_on_elsewhere<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn operations_complete_without_running_runtime() {
+    on_both_drivers(|setup| {
+        let content = pattern(5, 1 << 20);
+        let operations = async {
+            let file = file_of(&content);
+            file.sync_all().await.unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            file.rewind().await.unwrap();
+            let mut bytes = [0; 1024];
+            for offset in (0..content.len()).step_by(1024) {
+                file.read_exact_at(&mut bytes, offset as u64).await.unwrap();
+                assert_same_bytes(&bytes, &content[offset..][..1024]);
+                file.write_all_at(&bytes, offset as u64).await.unwrap();
+                file.read_exact(&mut bytes).await.unwrap();
+                assert_same_bytes(&bytes, &content[offset..][..1024]);
+            }
+        };
+        block_on_elsewhere(operations);
+        let runtime = setup.runtime();
+        // The runtime has been entered, but takes no turns.
+        let entered = runtime.enter();
+        block_on_elsewhere(async {
+            let file = file_of(&content);
+            for offset in (0..content.len()).step_by(1024) {
+                file.write_all_at(&content[offset..][..1024], offset as u64).await.unwrap();
+                file.read_exact_at(&mut [0; 1024], offset as u64).await.unwrap();
+            }
+        });
+        drop(entered);
     });
 }
 
