@@ -37,6 +37,7 @@ mod setters;
 
 pub mod compat;
 mod driver;
+pub mod event_loop;
 mod executor;
 pub mod fs;
 pub mod io;

@@ -61,6 +61,14 @@ impl Direction {
     }
 }
 
+/// A waker slot of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Receive,
+    Send,
+    Accept,
+}
+
 /// The kinds of readiness that a descriptor is registered for.
 ///
 /// Combine values with `|` or [`add`](Self::add).

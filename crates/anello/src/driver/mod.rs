@@ -33,6 +33,7 @@ pub(crate) mod datagram_socket;
 mod direct_read;
 mod epoll;
 mod error_context;
+mod event_waker;
 mod file_operation;
 mod interest;
 mod io_slice_cursor;
@@ -59,6 +60,7 @@ pub(crate) mod table;
 mod tests;
 mod token;
 mod uring;
+mod waiting;
 mod wake;
 
 use std::collections::HashMap;
@@ -81,9 +83,11 @@ use direct_read::{DirectRead, ReadState};
 use epoll::Epoll;
 pub use error_context::raw_os_error;
 pub(crate) use error_context::{with_context, with_text};
+pub(crate) use event_waker::{collect_events, event_queue, event_waker};
 use file_operation::lost_file_operation;
 pub(crate) use file_operation::{FileOperation, Memory, Transfer};
 pub(crate) use interest::Direction;
+pub(crate) use interest::{Direction, Side};
 pub use interest::{Interest, Ready};
 use io_slice_cursor::IoSliceCursor;
 use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
@@ -105,10 +109,9 @@ pub(crate) use socket_options::SocketOption;
 pub(crate) use socket_options::peer_credentials;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
-pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, try_accept};
+pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
 use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, gone, is_file_error, is_loopback, is_per_connection_error,
-    not_pollable,
+    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
 };
 pub(crate) use source::{Clear, ReadyEvent, Ticket};
 use spin::Spin;

@@ -53,5 +53,5 @@ pub use runtime::{EnterGuard, Handle, Runtime, RuntimeBuilder, current_driver, c
 pub use task_info::Id;
 pub use task_local::{AccessError, LocalKey, TaskLocalFuture};
 pub(crate) use wait_queue::WaitQueue;
-pub(crate) use wheel::TimerKey;
+pub(crate) use wheel::{TimerKey, Wheel};
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};

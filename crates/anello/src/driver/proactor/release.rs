@@ -8,7 +8,7 @@ use std::task::{Poll, Waker, ready};
 use super::Proactor;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use crate::driver::{
-    Chunk, CompletionKernel, Key, Kind, PollIo, SocketOption, Sockets, WakerSlot, gone, log,
+    Chunk, CompletionKernel, Key, Kind, PollIo, Side, SocketOption, Sockets, WakerSlot, gone, log,
 };
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -47,6 +47,14 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         self.release(key);
+    }
+
+    pub fn waker_slot(&mut self, key: Key, side: Side) -> Option<&mut WakerSlot> {
+        match side {
+            Side::Receive => self.streams.get_mut(key).map(|stream| &mut stream.receive_waker),
+            Side::Send => self.streams.get_mut(key).map(|stream| &mut stream.sends.waker),
+            Side::Accept => self.listeners.get_mut(key).map(|listener| &mut listener.waker),
+        }
     }
 
     /// Cancels the receive and the polls of a stream that no task uses any longer to receive data or send a file.

@@ -21,6 +21,7 @@ mod descriptors;
 mod readiness;
 mod source;
 mod stored;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};

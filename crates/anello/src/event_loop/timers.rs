@@ -1,0 +1,137 @@
+//! Timers, deadlines of operations, and the deadlines of streams that are closed but still sending.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::event::{Event, EventKind, Events, Operation, StreamId};
+use crate::driver::{Driver, Key, Side, Wait};
+use crate::executor::{TimerKey, Wheel};
+
+/// Maximum time for which a closed stream continues to send accepted bytes.
+const LINGER_NS: u64 = 30_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct Timers {
+    wheel: Wheel<Timer>,
+    /// Reused list of timers that are due.
+    fired: Vec<Timer>,
+    /// Deadlines of the stream in each slot, by [`Operation`].
+    deadlines: Vec<[Option<TimerKey>; 2]>,
+    /// Number of pending deadlines.
+    pub deadline_count: usize,
+    /// Closed streams that may still be sending, with the times at which they are aborted.
+    lingering: VecDeque<(u64, Key)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    /// A timer of the application, which reports this event.
+    User(usize),
+    Deadline(StreamId, Operation),
+}
+
+impl Timers {
+    pub fn new(now_ns: u64) -> Self {
+        Self {
+            wheel: Wheel::new(now_ns),
+            fired: Vec::new(),
+            deadlines: Vec::new(),
+            deadline_count: 0,
+            lingering: VecDeque::new(),
+        }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.wheel.is_empty() && self.lingering.is_empty()
+    }
+
+    pub fn add(&mut self, deadline_ns: u64, event: usize) -> TimerKey {
+        self.wheel.insert(deadline_ns, Timer::User(event))
+    }
+
+    /// Returns `false` if the timer has fired or been cancelled.
+    pub fn cancel(&mut self, key: TimerKey) -> bool {
+        self.wheel.cancel(key).is_some()
+    }
+
+    pub fn set_deadline(&mut self, stream: StreamId, operation: Operation, deadline_ns: u64) {
+        self.clear_deadline(stream, operation);
+        let index = stream.key.index as usize;
+        if self.deadlines.len() <= index {
+            self.deadlines.resize(index + 1, [None; 2]);
+        }
+        let key = self.wheel.insert(deadline_ns, Timer::Deadline(stream, operation));
+        self.deadlines[index][operation as usize] = Some(key);
+        self.deadline_count += 1;
+    }
+
+    /// Removes the deadline of an operation, if it has one.
+    pub fn clear_deadline(&mut self, stream: StreamId, operation: Operation) {
+        let slot = self.deadlines.get_mut(stream.key.index as usize);
+        if let Some(key) = slot.and_then(|deadlines| deadlines[operation as usize].take()) {
+            self.wheel.cancel(key);
+            self.deadline_count -= 1;
+        }
+    }
+
+    /// Limits the time for which a closed stream continues to send.
+    pub fn linger(&mut self, driver: &Driver, key: Key) {
+        if self.lingering.len() == self.lingering.capacity() {
+            // Nearly every stream finishes by the next turn.
+            self.lingering.retain(|(_, key)| driver.holds(*key));
+        }
+        self.lingering.push_back((driver.now_ns().saturating_add(LINGER_NS), key));
+    }
+
+    /// Returns how long a turn can wait until the next timer is due.
+    #[cold]
+    pub fn limit_wait(&self, wait: Wait, now_ns: u64) -> Wait {
+        let lingering = self.lingering.front().map(|(deadline_ns, _)| *deadline_ns);
+        let Some(deadline_ns) = self.wheel.next_deadline_ns().into_iter().chain(lingering).min() else {
+            return wait;
+        };
+        match (wait, deadline_ns.saturating_sub(now_ns)) {
+            (Wait::None, _) | (_, 0) => Wait::None,
+            (Wait::For(nanoseconds), remaining_ns) => Wait::For(nanoseconds.min(remaining_ns)),
+            (Wait::Forever, remaining_ns) => Wait::For(remaining_ns),
+        }
+    }
+
+    /// Adds the events of timers and deadlines that are due, and aborts streams that are still sending after their time.
+    #[cold]
+    pub fn fire(&mut self, driver: &mut Driver, events: &mut Events) {
+        let now_ns = driver.now_ns();
+        self.wheel.expire(now_ns, &mut self.fired);
+        for timer in self.fired.drain(..) {
+            match timer {
+                Timer::User(event) => events.data.push(event),
+                Timer::Deadline(stream, operation) => {
+                    let slot = &mut self.deadlines[stream.key.index as usize][operation as usize];
+                    *slot = None;
+                    self.deadline_count -= 1;
+                    let (side, kind) = match operation {
+                        Operation::Receive => (Side::Receive, EventKind::ReceiveDeadline),
+                        Operation::Send => (Side::Send, EventKind::SendDeadline),
+                    };
+                    // If the operation is no longer waiting, its own event is in the list.
+                    if driver.stop_waiting(stream.key, side) {
+                        events.data.push(Event::encode(stream.token, kind));
+                    }
+                }
+            }
+        }
+        while let Some(&(deadline_ns, key)) = self.lingering.front() {
+            if deadline_ns > now_ns && driver.holds(key) {
+                break;
+            }
+            driver.abort(key);
+            self.lingering.pop_front();
+        }
+    }
+}
+
+/// Returns the time `after` from `now_ns`, or the largest time if it overflows.
+pub(super) fn deadline_ns(now_ns: u64, after: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+}
