@@ -86,7 +86,6 @@ pub(crate) use error_context::{with_context, with_text};
 pub(crate) use event_waker::{collect_events, event_queue, event_waker};
 use file_operation::lost_file_operation;
 pub(crate) use file_operation::{FileOperation, Memory, Transfer};
-pub(crate) use interest::Direction;
 pub(crate) use interest::{Direction, Side};
 pub use interest::{Interest, Ready};
 use io_slice_cursor::IoSliceCursor;

@@ -264,7 +264,8 @@ macro_rules! tcp_options {
                 ))
             }
 
-            /// Enables keep-alive probes and sets their parameters. See [`TcpKeepalive`] for an example.
+            /// Enables keep-alive probes and sets their parameters. See
+            /// [`TcpKeepalive`](crate::net::TcpKeepalive) for an example.
             ///
             /// # Errors
             /// Returns the error from `setsockopt(2)`: `InvalidInput` if a parameter is out of range.

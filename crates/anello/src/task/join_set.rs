@@ -132,7 +132,8 @@ impl<T> JoinSet<T> {
         self.insert(handle.spawn(future))
     }
 
-    /// Runs a closure on the blocking thread pool and adds it to the set; see [`spawn_blocking`]. A closure that has started cannot be aborted.
+    /// Runs a closure on the blocking thread pool and adds it to the set; see [`spawn_blocking`]. A closure that has
+    /// started cannot be aborted.
     pub fn spawn_blocking(&mut self, work: impl FnOnce() -> T + Send + 'static) -> AbortHandle
     where
         T: Send + 'static,

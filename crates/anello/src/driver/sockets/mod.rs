@@ -3,6 +3,7 @@
 //! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
 //! network has its own implementation.
 
+mod address;
 pub(crate) mod messages;
 pub(crate) mod udp;
 pub(crate) mod unix_datagrams;
@@ -11,7 +12,6 @@ use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,9 +20,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use self::address::kernel_address;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 use super::socket_options::SocketOption;
@@ -523,17 +524,6 @@ pub(crate) fn check_socket(descriptor: &OwnedFd, family: Family, listens: bool) 
     let kind = if listens { "listener" } else { "stream" };
     let text = format!("cannot use descriptor: not a {family} {kind}");
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-}
-
-fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
-    match (address.as_pathname(), address.as_abstract_name()) {
-        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
-        (None, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
-        (None, None) => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "cannot use an unnamed Unix address (expected a path or an abstract name)",
-        )),
-    }
 }
 
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {

@@ -11,7 +11,7 @@ use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix};
 use socket2::{Domain, Socket, Type};
 
-use super::kernel_address;
+use super::address::kernel_address;
 
 /// Opens a socket in non-blocking mode.
 pub(crate) fn open() -> io::Result<OwnedFd> {

@@ -1,0 +1,18 @@
+//! Unix addresses in the form that system calls take.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
+
+use rustix::net::SocketAddrUnix;
+
+pub(super) fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
+        (None, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
+        (None, None) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "cannot use an unnamed Unix address (expected a path or an abstract name)",
+        )),
+    }
+}
