@@ -287,6 +287,8 @@ impl<S: Stream> Sender for TlsSender<S> {
         let mut sent = 0;
         while sent < length {
             self.wait_writable().await?;
+            // The read also consumes budget. If it had to yield, this task would hold the shared buffer in the meantime.
+            anello::task::consume_budget().await;
             let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
             let read_bytes = (length - sent).min(available as u64) as usize;
             let mut buffer = FILE_BUFFER.take();

@@ -70,8 +70,9 @@ impl File {
             spend_budget(count);
             return Ok(count);
         }
-        let memory = zeroed(length.min(MAX_COPIED_BYTES), self.inner.is_direct());
-        let (read, memory) = self.read_memory_at(memory, offset).await;
+        let (length, is_direct) = (length.min(MAX_COPIED_BYTES), self.inner.is_direct());
+        let allocate = move || zeroed(length, is_direct);
+        let (read, memory) = Box::pin(self.read_memory_at(allocate, length, offset)).await;
         let count = read?;
         spend_budget(count);
         Ok(scatter(&memory.as_slice()[..count], buffers))
@@ -132,7 +133,10 @@ impl File {
         });
         let (result, memory) = match done.transpose() {
             Some(result) => (result, memory),
-            None => self.read_memory_at(memory, offset).await,
+            None => {
+                let length = memory.length;
+                Box::pin(self.read_memory_at(move || memory, length, offset)).await
+            }
         };
         spend_budget(*result.as_ref().unwrap_or(&0));
         (result, B::from_memory(memory))
@@ -189,7 +193,7 @@ impl File {
         }
         let memory = gather(slices, self.inner.is_direct());
         spend_budget(memory.length);
-        self.write_memory_at(memory, offset).await.0
+        Box::pin(self.write_memory_at(memory, offset)).await.0
     }
 
     /// Writes all bytes at `offset`. The cursor does not move.
@@ -246,51 +250,68 @@ impl File {
         });
         let (result, memory) = match done.transpose() {
             Some(result) => (result, memory),
-            None => self.write_memory_at(memory, offset).await,
+            None => Box::pin(self.write_memory_at(memory, offset)).await,
         };
         spend_budget(*result.as_ref().unwrap_or(&0));
         (result, B::from_memory(memory))
     }
 
-    /// Reads into memory that the operation owns.
-    async fn read_memory_at(&self, memory: Memory, offset: u64) -> (io::Result<usize>, Memory) {
-        let mut memory = match self.transfer_on_ring(Transfer::Read, memory, offset).await {
-            Ok(done) => return done,
-            Err(memory) => memory,
+    /// Reads into memory that the operation owns. The memory is allocated when the operation starts, so that operations
+    /// waiting for the file pool occupy none. Callers box the future, because it is large and rarely needed: a task that
+    /// reads files stays small.
+    async fn read_memory_at(
+        &self,
+        allocate: impl FnOnce() -> Memory + Send + 'static,
+        length: usize,
+        offset: u64,
+    ) -> (io::Result<usize>, Memory) {
+        let allocate: Box<dyn FnOnce() -> Memory + Send> = if self.may_use_ring(length) {
+            match self.transfer_on_ring(Transfer::Read, allocate(), offset).await {
+                Ok(done) => return done,
+                Err(memory) => Box::new(move || memory),
+            }
+        } else {
+            Box::new(allocate)
         };
         let file = Arc::clone(&self.inner.file);
         let read = spawn_file_operation(move || {
+            let mut memory = allocate();
             let result = file.read_at(memory.as_mut_slice(), offset);
             (result, memory)
         });
         read.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
     }
 
-    /// Writes memory that the operation owns.
+    /// Writes memory that the operation owns. Callers box the future; see [`read_memory_at`](Self::read_memory_at).
     async fn write_memory_at(&self, memory: Memory, offset: u64) -> (io::Result<usize>, Memory) {
-        let memory = match self.transfer_on_ring(Transfer::Write, memory, offset).await {
-            Ok(done) => return done,
-            Err(memory) => memory,
+        let memory = if self.may_use_ring(memory.length) {
+            match self.transfer_on_ring(Transfer::Write, memory, offset).await {
+                Ok(done) => return done,
+                Err(memory) => memory,
+            }
+        } else {
+            memory
         };
         let file = Arc::clone(&self.inner.file);
         let written = spawn_file_operation(move || (file.write_at(memory.as_slice(), offset), memory));
         written.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
     }
 
-    /// Transfers bytes on the ring where this takes less CPU time than on the file pool. Otherwise returns the memory.
+    /// Returns whether an operation of this length can take less CPU time on the ring than on the file pool.
+    fn may_use_ring(&self, length: usize) -> bool {
+        let is_short = self.inner.is_direct() || length <= MAX_CACHED_RING_BYTES;
+        is_short && ring::is_available() && self.inner.supports_nowait()
+    }
+
+    /// Transfers bytes on the ring, if [`may_use_ring`](Self::may_use_ring) returns `true`. Returns the memory if the ring
+    /// is busy with another write to the file or cannot perform the operation.
     async fn transfer_on_ring(
         &self,
         transfer: Transfer,
         memory: Memory,
         offset: u64,
     ) -> Result<(io::Result<usize>, Memory), Memory> {
-        if !(ring::is_available() && self.inner.supports_nowait()) {
-            return Err(memory);
-        }
         let is_cached = !self.inner.is_direct();
-        if is_cached && memory.as_slice().len() > MAX_CACHED_RING_BYTES {
-            return Err(memory);
-        }
         // The ring performs the cached writes of a file one after the other, on a thread. The first one takes half the
         // time that it takes on the file pool. Concurrent ones take twice as long.
         let _only_write = match transfer {

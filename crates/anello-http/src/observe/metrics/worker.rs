@@ -217,7 +217,7 @@ impl Sample {
 }
 
 /// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
-pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
+pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 16] {
     let (exhaustions, late_completions) = (metrics.buffer_exhaustions, metrics.late_completions);
     let counters = [
         ("accepted", "Connections accepted.", metrics.accepted),
@@ -226,15 +226,21 @@ pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
         ("sends", "Sends completed in one operation.", metrics.sends),
         ("short_sends", "Sends that needed more than one operation.", metrics.short_sends),
         ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
+        ("file_operations", "Reads and writes of files performed by io_uring.", metrics.file_operations),
         ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
         ("buffer_exhaustions", "Receive operations for which no receive buffer was free.", exhaustions),
         ("late_completions", "Completions that arrived after their socket was closed.", late_completions),
         ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
         ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
+        ("submissions", "Operations submitted to io_uring.", metrics.submissions),
+        ("completions", "Completions or readiness events.", metrics.completions),
+        ("buffers_leased", "Receive buffers that contain data.", metrics.buffers_leased),
         ("sockets", "Sockets owned by the driver.", metrics.sockets),
     ];
     let mut samples = counters.map(|(name, help, value)| Sample::counter(name, help, value));
-    samples[counters.len() - 1].kind = SampleKind::Gauge;
+    for gauge in &mut samples[counters.len() - 2..] {
+        gauge.kind = SampleKind::Gauge;
+    }
     samples
 }
 
