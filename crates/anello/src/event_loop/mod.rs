@@ -27,8 +27,8 @@
 //!
 //! let mut event_loop = EventLoop::new()?;
 //! let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 0)?;
-//! let client = event_loop.connect(event_loop.local_addr(listener)?, 1)?;
 //! assert!(event_loop.accept(listener, 2)?.is_pending());
+//! let client = event_loop.connect(event_loop.local_addr(listener)?, 1)?;
 //! let (mut outgoing, mut server) = (Some("ping".into()), None);
 //! assert!(event_loop.poll_connect(client).is_pending());
 //! let mut events = Events::with_capacity(64);
@@ -39,7 +39,9 @@
 //!             (0, EventKind::Accept) => {
 //!                 if let Poll::Ready(stream) = event_loop.accept(listener, 2)? {
 //!                     server = Some(stream);
-//!                     assert!(event_loop.recv(stream)?.is_pending());
+//!                     if let Poll::Ready(Some(chunk)) = event_loop.recv(stream)? {
+//!                         break 'turns chunk;
+//!                     }
 //!                 }
 //!             }
 //!             (1, EventKind::Connect) => {
