@@ -1,14 +1,14 @@
 // client: closed-loop load generator for instruction counts, single-threaded on epoll. Each connection sends a request,
-// waits for the complete response, checks it, and sends the next request. The protocol is TCP echo or, with a PATH,
-// HTTP/1.1 GET requests whose responses must be identical except for their Date field.
+// waits for the complete response, checks it, and sends the next request. The protocol is TCP echo, with -u UDP echo or,
+// with a PATH, HTTP/1.1 GET requests whose responses must be identical except for their Date field.
 //
-// usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]
+// usage: client [-u] PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
 // Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
 // the peer of a new connection initially acknowledges every segment, which costs more. Prints
 //     REQUESTS SERVER_NS
 // where SERVER_NS is the CPU time of all threads of process PID during the run. The server must listen within 5
-// seconds. A lost connection, a wrong byte or a stall of 2 seconds aborts the run with status 1 and the cause on
+// seconds. A lost connection or datagram, a wrong byte or a stall of 2 seconds aborts the run with status 1 and the cause on
 // standard output.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -43,6 +43,7 @@ struct connection {
   const char *request;   // start of the request in the pattern
 };
 
+static int socket_type = SOCK_STREAM;
 static size_t request_bytes, response_bytes;
 static char *pattern; // request_bytes + PERIOD bytes; a request starts at any of the first PERIOD offsets
 static unsigned next_start;
@@ -86,10 +87,10 @@ static int connect_to(int port) {
   struct sockaddr_in address = {
       .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   for (int waited_ms = 0;; waited_ms++) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    int fd = socket(AF_INET, socket_type, 0), one = 1;
     if (fd < 0) fail("socket: %s", strerror(errno));
     if (connect(fd, (void *)&address, sizeof address) == 0) {
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      if (socket_type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
       return fd;
     }
     if (errno != ECONNREFUSED || waited_ms == LISTEN_TIMEOUT_MS) fail("connect: %s", strerror(errno));
@@ -163,6 +164,7 @@ static bool receive_more(struct connection *connection, char *buffer) {
   if (received < 0 && errno == EAGAIN) return false;
   if (received < 0) fail("connection lost: %s", strerror(errno));
   if (received == 0) fail("connection lost: EOF");
+  if (socket_type == SOCK_DGRAM && (size_t)received != response_bytes) fail("a datagram came back with another length");
   if (is_wrong(connection, buffer, received)) fail("wrong bytes came back");
   connection->received += received;
   if (connection->received < response_bytes) return false;
@@ -188,8 +190,13 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t mi
 }
 
 int main(int count, char **arguments) {
+  if (count > 1 && !strcmp(arguments[1], "-u")) {
+    socket_type = SOCK_DGRAM;
+    count--;
+    arguments++;
+  }
   if (count != 6 && count != 7)
-    return fprintf(stderr, "usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
+    return fprintf(stderr, "usage: client [-u] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
   int port = atoi(arguments[1]), connections = atoi(arguments[2]);
   request_bytes = response_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
