@@ -8,7 +8,7 @@
 //! | results (`executor/join.rs`) | only one party accesses the future and its result at a time | results taken after the runtime is dropped, handles dropped within the task |
 //! | contexts (`executor/context.rs`) | the current runtime and the running task are alive | runtimes entered and left in any order, guards leaked, ids and dumps in destructors |
 //! | task-local values (`executor/task_local.rs`) | a future is not moved and is dropped once | scopes dropped at every poll, with panics in destructors |
-//! | receive memory (`driver/buffer.rs`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
+//! | receive memory (`driver/buffer`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
 //! | operations (`driver/uring`, `driver/sim`) | memory used by an operation lives until the operation has completed | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
 //! | budget (`executor/coop.rs`) | a reference-counted wrapper has the layout of its content; a pinned wrapper pins its content | owned guards of sized and unsized locks; notified futures that are enabled, polled and dropped |
 

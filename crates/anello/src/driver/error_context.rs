@@ -63,6 +63,13 @@ pub fn raw_os_error(error: &io::Error) -> Option<i32> {
     None
 }
 
+/// Returns the error of a read that reached EOF before it had filled the caller's buffer of `length` bytes.
+#[cold]
+pub(crate) fn unexpected_eof(filled: usize, length: usize) -> io::Error {
+    let message = format!("unexpected EOF after {filled} of {length} bytes");
+    io::Error::new(io::ErrorKind::UnexpectedEof, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -82,7 +82,7 @@ pub use counters::DriverMetrics;
 use direct_read::{DirectRead, ReadState};
 use epoll::Epoll;
 pub use error_context::raw_os_error;
-pub(crate) use error_context::{with_context, with_text};
+pub(crate) use error_context::{unexpected_eof, with_context, with_text};
 pub(crate) use event_waker::{collect_events, event_queue, event_waker};
 use file_operation::lost_file_operation;
 pub(crate) use file_operation::{FileOperation, Memory, Transfer};

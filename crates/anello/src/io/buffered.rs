@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::traits::{AsyncRecv, AsyncSend};
-use crate::driver::SendBuf;
+use crate::driver::{SendBuf, unexpected_eof};
 
 /// Default of [`BufReader::max_line_bytes`]: 64 KiB.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
@@ -205,10 +205,7 @@ impl<R: AsyncRecv> BufReader<R> {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
-                0 => {
-                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-                }
+                0 => return Err(unexpected_eof(filled, buffer.len())),
                 count => filled += count,
             }
         }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
-use crate::driver::{SendBuf, wake_all};
+use crate::driver::{SendBuf, unexpected_eof, wake_all};
 use crate::executor::poll_cooperatively;
 
 /// One direction of an in-memory stream.
@@ -191,10 +191,7 @@ impl SimplexReader {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
-                0 => {
-                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-                }
+                0 => return Err(unexpected_eof(filled, buffer.len())),
                 count => filled += count,
             }
         }

@@ -13,7 +13,7 @@ use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
 use crate::driver::{
-    Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, SocketOption, Target, wake_all,
+    Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, SocketOption, Target, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -258,10 +258,7 @@ impl Connection {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
-                0 => {
-                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-                }
+                0 => return Err(unexpected_eof(filled, buffer.len())),
                 count => filled += count,
             }
         }

@@ -31,7 +31,7 @@ use std::task::{Context, Poll, ready};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
-use crate::driver::{Direction, Interest, Ready};
+use crate::driver::{Direction, Interest, Ready, unexpected_eof};
 use crate::readiness::PipeEnd;
 
 /// Creates a pipe (`pipe2(2)`), and returns its write end and its read end.
@@ -371,10 +371,7 @@ impl Receiver {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
-                0 => {
-                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-                }
+                0 => return Err(unexpected_eof(filled, buffer.len())),
                 count => filled += count,
             }
         }
