@@ -58,9 +58,9 @@ macro_rules! impl_write {
                 $write
             }
 
-            fn poll_flush(mut self: Pin<&mut Self>, $context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                let $self = &mut *self;
-                $flush
+            fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let flush: fn(&mut Self, &mut Context<'_>) -> Poll<io::Result<()>> = $flush;
+                flush(&mut self, context)
             }
 
             fn $close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -87,21 +87,19 @@ impl_read!(Receiver, |receiver, buffer, context| receiver.pipe().poll_read(buffe
 impl_read!(ChildStdout, |pipe, buffer, context| pipe.pipe().poll_read(buffer, context));
 impl_read!(ChildStderr, |pipe, buffer, context| pipe.pipe().poll_read(buffer, context));
 impl_read!(Stdin, |stdin, buffer, context| stdin.poll_read(buffer, context));
-impl_writes!(Sender, |sender, slices, context| sender.pipe().poll_write_vectored(slices, context), {
-    let _ = (sender, context);
+impl_writes!(Sender, |sender, slices, context| sender.pipe().poll_write_vectored(slices, context), |_, _| {
     Poll::Ready(Ok(()))
 });
-impl_writes!(ChildStdin, |pipe, slices, context| pipe.pipe().poll_write_vectored(slices, context), {
-    let _ = (pipe, context);
+impl_writes!(ChildStdin, |pipe, slices, context| pipe.pipe().poll_write_vectored(slices, context), |_, _| {
     Poll::Ready(Ok(()))
 });
 impl_writes!(
     Stdout,
     |stdout, slices, context| stdout.poll_write(first(slices), context),
-    stdout.poll_flush(context)
+    |stdout, context| stdout.poll_flush(context)
 );
 impl_writes!(
     Stderr,
     |stderr, slices, context| stderr.poll_write(first(slices), context),
-    stderr.poll_flush(context)
+    |stderr, context| stderr.poll_flush(context)
 );
