@@ -1,7 +1,7 @@
 // bare: hand-written loops, without a runtime, as the baseline for datagrams. See `compare` and `bench/other-client`.
 //
 // usage: bare udp-echo            echoes datagrams with epoll, recvmmsg and sendmmsg; prints addr=IP:PORT when ready
-//        bare udp-gso BYTES       a contender of `compare`: an operation sends BYTES bytes as one train of 1,200-byte
+//        bare udp-gso BYTES ...   a contender of `compare`: an operation sends BYTES bytes as one train of 1,200-byte
 //                                 datagrams over loopback (UDP_SEGMENT) and receives them (UDP_GRO)
 #define _GNU_SOURCE
 #include <arpa/inet.h>
