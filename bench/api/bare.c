@@ -1,6 +1,7 @@
 // bare: hand-written loops, without a runtime, as the baseline for datagrams. See `compare` and `bench/other-client`.
 //
-// usage: bare udp-echo            echoes datagrams with epoll, recvmmsg and sendmmsg; prints addr=IP:PORT when ready
+// usage: bare udp-echo [IP:PORT]  echoes datagrams with epoll, recvmmsg and sendmmsg; prints addr=IP:PORT when ready.
+//                                 It listens at PORT (default: a free one) of 127.0.0.1
 //        bare udp-gso BYTES ...   a contender of `compare`: an operation sends BYTES bytes as one train of 1,200-byte
 //                                 datagrams over loopback (UDP_SEGMENT) and receives them (UDP_GRO)
 #define _GNU_SOURCE
@@ -25,10 +26,11 @@ static void check(int is_ok, const char *call) {
   exit(1);
 }
 
-static int bound_socket(struct sockaddr_in *address) {
+static int bound_socket(struct sockaddr_in *address, int port) {
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   check(fd >= 0, "socket");
-  *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  *address = (struct sockaddr_in){
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   check(bind(fd, (void *)address, sizeof *address) == 0, "bind");
   socklen_t length = sizeof *address;
   check(getsockname(fd, (void *)address, &length) == 0, "getsockname");
@@ -42,9 +44,9 @@ static int watching_epoll(int fd) {
   return epoll;
 }
 
-static void udp_echo(void) {
+static void udp_echo(int port) {
   struct sockaddr_in address;
-  int fd = bound_socket(&address), epoll = watching_epoll(fd), bytes = 4 << 20;
+  int fd = bound_socket(&address, port), epoll = watching_epoll(fd), bytes = 4 << 20;
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   printf("bare ready addr=127.0.0.1:%d\n", ntohs(address.sin_port));
   fflush(stdout);
@@ -87,7 +89,7 @@ static uint64_t clock_ns(clockid_t clock) {
 static void udp_gso(size_t bytes) {
   static char memory[MAX_TRAIN_BYTES];
   struct sockaddr_in sender_address, receiver_address;
-  int sender = bound_socket(&sender_address), receiver = bound_socket(&receiver_address), one = 1, epoll;
+  int sender = bound_socket(&sender_address, 0), receiver = bound_socket(&receiver_address, 0), one = 1, epoll;
   check(connect(sender, (void *)&receiver_address, sizeof receiver_address) == 0, "connect");
   check(setsockopt(receiver, SOL_UDP, UDP_GRO, &one, sizeof one) == 0, "UDP_GRO");
   epoll = watching_epoll(receiver);
@@ -129,7 +131,10 @@ static void udp_gso(size_t bytes) {
 }
 
 int main(int count, char **arguments) {
-  if (count >= 2 && !strcmp(arguments[1], "udp-echo")) udp_echo();
+  if (count >= 2 && !strcmp(arguments[1], "udp-echo")) {
+    const char *port = count > 2 ? strrchr(arguments[2], ':') : NULL;
+    udp_echo(port ? atoi(port + 1) : 0);
+  }
   if (count < 3 || strcmp(arguments[1], "udp-gso")) return 3;
   size_t bytes = strtoul(arguments[2], NULL, 10);
   check(bytes > 0 && bytes <= MAX_TRAIN_BYTES, "BYTES");

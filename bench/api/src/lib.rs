@@ -4,7 +4,7 @@
 //! each is the number of operations of a slice. After the slice, it prints the CPU time of the process and the elapsed
 //! time, in nanoseconds. It exits with status 3 if it does not support the workload.
 //!
-//! The workloads `udp-echo` and `proxy IP:PORT` are servers for `bench/other-client`.
+//! The workloads `udp-echo [IP:PORT]` and `proxy IP:PORT` are servers for `bench/other-client` and `bench/instructions/run`.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::net::SocketAddr;
@@ -33,16 +33,16 @@ pub struct Arguments {
     /// Number of concurrent operations, or the capacity of a channel.
     pub depth: usize,
     pub file: PathBuf,
-    backend: Option<SocketAddr>,
+    address: Option<SocketAddr>,
 }
 
 impl Arguments {
     /// Parses the command line. Exits with status 2 if it is invalid.
     pub fn parse() -> Self {
         let arguments: Vec<String> = std::env::args().collect();
-        let backend = arguments.get(2).and_then(|text| text.parse().ok());
+        let address = arguments.get(2).and_then(|text| text.parse().ok());
         let number = |index: usize, default: usize| match arguments.get(index) {
-            Some(text) if backend.is_none() => text.parse().unwrap_or_else(|_| usage()),
+            Some(text) if address.is_none() => text.parse().unwrap_or_else(|_| usage()),
             _ => default,
         };
         Self {
@@ -50,13 +50,18 @@ impl Arguments {
             bytes: number(2, 128),
             depth: number(3, 1),
             file: arguments.get(4).map(PathBuf::from).unwrap_or_default(),
-            backend,
+            address,
         }
     }
 
     /// Returns the address of the server behind the proxy, which is the second argument.
     pub fn backend(&self) -> SocketAddr {
-        self.backend.unwrap_or_else(|| usage())
+        self.address.unwrap_or_else(|| usage())
+    }
+
+    /// Returns the address at which a datagram server listens: the second argument, or a free port on loopback.
+    pub fn listen_address(&self) -> SocketAddr {
+        self.address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Returns the size of the file in blocks.
@@ -81,7 +86,7 @@ pub fn announce(address: SocketAddr) {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: CONTENDER WORKLOAD [BYTES [DEPTH [FILE]]], or CONTENDER proxy IP:PORT");
+    eprintln!("usage: CONTENDER WORKLOAD [BYTES [DEPTH [FILE]]], or CONTENDER SERVER [IP:PORT]");
     std::process::exit(2)
 }
 

@@ -50,8 +50,8 @@ fn main() {
         "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
             serve(|count| runtime.block_on(file(count, &arguments)));
         }
-        "udp-echo" => runtime.block_on(udp_echo()).unwrap(),
-        "udp-echo-batch" => runtime.block_on(udp_echo_batch()).unwrap(),
+        "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
+        "udp-echo-batch" => runtime.block_on(udp_echo_batch(arguments.listen_address())).unwrap(),
         "udp-gso" => serve(|count| runtime.block_on(udp_gso(count, bytes)).unwrap()),
         "proxy" => runtime.block_on(proxy(arguments.backend())).unwrap(),
         _ => unsupported(),
@@ -325,8 +325,8 @@ async fn file(count: u64, arguments: &Arguments) {
     }
 }
 
-async fn udp_echo() -> io::Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+async fn udp_echo(address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(address)?;
     announce(socket.local_addr()?);
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
@@ -335,8 +335,8 @@ async fn udp_echo() -> io::Result<()> {
     }
 }
 
-async fn udp_echo_batch() -> io::Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+async fn udp_echo_batch(address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(address)?;
     announce(socket.local_addr()?);
     let mut batch = RecvBatch::new(RecvBatch::MAX_DATAGRAMS, MAX_DATAGRAM_BYTES);
     loop {

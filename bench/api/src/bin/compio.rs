@@ -1,6 +1,7 @@
 //! compio on io_uring: files and datagrams.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use anello_bench_api::{ALIGNMENT, Arguments, MAX_DATAGRAM_BYTES, announce, serve, share, unsupported};
@@ -17,13 +18,13 @@ fn main() {
         "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
             serve(|count| runtime.block_on(file(count, &arguments)));
         }
-        "udp-echo" => runtime.block_on(udp_echo()).unwrap(),
+        "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
         _ => unsupported(),
     }
 }
 
-async fn udp_echo() -> io::Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+async fn udp_echo(address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(address).await?;
     announce(socket.local_addr()?);
     let mut buffer = Vec::with_capacity(MAX_DATAGRAM_BYTES);
     loop {

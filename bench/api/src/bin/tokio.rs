@@ -50,16 +50,16 @@ fn main() {
         "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
             serve(|count| runtime.block_on(file(count, &arguments)));
         }
-        "udp-echo" => runtime.block_on(udp_echo()).unwrap(),
-        "udp-echo-quinn" => runtime.block_on(udp_echo_quinn()).unwrap(),
+        "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
+        "udp-echo-quinn" => runtime.block_on(udp_echo_quinn(arguments.listen_address())).unwrap(),
         "udp-gso-quinn" => serve(|count| runtime.block_on(udp_gso_quinn(count, bytes)).unwrap()),
         "proxy" => runtime.block_on(proxy(arguments.backend())).unwrap(),
         _ => unsupported(),
     }
 }
 
-async fn udp_echo() -> io::Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+async fn udp_echo(address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(address).await?;
     announce(socket.local_addr()?);
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
@@ -69,8 +69,8 @@ async fn udp_echo() -> io::Result<()> {
 }
 
 /// Echoes in batches: `recvmmsg(2)` receives up to 32 datagrams; quinn-udp sends one transmit per call.
-async fn udp_echo_quinn() -> io::Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+async fn udp_echo_quinn(address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(address).await?;
     announce(socket.local_addr()?);
     let state = UdpSocketState::new((&socket).into())?;
     let mut memory = vec![0; BATCH_SIZE * MAX_DATAGRAM_BYTES];
