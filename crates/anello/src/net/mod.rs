@@ -13,6 +13,7 @@
 //! return the error of the system call unchanged.
 
 mod connection;
+mod datagram_readiness;
 mod echo;
 mod family;
 mod happy_eyeballs;

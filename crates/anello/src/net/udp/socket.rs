@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::task::Context;
 
 use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::{Direction, Interest, PollIo, Ready, with_context};
+use crate::driver::{Interest, PollIo, Ready, with_context};
 use crate::executor::{Shared, current};
+use crate::net::datagram_readiness::{datagram_readiness, direction};
 use crate::net::resolve::{Host, ToSocketAddrs};
 use crate::readiness::Registration;
 
@@ -233,159 +234,16 @@ impl UdpSocket {
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.socket.take_error()
     }
+}
 
-    // ---- Readiness -----------------------------------------------------------------------------------------------
-
-    /// Waits until the socket is ready for any of the given operations. Readiness can be spurious, so use the `try_`
-    /// methods afterwards, and wait again if they return `WouldBlock`. Cancel-safe.
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::io::Interest;
-    /// use anello::net::UdpSocket;
-    ///
-    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// let ready = socket.ready(Interest::READABLE | Interest::WRITABLE).await?;
-    /// assert!(ready.is_writable());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        Ok(self.registration.ready(interest).await?.ready)
-    }
-
-    /// Waits until a datagram can be received, or an error is pending. See [`ready`](Self::ready).
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UdpSocket;
-    ///
-    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
-    /// let mut buffer = [0; 16];
-    /// let bytes = loop {
-    ///     socket.readable().await?;
-    ///     match socket.try_recv(&mut buffer) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         received => break received?,
-    ///     }
-    /// };
-    /// assert_eq!(bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn readable(&self) -> io::Result<()> {
-        self.ready(Interest::READABLE).await.map(|_| ())
-    }
-
-    /// Waits until a datagram can be sent, or an error is pending. See [`ready`](Self::ready).
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UdpSocket;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.writable().await?;
-    /// socket.try_send_to(b"ciao", socket.local_addr()?)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn writable(&self) -> io::Result<()> {
-        self.ready(Interest::WRITABLE).await.map(|_| ())
-    }
-
-    /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a time; a
-    /// later call replaces its waker. The asynchronous methods have no such limit.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UdpSocket;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
-    /// std::future::poll_fn(|context| socket.poll_recv_ready(context)).await?;
-    /// assert_eq!(socket.try_recv(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
-        self.registration.poll_read_ready(context).map_ok(|_| ())
-    }
-
-    /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time; a later
-    /// call replaces its waker.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UdpSocket;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// std::future::poll_fn(|context| socket.poll_send_ready(context)).await?;
-    /// socket.try_send_to(b"ciao", socket.local_addr()?)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
-        self.registration.poll_write_ready(context).map_ok(|_| ())
-    }
-
-    /// Calls a function that makes a non-blocking system call on the descriptor. If it returns `WouldBlock`, the socket
-    /// is no longer considered ready.
-    ///
-    /// # Errors
-    /// Returns the error of `operation`.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::io::Interest;
-    /// use anello::net::UdpSocket;
-    ///
-    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
-    /// socket.readable().await?;
-    /// let descriptor = socket.try_as_fd()?;
-    /// let receive = || Ok(rustix::net::recv(descriptor, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
-    /// assert_eq!(socket.try_io(Interest::READABLE, receive)?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn try_io<T>(&self, interest: Interest, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
-        self.registration.try_io(direction, operation)
-    }
-
-    /// Calls a function that makes a non-blocking system call on the descriptor, whenever the socket is ready, until it
-    /// returns anything but `WouldBlock`. Cancel-safe if the system call is.
-    ///
-    /// # Errors
-    /// Returns the error of `operation`.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UdpSocket;
-    /// # use anello::io::Interest;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
-    /// let descriptor = socket.try_as_fd()?;
-    /// let receive = || Ok(rustix::net::recv(descriptor, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
-    /// assert_eq!(socket.async_io(Interest::READABLE, receive).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn async_io<'a, T>(
-        &'a self,
-        interest: Interest,
-        operation: impl FnMut() -> io::Result<T> + 'a,
-    ) -> impl Future<Output = io::Result<T>> + 'a {
-        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
-        self.registration.io(direction, operation)
-    }
+datagram_readiness! {
+    UdpSocket,
+    "use anello::net::UdpSocket;"
+    ""
+    "let socket = UdpSocket::bind(\"127.0.0.1:0\")?;"
+    "let peer = UdpSocket::bind(\"127.0.0.1:0\")?;"
+    "peer.connect(socket.local_addr()?).await?;"
+    "socket.connect(peer.local_addr()?).await?;"
 }
 
 /// Panics on the simulated driver, whose sockets have no descriptors; see [`UdpSocket::try_as_fd`].

@@ -15,10 +15,11 @@ use std::task::Context;
 
 use socket2::{Domain, SockRef, Type};
 
+use super::datagram_readiness::{datagram_readiness, direction};
 use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
 use crate::driver::sockets::unix_datagrams;
-use crate::driver::{Direction, Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::driver::{Interest, PeerCredentials, PollIo, Ready, with_context};
 use crate::readiness::Registration;
 
 /// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep
@@ -395,157 +396,13 @@ impl UnixDatagram {
         self.is_read_shut.set(self.is_read_shut.get() || how != Shutdown::Write);
         Ok(())
     }
+}
 
-    // ---- Readiness -----------------------------------------------------------------------------------------------
-
-    /// Waits until the socket is ready for any of the given operations. Readiness can be spurious, so use the `try_`
-    /// methods afterwards, and wait again if they return `WouldBlock`. Cancel-safe.
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # use anello::io::Interest;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// one.send(b"ciao").await?;
-    /// assert!(other.ready(Interest::READABLE).await?.is_readable());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        Ok(self.registration.ready(interest).await?.ready)
-    }
-
-    /// Waits until a datagram can be received. See [`ready`](Self::ready).
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UnixDatagram;
-    ///
-    /// let (one, other) = UnixDatagram::pair()?;
-    /// one.send(b"ciao").await?;
-    /// let mut buffer = [0; 16];
-    /// let bytes = loop {
-    ///     other.readable().await?;
-    ///     match other.try_recv(&mut buffer) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         received => break received?,
-    ///     }
-    /// };
-    /// assert_eq!(bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn readable(&self) -> io::Result<()> {
-        self.ready(Interest::READABLE).await.map(|_| ())
-    }
-
-    /// Waits until a datagram can be sent to the peer of a connected socket. See [`ready`](Self::ready).
-    ///
-    /// # Errors
-    /// Returns an error if the runtime has been shut down.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// one.writable().await?;
-    /// one.try_send(b"ciao")?;
-    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn writable(&self) -> io::Result<()> {
-        self.ready(Interest::WRITABLE).await.map(|_| ())
-    }
-
-    /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a time; a
-    /// later call replaces its waker.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// one.send(b"ciao").await?;
-    /// std::future::poll_fn(|context| other.poll_recv_ready(context)).await?;
-    /// assert_eq!(other.try_recv(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
-        self.registration.poll_read_ready(context).map_ok(|_| ())
-    }
-
-    /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time; a later
-    /// call replaces its waker.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// std::future::poll_fn(|context| one.poll_send_ready(context)).await?;
-    /// one.try_send(b"ciao")?;
-    /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
-        self.registration.poll_write_ready(context).map_ok(|_| ())
-    }
-
-    /// Calls a function that makes a non-blocking system call on the descriptor. If it returns `WouldBlock`, the socket
-    /// is no longer considered ready.
-    ///
-    /// # Errors
-    /// Returns the error of `operation`.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # use anello::io::Interest;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// one.send(b"ciao").await?;
-    /// other.readable().await?;
-    /// let receive = || Ok(rustix::net::recv(&other, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
-    /// assert_eq!(other.try_io(Interest::READABLE, receive)?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn try_io<T>(&self, interest: Interest, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
-        self.registration.try_io(direction, operation)
-    }
-
-    /// Calls a function that makes a non-blocking system call on the descriptor, whenever the socket is ready, until it
-    /// returns anything but `WouldBlock`. Cancel-safe if the system call is.
-    ///
-    /// # Errors
-    /// Returns the error of `operation`.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixDatagram;
-    /// # use anello::io::Interest;
-    /// # let (one, other) = UnixDatagram::pair()?;
-    /// one.send(b"ciao").await?;
-    /// let receive = || Ok(rustix::net::recv(&other, &mut [0; 4], rustix::net::RecvFlags::DONTWAIT)?.0);
-    /// assert_eq!(other.async_io(Interest::READABLE, receive).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn async_io<'a, T>(
-        &'a self,
-        interest: Interest,
-        operation: impl FnMut() -> io::Result<T> + 'a,
-    ) -> impl Future<Output = io::Result<T>> + 'a {
-        let direction = if interest.is_readable() { Direction::Read } else { Direction::Write };
-        self.registration.io(direction, operation)
-    }
+datagram_readiness! {
+    UnixDatagram,
+    "use anello::net::UnixDatagram;"
+    ""
+    "let (socket, peer) = UnixDatagram::pair()?;"
 }
 
 impl AsRawFd for UnixDatagram {
