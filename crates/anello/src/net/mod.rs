@@ -25,6 +25,7 @@ mod options;
 pub mod pipe;
 mod resolve;
 mod stream;
+mod stream_import;
 mod stream_socket;
 mod tcp;
 mod tcp_socket;
@@ -40,7 +41,8 @@ pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup
 pub use options::TcpKeepalive;
 pub use resolve::{ToSocketAddrs, lookup_host};
 pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, Stream, WriteHalf};
-pub use stream_socket::{IntoStdError, StreamSocket};
+pub use stream_import::IntoStdError;
+pub use stream_socket::StreamSocket;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;
 pub use udp::{MtuDiscovery, UdpSocket, UdpSocketBuilder};

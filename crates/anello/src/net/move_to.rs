@@ -5,7 +5,8 @@ use std::io;
 
 use super::connection::Connection;
 use super::family::StreamFamily;
-use super::stream_socket::{IntoStdError, StreamSocket};
+use super::stream_import::IntoStdError;
+use super::stream_socket::StreamSocket;
 use crate::driver::log;
 use crate::executor::{Handle, JoinHandle, current};
 
