@@ -3,8 +3,10 @@
 use std::future::Future;
 use std::io;
 
+use super::handle::Handle;
 use super::join::JoinHandle;
-use super::runtime::{Handle, Runtime, spawn_with_info};
+use super::runtime::Runtime;
+use super::schedule::spawn_with_info;
 use super::task_info::Info;
 
 /// Configures a task before it is spawned.

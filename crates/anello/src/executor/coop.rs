@@ -1,8 +1,8 @@
-//! Futures and other values of foreign crates whose operations consume the budget of the running task.
+//! The budget of the running task: how futures of this crate and of others consume it, and how tasks yield.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -52,6 +52,83 @@ pub struct Coop<X: ?Sized>(pub(crate) X);
 /// ```
 pub const fn cooperative<F: Future>(future: F) -> Coop<F> {
     Coop(future)
+}
+
+/// Yields to the other tasks. The task is polled again after the driver and the timers have run. Outside a runtime of
+/// this crate, the future wakes its task and completes at the next poll. Cancel-safe.
+pub async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        if with_current(|shared| shared.yield_task(context)).is_none() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Consumes one unit of the running task's budget. If the budget is exhausted, yields until the next turn of the
+/// driver.
+///
+/// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
+/// of data, and so does an operation on a channel or lock in [`sync`](crate::sync). Futures of other crates do not
+/// consume budget: a task that receives from such a channel that is never empty would starve the sockets and timers of
+/// its worker. Wrap these futures in [`cooperative`](crate::task::cooperative). Call this function in long computations.
+/// Does nothing outside a runtime of this crate. Cancel-safe.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut items = (0..10_000).collect::<std::collections::VecDeque<u32>>();
+/// let mut sum = 0;
+/// while let Some(item) = items.pop_front() {
+///     anello::task::consume_budget().await;
+///     sum += item;
+/// }
+/// assert_eq!(sum, 49_995_000);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn consume_budget() {
+    poll_fn(|context| {
+        match with_current(|shared| shared.has_budget_or_yield(context).then(|| shared.spend_budget(0))) {
+            Some(None) => Poll::Pending,
+            Some(Some(())) | None => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+/// Runs a future without a budget: it is never forced to yield while its operations are ready.
+///
+/// Use this function for futures that must not be interrupted between ready operations. The worker's other tasks,
+/// sockets and timers wait while the future is being polled. Cancel-safe if the given future is.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let sum = anello::task::unconstrained(async {
+///     let mut sum = 0;
+///     for item in 0..1000 {
+///         anello::task::consume_budget().await; // Never yields here.
+///         sum += item;
+///     }
+///     sum
+/// });
+/// assert_eq!(sum.await, 499_500);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn unconstrained<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let budget = with_current(|shared| shared.budget.replace(i64::MAX));
+        let polled = future.as_mut().poll(context);
+        with_current(|shared| budget.map(|budget| shared.budget.set(budget)));
+        polled
+    })
+    .await
 }
 
 /// Calls `poll` if the running task has budget left. Otherwise the task yields. If the result is ready, charges one

@@ -5,8 +5,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::context::{Shared, with_current};
+use super::handle::Handle;
 use super::join::JoinHandle;
-use super::runtime::Handle;
 use super::task_info::Id;
 
 /// Returns the id of the task that is running on this thread.

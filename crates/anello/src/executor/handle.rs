@@ -1,4 +1,4 @@
-//! Handles to a runtime: how they are obtained, and the ways to block on them.
+//! Handles to a runtime.
 
 use std::fmt;
 use std::future::Future;
@@ -9,10 +9,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use super::blocking;
-use super::context::{flush_wakes_before_blocking, is_running};
+use super::context::{Inbox, MailboxMessage, flush_wakes_before_blocking, is_running};
 use super::join::JoinHandle;
 use super::origin::{Origin, OriginGuard};
-use super::runtime::Handle;
+use super::task_info::Info;
+
+/// A handle to a runtime, which can be sent to other threads.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) inbox: Arc<Inbox>,
+}
 
 impl Handle {
     /// Returns a handle to the current runtime of this thread, or in a closure of
@@ -49,6 +55,64 @@ impl Handle {
     /// ```
     pub fn try_current() -> Result<Self, TryCurrentError> {
         Origin::current().map(|origin| Self { inbox: origin.inbox }).ok_or(TryCurrentError(()))
+    }
+
+    /// Spawns a future on the runtime's thread.
+    ///
+    /// If the target and the caller's runtime both use io_uring, the target is notified through `MSG_RING`, otherwise
+    /// through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime submits in
+    /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
+    ///
+    /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_with_info(future, Info::new(None))
+    }
+
+    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
+        self.inbox.send(MailboxMessage::Spawn(task));
+        handle
+    }
+
+    /// Calls `make` on the runtime's thread and spawns the future that it returns. The closure is `Send`; the future
+    /// does not need to be, so it can contain sockets, `Rc` and other values of the runtime's thread.
+    ///
+    /// Notifies the runtime like [`spawn`](Self::spawn). If the runtime has been dropped, the closure is dropped, and
+    /// the returned handle resolves to a cancellation error. A panic of the closure is a panic of the task.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    ///
+    /// let runtime = anello::Runtime::new()?;
+    /// let task = runtime.handle().spawn_with(|| async {
+    ///     let shared = Rc::new(40);
+    ///     anello::yield_now().await;
+    ///     *shared + 2
+    /// });
+    /// assert_eq!(runtime.block_on(task).ok(), Some(42));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_with<M, F>(&self, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        // Before its first poll, this future contains only the closure, which is `Send`.
+        let future = async move { make().await };
+        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), Info::new(None));
+        self.inbox.send(MailboxMessage::Spawn(task));
+        handle
     }
 
     /// Runs a blocking closure for this runtime on the blocking thread pool; see

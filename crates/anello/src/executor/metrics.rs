@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::context::{Shared, with_current};
+use super::handle::Handle;
 use super::join::JoinHandle;
-use super::runtime::{Handle, Runtime};
+use super::runtime::Runtime;
 use crate::driver::DriverMetrics;
 
 /// Counters of one worker, as returned by [`Runtime::metrics`](crate::Runtime::metrics),

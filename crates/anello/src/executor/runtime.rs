@@ -13,27 +13,22 @@ use std::time::Duration;
 
 use super::blocking;
 use super::context::{
-    self, BUDGET_PER_POLL, ContextGuard, Inbox, MailboxMessage, POLLS_PER_TURN, RunGuard, Shared,
-    TaskPointer, flush_wakes_before_blocking, is_running, with_current,
+    self, BUDGET_PER_POLL, ContextGuard, Inbox, POLLS_PER_TURN, RunGuard, Shared, TaskPointer,
+    flush_wakes_before_blocking, is_running, with_current,
 };
+use super::handle::Handle;
 use super::join::JoinHandle;
 use super::origin::Origin;
 use super::task::Owner;
-use super::task_counters::{TaskCounters, add};
-use super::task_info::Info;
-use crate::driver::{
-    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
-};
-
-/// Environment variable that overrides the driver selection.
-const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
+use super::task_counters::add;
+use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_panic, log};
 
 /// A single-threaded runtime for tasks, timers and sockets.
 ///
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends bytes that streams have already accepted, for at most [`RuntimeBuilder::drain_timeout`],
+/// 2. sends bytes that streams have already accepted, for at most [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout),
 /// 3. cancels all operations in flight and waits until the kernel has completed them, and
 /// 4. frees its memory.
 ///
@@ -51,23 +46,10 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 #[derive(Debug)]
 pub struct Runtime {
     pub(super) shared: Rc<Shared>,
-    drain_timeout: Duration,
+    pub(super) drain_timeout: Duration,
 }
 
 impl Runtime {
-    /// Returns a builder with the default options.
-    pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder::default()
-    }
-
-    /// Builds a runtime with the default options. It uses io_uring if available, otherwise epoll.
-    ///
-    /// # Errors
-    /// Returns the errors of [`RuntimeBuilder::build`].
-    pub fn new() -> io::Result<Self> {
-        Self::builder().build()
-    }
-
     /// Returns the name of the driver, the kernel features that it uses and, after a fallback to epoll, the reason.
     pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description.clone()
@@ -139,7 +121,7 @@ impl Runtime {
         EnterGuard { _context: ContextGuard::new(&self.shared), _runtime: PhantomData }
     }
 
-    /// Drops the runtime with the given drain timeout instead of [`RuntimeBuilder::drain_timeout`]: tasks are dropped,
+    /// Drops the runtime with the given drain timeout instead of [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout): tasks are dropped,
     /// and streams have this time to send the bytes that they have accepted.
     ///
     /// Like dropping the runtime, it does not wait for closures of [`spawn_blocking`](crate::spawn_blocking), because
@@ -360,101 +342,6 @@ impl Wake for MainTask {
     }
 }
 
-/// A handle to a runtime, which can be sent to other threads.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    pub(super) inbox: Arc<Inbox>,
-}
-
-impl Handle {
-    /// Spawns a future on the runtime's thread.
-    ///
-    /// If the target and the caller's runtime both use io_uring, the target is notified through `MSG_RING`, otherwise
-    /// through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime submits in
-    /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
-    ///
-    /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
-    #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        self.spawn_with_info(future, Info::new(None))
-    }
-
-    pub(super) fn spawn_with_info<F>(&self, future: F, info: Info) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), info);
-        self.inbox.send(MailboxMessage::Spawn(task));
-        handle
-    }
-
-    /// Calls `make` on the runtime's thread and spawns the future that it returns. The closure is `Send`; the future
-    /// does not need to be, so it can contain sockets, `Rc` and other values of the runtime's thread.
-    ///
-    /// Notifies the runtime like [`spawn`](Self::spawn). If the runtime has been dropped, the closure is dropped, and
-    /// the returned handle resolves to a cancellation error. A panic of the closure is a panic of the task.
-    ///
-    /// ```
-    /// use std::rc::Rc;
-    ///
-    /// let runtime = anello::Runtime::new()?;
-    /// let task = runtime.handle().spawn_with(|| async {
-    ///     let shared = Rc::new(40);
-    ///     anello::yield_now().await;
-    ///     *shared + 2
-    /// });
-    /// assert_eq!(runtime.block_on(task).ok(), Some(42));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn spawn_with<M, F>(&self, make: M) -> JoinHandle<F::Output>
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future + 'static,
-        F::Output: Send + 'static,
-    {
-        // Before its first poll, this future contains only the closure, which is `Send`.
-        let future = async move { make().await };
-        let (task, handle) = JoinHandle::new_task(future, Arc::clone(&self.inbox), Info::new(None));
-        self.inbox.send(MailboxMessage::Spawn(task));
-        handle
-    }
-}
-
-/// Spawns a future on the current thread's runtime.
-///
-/// # Panics
-/// Panics if no runtime is running on this thread.
-#[track_caller]
-pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    spawn_with_info(future, Info::new(None))
-}
-
-#[track_caller]
-pub(super) fn spawn_with_info<F>(future: F, info: Info) -> JoinHandle<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    match with_current(|shared| shared.spawn_with_info(future, info)) {
-        Some(handle) => handle,
-        None => {
-            panic!(
-                "no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task; on other threads, use Handle::spawn_with)"
-            )
-        }
-    }
-}
-
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description.clone())
@@ -463,125 +350,4 @@ pub fn current_driver() -> Option<DriverInfo> {
 /// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
-}
-
-/// Builds a [`Runtime`].
-#[derive(Clone, Debug)]
-pub struct RuntimeBuilder {
-    kind: DriverKind,
-    options: DriverOptions,
-    drain_timeout: Duration,
-    environment: bool,
-    measures_polls: bool,
-    slow_poll_threshold: Option<Duration>,
-}
-
-impl Default for RuntimeBuilder {
-    fn default() -> Self {
-        Self {
-            kind: DriverKind::Auto,
-            options: DriverOptions::default(),
-            drain_timeout: Duration::from_secs(1),
-            environment: true,
-            measures_polls: false,
-            slow_poll_threshold: None,
-        }
-    }
-}
-
-impl RuntimeBuilder {
-    /// Sets the driver. The default is [`DriverKind::Auto`].
-    ///
-    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring` or `epoll`) overrides any driver set here except the
-    /// simulated driver.
-    pub fn driver(mut self, kind: DriverKind) -> Self {
-        self.kind = kind;
-        self
-    }
-
-    /// Sets the options of the driver.
-    pub fn options(mut self, options: DriverOptions) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// Sets the maximum time that dropping the runtime spends sending bytes that streams have already accepted. The
-    /// default is 1 second.
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
-        self
-    }
-
-    /// Sets whether `ANELLO_DRIVER` can override the driver. The default is `true`. Disable it in a benchmark that
-    /// compares drivers.
-    pub fn driver_from_environment(mut self, enabled: bool) -> Self {
-        self.environment = enabled;
-        self
-    }
-
-    /// Sets whether the duration of each poll is measured for [`RuntimeMetrics::longest_poll`](crate::RuntimeMetrics::longest_poll). The default is `false`.
-    /// Measuring reads the clock twice per poll (`clock_gettime(2)`, about 40 ns). On the simulated driver, virtual
-    /// time advances only by 50 ns per clock read during a poll.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let runtime = anello::Runtime::builder().measure_polls(true).build()?;
-    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(2)) });
-    /// assert!(runtime.metrics().longest_poll >= Some(Duration::from_millis(2)));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn measure_polls(mut self, enabled: bool) -> Self {
-        self.measures_polls = enabled;
-        self
-    }
-
-    /// Sets the duration from which a poll is reported as slow: a warning with the id, the name and the place of the
-    /// spawn is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no
-    /// other task, socket or timer.
-    ///
-    /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and those of
-    /// [`task::dump`](crate::task::dump). Without both options, polls do not read the clock.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let runtime = anello::Runtime::builder().slow_poll_threshold(Duration::from_millis(1)).build()?;
-    /// // Sends a warning to the subscriber of `tracing`.
-    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(2)) });
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn slow_poll_threshold(mut self, threshold: Duration) -> Self {
-        self.slow_poll_threshold = Some(threshold);
-        self
-    }
-
-    /// Builds the runtime on the calling thread.
-    ///
-    /// # Errors
-    /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
-    /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
-    pub fn build(&self) -> io::Result<Runtime> {
-        let mut kind = self.kind.clone();
-        if self.environment
-            && !matches!(kind, DriverKind::Sim(_))
-            && let Ok(name) = std::env::var(DRIVER_VARIABLE)
-        {
-            kind = name.parse::<DriverKind>().map_err(|error| {
-                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
-            })?;
-        }
-        let driver = Driver::new(&kind, &self.options)?;
-        let description = &driver.description;
-        match &description.fallback_reason {
-            Some(reason) => {
-                tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")
-            }
-            None => {
-                tracing::info!(driver = description.name, features = description.features, "driver ready")
-            }
-        }
-        let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);
-        Ok(Runtime { shared: Shared::new(driver, counters)?, drain_timeout: self.drain_timeout })
-    }
 }

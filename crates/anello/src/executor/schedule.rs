@@ -3,11 +3,40 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::context::{BUDGET_PER_POLL, MailboxMessage, Shared, Task, TaskPointer};
+use super::context::{BUDGET_PER_POLL, MailboxMessage, Shared, Task, TaskPointer, with_current};
 use super::join::JoinHandle;
 use super::task_counters::add;
 use super::task_info::Info;
 use crate::driver::Key;
+
+/// Spawns a future on the current thread's runtime.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+#[track_caller]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    spawn_with_info(future, Info::new(None))
+}
+
+#[track_caller]
+pub(super) fn spawn_with_info<F>(future: F, info: Info) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    match with_current(|shared| shared.spawn_with_info(future, info)) {
+        Some(handle) => handle,
+        None => {
+            panic!(
+                "no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task; on other threads, use Handle::spawn_with)"
+            )
+        }
+    }
+}
 
 impl Shared {
     #[track_caller]

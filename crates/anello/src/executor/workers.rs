@@ -9,8 +9,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread;
 
 use super::context::flush_wakes_before_blocking;
+use super::handle::Handle;
 use super::join::JoinHandle;
-use super::runtime::{Handle, Runtime, RuntimeBuilder};
+use super::runtime::Runtime;
+use super::runtime_builder::RuntimeBuilder;
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 #[derive(Debug)]

@@ -1,0 +1,148 @@
+//! Construction of runtimes.
+
+use std::io;
+use std::time::Duration;
+
+use super::context::Shared;
+use super::runtime::Runtime;
+use super::task_counters::TaskCounters;
+use crate::driver::{Driver, DriverKind, DriverOptions};
+
+/// Environment variable that overrides the driver selection.
+const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
+
+impl Runtime {
+    /// Returns a builder with the default options.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// Builds a runtime with the default options. It uses io_uring if available, otherwise epoll.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RuntimeBuilder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+}
+
+/// Builds a [`Runtime`].
+#[derive(Clone, Debug)]
+pub struct RuntimeBuilder {
+    kind: DriverKind,
+    options: DriverOptions,
+    drain_timeout: Duration,
+    environment: bool,
+    measures_polls: bool,
+    slow_poll_threshold: Option<Duration>,
+}
+
+impl Default for RuntimeBuilder {
+    fn default() -> Self {
+        Self {
+            kind: DriverKind::Auto,
+            options: DriverOptions::default(),
+            drain_timeout: Duration::from_secs(1),
+            environment: true,
+            measures_polls: false,
+            slow_poll_threshold: None,
+        }
+    }
+}
+
+impl RuntimeBuilder {
+    /// Sets the driver. The default is [`DriverKind::Auto`].
+    ///
+    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring` or `epoll`) overrides any driver set here except the
+    /// simulated driver.
+    pub fn driver(mut self, kind: DriverKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Sets the options of the driver.
+    pub fn options(mut self, options: DriverOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets the maximum time that dropping the runtime spends sending bytes that streams have already accepted. The
+    /// default is 1 second.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sets whether `ANELLO_DRIVER` can override the driver. The default is `true`. Disable it in a benchmark that
+    /// compares drivers.
+    pub fn driver_from_environment(mut self, enabled: bool) -> Self {
+        self.environment = enabled;
+        self
+    }
+
+    /// Sets whether the duration of each poll is measured for [`RuntimeMetrics::longest_poll`](crate::RuntimeMetrics::longest_poll). The default is `false`.
+    /// Measuring reads the clock twice per poll (`clock_gettime(2)`, about 40 ns). On the simulated driver, virtual
+    /// time advances only by 50 ns per clock read during a poll.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = anello::Runtime::builder().measure_polls(true).build()?;
+    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(2)) });
+    /// assert!(runtime.metrics().longest_poll >= Some(Duration::from_millis(2)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn measure_polls(mut self, enabled: bool) -> Self {
+        self.measures_polls = enabled;
+        self
+    }
+
+    /// Sets the duration from which a poll is reported as slow: a warning with the id, the name and the place of the
+    /// spawn is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no
+    /// other task, socket or timer.
+    ///
+    /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and those of
+    /// [`task::dump`](crate::task::dump). Without both options, polls do not read the clock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = anello::Runtime::builder().slow_poll_threshold(Duration::from_millis(1)).build()?;
+    /// // Sends a warning to the subscriber of `tracing`.
+    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(2)) });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn slow_poll_threshold(mut self, threshold: Duration) -> Self {
+        self.slow_poll_threshold = Some(threshold);
+        self
+    }
+
+    /// Builds the runtime on the calling thread.
+    ///
+    /// # Errors
+    /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
+    /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
+    pub fn build(&self) -> io::Result<Runtime> {
+        let mut kind = self.kind.clone();
+        if self.environment
+            && !matches!(kind, DriverKind::Sim(_))
+            && let Ok(name) = std::env::var(DRIVER_VARIABLE)
+        {
+            kind = name.parse::<DriverKind>().map_err(|error| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
+            })?;
+        }
+        let driver = Driver::new(&kind, &self.options)?;
+        let description = &driver.description;
+        match &description.fallback_reason {
+            Some(reason) => {
+                tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")
+            }
+            None => {
+                tracing::info!(driver = description.name, features = description.features, "driver ready")
+            }
+        }
+        let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);
+        Ok(Runtime { shared: Shared::new(driver, counters)?, drain_timeout: self.drain_timeout })
+    }
+}
