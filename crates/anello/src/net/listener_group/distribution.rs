@@ -14,6 +14,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Policy for distributing connections over the members of a [`ListenerGroup`](super::ListenerGroup).
+///
+/// ```
+/// use anello::net::{Distribution, ListenerGroup, TcpListener};
+///
+/// // Connections that stay open for hours, such as WebSockets.
+/// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
+/// assert_eq!(group.distribution(), Distribution::Balanced);
+/// group.set_distribution(Distribution::LeastLoaded);
+/// assert_eq!(group.distribution(), Distribution::LeastLoaded);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distribution {

@@ -97,6 +97,16 @@ impl ListenerGroup<TcpListener> {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # use anello::net::{Distribution, ListenerGroup, TcpListener};
+    /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
+    /// group.steer_by_core(&[0])?;
+    /// group.stop_steering()?;
+    /// group.set_distribution(Distribution::Balanced);
+    /// assert_eq!(group.distribution(), Distribution::Balanced);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stop_steering(&self) -> io::Result<()> {
         let state = self.group.lock();
         state.sockets.iter().flatten().next().map_or(Ok(()), stop_steering)

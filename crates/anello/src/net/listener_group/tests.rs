@@ -1,6 +1,7 @@
 //! Races between two steps of a member, and cleanup after cancellation.
 
 use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::Runtime;
