@@ -11,11 +11,33 @@
 //! [`raw_os_error`](std::io::Error::raw_os_error) returns `None` for these errors; the function [`raw_os_error`] returns
 //! the error number, and the error of the system call is the source of the error's payload. Methods of existing sockets
 //! return the error of the system call unchanged.
+//!
+//! ```
+//! use anello::net::{TcpListener, TcpStream};
+//!
+//! anello::Runtime::new()?.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let address = listener.local_addr()?;
+//!     anello::spawn(async move {
+//!         let mut stream = listener.accept().await?;
+//!         while let Some(chunk) = stream.recv().await? {
+//!             stream.send(chunk).await?;
+//!         }
+//!         Ok::<(), std::io::Error>(())
+//!     });
+//!     let mut client = TcpStream::connect(address).await?;
+//!     client.write_all(b"ciao").await?;
+//!     assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+//!     Ok::<(), std::io::Error>(())
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod connection;
 mod datagram_readiness;
 mod echo;
 mod family;
+mod halves;
 mod happy_eyeballs;
 mod linger;
 mod listener;
@@ -28,6 +50,7 @@ mod stream;
 mod stream_import;
 mod stream_socket;
 mod tcp;
+mod tcp_options;
 mod tcp_socket;
 mod udp;
 mod unix;

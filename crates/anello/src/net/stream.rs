@@ -1,15 +1,10 @@
-//! Streams of all families, and their halves.
+//! Streams of all families, and their halves. The methods of the halves are in `halves.rs`.
 
 use std::fmt;
-use std::future::Future;
-use std::io::{self, IoSlice};
 use std::ops::Deref;
 use std::rc::Rc;
 
 use super::connection::{Connection, ShutdownHandle};
-use crate::driver::SendBuf;
-use crate::driver::buffer::Chunk;
-use crate::fs::File;
 
 /// Connection of any family, bound to this thread's runtime: a [`TcpStream`](super::TcpStream) or a
 /// [`UnixStream`](super::UnixStream).
@@ -34,6 +29,22 @@ use crate::fs::File;
 /// This trait is sealed.
 pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// Borrows the stream as two halves, for two futures in one task.
+    ///
+    /// ```
+    /// use anello::net::{Stream, UnixStream};
+    ///
+    /// async fn greet(mut stream: impl Stream) -> std::io::Result<()> {
+    ///     let (mut reader, mut writer) = stream.split();
+    ///     writer.write_all(b"ciao").await?;
+    ///     reader.read_exact(&mut [0; 4]).await
+    /// }
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// other.write_all(b"ciao").await?;
+    /// greet(one).await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         let stream: &Self = self;
         (ReadHalf(stream), WriteHalf(stream))
@@ -42,12 +53,47 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// Splits the stream into two independent halves, for two tasks. Unless [`forget`](OwnedWriteHalf::forget) was
     /// called, dropping the write half shuts down the write direction once the accepted bytes are sent, and the peer
     /// then reads EOF. The connection is closed when both halves are dropped.
+    ///
+    /// ```
+    /// use anello::net::{Stream, UnixStream};
+    ///
+    /// /// Sends in another task while the caller receives.
+    /// async fn exchange(stream: impl Stream) -> std::io::Result<()> {
+    ///     let (mut reader, mut writer) = stream.into_split();
+    ///     anello::spawn(async move { writer.write_all(b"ciao").await });
+    ///     while reader.recv().await?.is_some() {}
+    ///     Ok(())
+    /// }
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// other.shutdown().await?;
+    /// exchange(one).await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
         (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))
     }
 
     /// Returns a handle that can shut down the connection from other tasks on this thread while a task is using it.
+    ///
+    /// ```
+    /// use anello::net::{Stream, UnixStream};
+    ///
+    /// async fn read_until_shutdown(mut stream: impl Stream) -> std::io::Result<()> {
+    ///     let handle = stream.shutdown_handle();
+    ///     anello::spawn(async move { handle.shutdown_read() });
+    ///     while stream.split().0.recv().await?.is_some() {}
+    ///     Ok(())
+    /// }
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (one, _other) = UnixStream::pair()?;
+    /// read_until_shutdown(one).await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn shutdown_handle(&self) -> ShutdownHandle {
         self.connection().shutdown_handle()
     }
@@ -66,20 +112,100 @@ impl<S: Sealed> Sealed for &mut S {
 }
 
 /// Read half of a stream; see [`Stream::split`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixStream;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// other.write_all(b"ciao").await?;
+/// let (mut reader, mut writer) = one.split();
+/// let chunk = reader.recv().await?.expect("bytes");
+/// writer.send(chunk).await?;
+/// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct ReadHalf<P>(P);
+pub struct ReadHalf<P>(pub(super) P);
 
 /// Write half of a stream; see [`Stream::split`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixStream;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// let (_reader, mut writer) = one.split();
+/// writer.write_all(b"ciao").await?;
+/// writer.shutdown().await?;
+/// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// assert!(other.recv().await?.is_none());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct WriteHalf<P>(P);
+pub struct WriteHalf<P>(pub(super) P);
 
 /// Owned read half returned by [`Stream::into_split`].
+///
+/// ```
+/// use anello::net::{OwnedReadHalf, UnixStream};
+///
+/// async fn count(mut reader: OwnedReadHalf<UnixStream>) -> std::io::Result<usize> {
+///     let mut bytes = 0;
+///     while let Some(chunk) = reader.recv().await? {
+///         bytes += chunk.len();
+///     }
+///     Ok(bytes)
+/// }
+/// # anello::Runtime::new()?.block_on(async {
+/// let (one, mut other) = UnixStream::pair()?;
+/// let (reader, _writer) = one.into_split();
+/// let counting = anello::spawn(count(reader));
+/// other.write_all(b"ciao").await?;
+/// drop(other);
+/// assert_eq!(counting.await.expect("the task does not panic")?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
 
 /// Owned write half returned by [`Stream::into_split`]. Dropping it shuts down the write direction.
+///
+/// ```
+/// use anello::net::{OwnedWriteHalf, UnixStream};
+///
+/// async fn greet(mut writer: OwnedWriteHalf<UnixStream>) -> std::io::Result<()> {
+///     writer.write_all(b"ciao").await
+/// }
+/// # anello::Runtime::new()?.block_on(async {
+/// let (one, mut other) = UnixStream::pair()?;
+/// let (_reader, writer) = one.into_split();
+/// anello::spawn(greet(writer));
+/// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// // The task has dropped the write half.
+/// assert!(other.recv().await?.is_none());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
 
 /// Reference to the stream held by an [`OwnedWriteHalf`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{OwnedWriteHalf, OwnedWriter, UnixStream, WriteHalf};
+///
+/// let (one, _other) = UnixStream::pair()?;
+/// let (_reader, writer) = one.into_split();
+/// // The alias and the type that it stands for.
+/// let writer: WriteHalf<OwnedWriter<UnixStream>> = writer;
+/// let writer: OwnedWriteHalf<UnixStream> = writer;
+/// assert_eq!(writer.try_write(b"ciao")?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct OwnedWriter<S: Stream> {
     stream: Rc<S>,
@@ -139,6 +265,19 @@ impl<S: Stream> OwnedReadHalf<S> {
 }
 
 /// Error of [`OwnedReadHalf::reunite`](ReadHalf::reunite): the halves belong to different streams.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{ReuniteError, UnixStream};
+///
+/// let (one, other) = UnixStream::pair()?;
+/// let ((one_reader, _one_writer), (_other_reader, other_writer)) = (one.into_split(), other.into_split());
+/// let ReuniteError { read, mut write } = one_reader.reunite(other_writer).unwrap_err();
+/// write.write_all(b"ciao").await?;
+/// assert_eq!(read.peek(&mut [0; 16]).await?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReuniteError<S: Stream> {
     /// The read half.
@@ -160,141 +299,40 @@ impl<S: Stream> OwnedWriteHalf<S> {
     ///
     /// # Errors
     /// Returns both halves if they do not belong to the same stream.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (reader, writer) = one.into_split();
+    /// let mut one = writer.reunite(reader).expect("halves of one stream");
+    /// one.write_all(b"ciao").await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reunite(self, read: OwnedReadHalf<S>) -> Result<S, ReuniteError<S>> {
         read.reunite(self)
     }
 
     /// Drops the half without shutting down the write direction. The peer reads EOF once the read half is also dropped,
     /// which closes the connection.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (reader, mut writer) = one.into_split();
+    /// writer.write_all(b"ciao").await?;
+    /// writer.forget();
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// assert!(other.try_recv().is_err(), "the write direction is open");
+    /// drop(reader);
+    /// assert!(other.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn forget(mut self) {
         self.0.keeps_open = true;
-    }
-}
-
-impl<P: Deref<Target: Stream>> ReadHalf<P> {
-    #[inline(always)]
-    pub(crate) fn connection(&self) -> &Connection {
-        self.0.connection()
-    }
-
-    /// See [`StreamSocket::recv`](super::StreamSocket::recv) for details, errors and cancel safety.
-    #[inline]
-    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
-        self.connection().recv()
-    }
-
-    /// See [`StreamSocket::peek`](super::StreamSocket::peek) for details, errors and cancel safety.
-    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.connection().peek(buffer).await
-    }
-
-    /// See [`StreamSocket::readable`](super::StreamSocket::readable) for details, errors and cancel safety.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.connection().readable().await
-    }
-
-    /// See [`StreamSocket::try_recv`](super::StreamSocket::try_recv) for details and errors.
-    pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
-        self.connection().try_recv()
-    }
-
-    /// See [`StreamSocket::try_read`](super::StreamSocket::try_read) for details and errors.
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.connection().try_read(buffer)
-    }
-
-    /// See [`StreamSocket::read`](super::StreamSocket::read) for details, errors and cancel safety.
-    #[inline]
-    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.connection().read(buffer)
-    }
-
-    /// See [`StreamSocket::read_exact`](super::StreamSocket::read_exact) for details, errors and cancel safety.
-    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        self.connection().read_exact(buffer).await
-    }
-}
-
-impl<P: Deref<Target: Stream>> WriteHalf<P> {
-    #[inline(always)]
-    pub(crate) fn connection(&self) -> &Connection {
-        self.0.connection()
-    }
-
-    /// See [`StreamSocket::send`](super::StreamSocket::send) for details, errors and cancel safety.
-    #[inline]
-    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
-        self.connection().send(bytes.into())
-    }
-
-    /// See [`StreamSocket::writable`](super::StreamSocket::writable) for details, errors and cancel safety.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.connection().writable().await
-    }
-
-    /// See [`StreamSocket::try_write`](super::StreamSocket::try_write) for details and errors.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.connection().try_write(&[IoSlice::new(bytes)])
-    }
-
-    /// See [`StreamSocket::try_write_vectored`](super::StreamSocket::try_write_vectored) for details and errors.
-    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.connection().try_write(slices)
-    }
-
-    /// See [`StreamSocket::write`](super::StreamSocket::write) for details, errors and cancel safety.
-    #[inline]
-    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.connection().write(bytes)
-    }
-
-    /// See [`StreamSocket::write_vectored`](super::StreamSocket::write_vectored) for details, errors and cancel safety.
-    #[inline]
-    pub fn write_vectored<'a>(
-        &'a mut self,
-        slices: &'a [IoSlice<'a>],
-    ) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.connection().write_vectored(slices)
-    }
-
-    /// See [`StreamSocket::write_more`](super::StreamSocket::write_more) for details, errors and cancel safety.
-    pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.connection().write_more(bytes)
-    }
-
-    /// See [`StreamSocket::write_all`](super::StreamSocket::write_all) for details, errors and cancel safety.
-    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.connection().write_all(bytes).await
-    }
-
-    /// See [`StreamSocket::flush`](super::StreamSocket::flush) for details, errors and cancel safety.
-    pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
-        self.connection().flush()
-    }
-
-    /// See [`StreamSocket::send_file`](super::StreamSocket::send_file) for details, errors and cancel safety.
-    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
-        self.connection().send_file(file, offset, length, |_| {}).await
-    }
-
-    /// Sends part of a file, like [`send_file`](Self::send_file). Each time the kernel takes bytes, `on_progress` is
-    /// called with the number of bytes taken. The caller can thus distinguish a peer that reads slowly from one that
-    /// does not read, and knows how many bytes were sent if the connection fails.
-    ///
-    /// # Errors
-    /// See [`send_file`](Self::send_file).
-    pub fn send_file_with_progress<'a>(
-        &'a mut self,
-        file: &'a File,
-        offset: u64,
-        length: u64,
-        on_progress: impl FnMut(u64) + 'a,
-    ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.connection().send_file(file, offset, length, on_progress)
-    }
-
-    /// See [`StreamSocket::shutdown`](super::StreamSocket::shutdown) for details, errors and cancel safety.
-    pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.connection().shutdown()
     }
 }

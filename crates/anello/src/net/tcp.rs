@@ -10,9 +10,10 @@ use super::connection::Connection;
 use super::family::Tcp;
 use super::happy_eyeballs::connect_to_first;
 use super::listener::{BACKLOG, Listener, StreamListener};
-use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating, tcp_options};
+use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
+use super::tcp_options::tcp_options;
 use crate::driver::{ListenOptions, SocketOption, with_context};
 use crate::executor::current;
 
@@ -21,6 +22,23 @@ use crate::executor::current;
 /// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
 /// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
 /// bytes; see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+/// let mut server = listener.accept().await?;
+/// client.write_all(b"ciao").await?;
+/// client.shutdown().await?;
+/// while let Some(chunk) = server.recv().await? {
+///     server.send(chunk).await?;
+/// }
+/// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub type TcpStream = StreamSocket<Tcp>;
 
 impl StreamSocket<Tcp> {
@@ -35,6 +53,22 @@ impl StreamSocket<Tcp> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpSocket, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let address = listener.local_addr()?;
+    /// let stream = TcpStream::connect(("localhost", address.port())).await?;
+    /// assert_eq!(stream.peer_addr()?, address);
+    ///
+    /// let unused = TcpSocket::new_v4()?;
+    /// unused.bind("127.0.0.1:0".parse().unwrap())?;
+    /// let error = TcpStream::connect(unused.local_addr()?).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
     }
@@ -50,6 +84,17 @@ impl StreamSocket<Tcp> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let source = "127.0.0.2:0".parse().unwrap();
+    /// let stream = TcpStream::connect_from(source, listener.local_addr()?).await?;
+    /// assert_eq!(stream.local_addr()?.ip(), source.ip());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
     }
@@ -133,6 +178,16 @@ impl TcpListenerBuilder {
 
     /// Sets the number of connections that the kernel queues until they are accepted. The default is 4096; the kernel
     /// caps the value at `net.core.somaxconn`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::builder().backlog(1).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(listener.accept().await.is_ok());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn backlog(mut self, backlog: u32) -> Self {
         self.0.backlog = backlog;
         self
@@ -140,38 +195,110 @@ impl TcpListenerBuilder {
 
     /// Sets `SO_REUSEPORT`: several listeners share the address, and the kernel distributes the connections. The
     /// default is `false`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let one = TcpListener::builder().reuse_port(true).bind("127.0.0.1:0")?;
+    /// let other = TcpListener::builder().reuse_port(true).bind(one.local_addr()?)?;
+    /// assert_eq!(one.local_addr()?, other.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reuse_port(self, reuse_port: bool) -> Self {
         self.with(SocketOption::ReusePort, reuse_port.into())
     }
 
     /// Sets whether accepted connections send small messages without delay (`TCP_NODELAY`). The default is `true`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::builder().nodelay(false).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(!listener.accept().await?.nodelay()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn nodelay(self, nodelay: bool) -> Self {
         self.with(SocketOption::NoDelay, nodelay.into())
     }
 
     /// Sets whether a listener on an IPv6 address accepts only IPv6 connections (`IPV6_V6ONLY`). The default is that of
     /// the system (`net.ipv6.bindv6only`), usually `false`. Binding to an IPv4 address then fails.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().only_v6(true).bind("[::]:0")?;
+    /// assert!(listener.only_v6()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn only_v6(self, only_v6: bool) -> Self {
         self.with(SocketOption::OnlyV6, only_v6.into())
     }
 
     /// Sets the time to live of IPv4 packets (`IP_TTL`).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().ttl(32).bind("127.0.0.1:0")?;
+    /// assert_eq!(listener.ttl()?, 32);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn ttl(self, ttl: u32) -> Self {
         self.with(SocketOption::TimeToLive, saturating(ttl))
     }
 
     /// Sets the size of the kernel's receive buffers in bytes (`SO_RCVBUF`; the kernel doubles the value). It must be
     /// set before the listener is bound, so that the window scale of connections suits it.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::builder().recv_buffer_size(20_000).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(listener.accept().await?.recv_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(self, bytes: usize) -> Self {
         self.with(SocketOption::ReceiveBufferBytes, saturating(bytes))
     }
 
     /// Sets the size of the kernel's send buffers in bytes (`SO_SNDBUF`; the kernel doubles the value).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::builder().send_buffer_size(20_000).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(listener.accept().await?.send_buffer_size()?, 40_000);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(self, bytes: usize) -> Self {
         self.with(SocketOption::SendBufferBytes, saturating(bytes))
     }
 
     /// Enables keep-alive probes on accepted connections.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::time::Duration;
+    /// # use anello::net::{TcpKeepalive, TcpListener, TcpStream};
+    /// let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    /// let listener = TcpListener::builder().tcp_keepalive(&keepalive).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = listener.accept().await?;
+    /// assert!(server.keepalive()?);
+    /// assert_eq!(server.tcp_keepalive()?.time(), Some(Duration::from_secs(60)));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn tcp_keepalive(mut self, keepalive: &TcpKeepalive) -> Self {
         self.0.options.extend(keepalive.to_options());
         self
@@ -179,6 +306,18 @@ impl TcpListenerBuilder {
 
     /// Sets how long sent data may stay unacknowledged before the kernel resets a connection (`TCP_USER_TIMEOUT`),
     /// rounded up to milliseconds.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::time::Duration;
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let timeout = Duration::from_secs(20);
+    /// let listener = TcpListener::builder().tcp_user_timeout(timeout).bind("127.0.0.1:0")?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(listener.accept().await?.tcp_user_timeout()?, Some(timeout));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn tcp_user_timeout(self, timeout: Duration) -> Self {
         self.with(SocketOption::UserTimeout, milliseconds(timeout))
     }
@@ -186,11 +325,29 @@ impl TcpListenerBuilder {
     /// Enables TCP Fast Open (`TCP_FASTOPEN`, Linux 3.7): data in the SYN packet is delivered with the connection.
     /// `queue` is the maximum number of connections whose handshake is not complete. The second bit of
     /// `net.ipv4.tcp_fastopen` must be set.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().fastopen(64).bind("127.0.0.1:0")?;
+    /// assert_eq!(listener.fastopen()?, 64);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn fastopen(self, queue: u32) -> Self {
         self.with(SocketOption::FastOpen, saturating(queue))
     }
 
     /// Accepts only connections that arrive on this network interface, such as `"eth0"` (`SO_BINDTODEVICE`).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let error = TcpListener::builder().bind_device("no-such-device").bind("127.0.0.1:0").unwrap_err();
+    /// assert_eq!(anello::net::raw_os_error(&error), Some(19)); // ENODEV
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
         self.0.device = Some(interface.as_ref().to_vec());
         self
@@ -205,6 +362,17 @@ impl TcpListenerBuilder {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let builder = TcpListener::builder().backlog(64);
+    /// let one = builder.bind("127.0.0.1:0")?;
+    /// let error = builder.bind(one.local_addr()?).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
@@ -217,6 +385,15 @@ impl TcpListenerBuilder {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().backlog(64).bind_host("localhost:0").await?;
+    /// assert!(listener.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(host.to_host()?.resolve().await?)
     }
@@ -236,12 +413,33 @@ impl TcpListenerBuilder {
 }
 
 impl StreamListener<Tcp> {
-    /// Binds with the default options. See [`TcpListenerBuilder::bind`] for errors and panics.
+    /// Binds to an address with the default options, and listens. See [`TcpListenerBuilder::bind`] for errors and
+    /// panics.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::bind("[::1]:0")?;
+    /// assert!(listener.local_addr()?.is_ipv6());
+    /// assert!(TcpListener::bind("localhost:0").is_err(), "needs resolution");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind(address)
     }
 
-    /// Binds with the default options. See [`TcpListenerBuilder::bind_host`] for errors and panics.
+    /// Binds to an address or a host name with the default options, and listens. See [`TcpListenerBuilder::bind_host`]
+    /// for errors and panics.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::bind_host("localhost:0").await?;
+    /// assert!(listener.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
     }
@@ -250,6 +448,15 @@ impl StreamListener<Tcp> {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// assert_eq!(listener.fastopen()?, 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn fastopen(&self) -> io::Result<u32> {
         self.unsigned(SocketOption::FastOpen)
     }
@@ -258,11 +465,30 @@ impl StreamListener<Tcp> {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_fastopen(64)?;
+    /// assert_eq!(listener.fastopen()?, 64);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_fastopen(&self, queue: u32) -> io::Result<()> {
         self.set(SocketOption::FastOpen, saturating(queue))
     }
 
     /// Returns a builder with the default options.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().ttl(1).bind("127.0.0.1:0")?;
+    /// assert_eq!(listener.ttl()?, 1);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> TcpListenerBuilder {
         TcpListenerBuilder::default()
     }

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use super::connection::Connection;
 use super::family::{Sealed, Tcp};
 use super::listener::{Listener, StreamListener};
-use super::options::{SocketAccess, common_options, raw_descriptor, tcp_options};
+use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
+use super::tcp_options::tcp_options;
 use crate::driver::{AnySocket, Driver, End, SocketOption, Target, with_context};
 use crate::executor::{Shared, current};
 
@@ -53,6 +54,15 @@ impl TcpSocket {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// assert!(socket.local_addr()?.is_ipv4());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn new_v4() -> io::Result<Self> {
         Self::open(false)
@@ -65,6 +75,15 @@ impl TcpSocket {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v6()?;
+    /// assert!(socket.local_addr()?.is_ipv6());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn new_v6() -> io::Result<Self> {
         Self::open(true)
@@ -82,6 +101,16 @@ impl TcpSocket {
     /// # Errors
     /// Returns the error from `bind(2)` with the address: for example `AddrInUse`, or `InvalidInput` if the socket is
     /// already bound.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.bind("127.0.0.1:0".parse().unwrap())?;
+    /// assert_ne!(socket.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let bound = self.shared.driver.borrow_mut().bind(&self.socket, address);
         bound.map_err(|error| with_context(format_args!("cannot bind {address}"), error))
@@ -92,6 +121,18 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error of the connection attempt with the address.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpSocket};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.set_nodelay(false)?;
+    /// let stream = socket.connect(listener.local_addr()?).await?;
+    /// assert!(!stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn connect(self, peer: SocketAddr) -> io::Result<StreamSocket<Tcp>> {
         let Self { shared, socket } = self;
         let context = |error| with_context(format_args!("cannot connect to {peer}"), error);
@@ -108,6 +149,18 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `listen(2)`: `AddrInUse` if another socket listens on the address.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpSocket, TcpStream};
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.bind("127.0.0.1:0".parse().unwrap())?;
+    /// let listener = socket.listen(16)?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
         let Self { shared, socket } = self;
         let listening = shared.driver.borrow_mut().listen_on(socket, backlog);
@@ -119,6 +172,15 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// assert_eq!(socket.local_addr()?, "0.0.0.0:0".parse().unwrap());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Tcp::address(&self.access(|driver, target| driver.address(target, End::Local))?)
     }
@@ -127,6 +189,15 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// assert!(!socket.reuseaddr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reuseaddr(&self) -> io::Result<bool> {
         self.is_on(SocketOption::ReuseAddress)
     }
@@ -135,6 +206,16 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.set_reuseaddr(true)?;
+    /// assert!(socket.reuseaddr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_reuseaddr(&self, reuseaddr: bool) -> io::Result<()> {
         self.set(SocketOption::ReuseAddress, reuseaddr.into())
     }
@@ -143,6 +224,15 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// assert!(!socket.reuseport()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reuseport(&self) -> io::Result<bool> {
         self.is_on(SocketOption::ReusePort)
     }
@@ -152,6 +242,18 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let sockets = [TcpSocket::new_v4()?, TcpSocket::new_v4()?];
+    /// sockets[0].set_reuseport(true)?;
+    /// sockets[0].bind("127.0.0.1:0".parse().unwrap())?;
+    /// sockets[1].set_reuseport(true)?;
+    /// sockets[1].bind(sockets[0].local_addr()?)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
         self.set(SocketOption::ReusePort, reuseport.into())
     }
@@ -160,6 +262,16 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket or the socket is already bound.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v6()?;
+    /// socket.set_only_v6(true)?;
+    /// assert!(socket.only_v6()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
         self.set(SocketOption::OnlyV6, only_v6.into())
     }
@@ -168,6 +280,15 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::TcpSocket;
+    /// let socket = TcpSocket::new_v4()?;
+    /// assert!(!socket.fastopen_connect()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn fastopen_connect(&self) -> io::Result<bool> {
         self.is_on(SocketOption::FastOpenConnect)
     }
@@ -181,6 +302,20 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`: `Unsupported` if the system does not permit TCP Fast Open.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpSocket};
+    /// let listener = TcpListener::builder().fastopen(16).bind("127.0.0.1:0")?;
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.set_fastopen_connect(true)?;
+    /// let mut client = socket.connect(listener.local_addr()?).await?;
+    /// client.write_all(b"ciao").await?;
+    /// let mut server = listener.accept().await?;
+    /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_fastopen_connect(&self, fastopen: bool) -> io::Result<()> {
         self.set(SocketOption::FastOpenConnect, fastopen.into())
     }
