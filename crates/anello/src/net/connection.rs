@@ -29,6 +29,19 @@ pub struct Connection {
 
 /// Handle that shuts down a connection from outside the task that uses it; see
 /// [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no effect once the connection is closed.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixStream;
+///
+/// let (mut one, _other) = UnixStream::pair()?;
+/// let handle = one.shutdown_handle();
+/// let reader = anello::spawn(async move { one.recv().await });
+/// handle.shutdown();
+/// assert!(reader.await.expect("the task does not panic")?.is_none());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct ShutdownHandle {
     shared: Rc<Shared>,
@@ -40,11 +53,37 @@ impl ShutdownHandle {
     ///
     /// # Errors
     /// Returns an error if the connection is broken or closed, or is not an IP connection.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = listener.accept().await?;
+    /// assert_eq!(server.shutdown_handle().peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Tcp::address(&self.shared.driver.borrow().address(Target::Stream(self.key), End::Peer)?)
     }
 
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.write_all(b"ciao").await?;
+    /// other.flush().await?;
+    /// one.shutdown_handle().shutdown_read();
+    /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// assert!(one.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown_read(&self) {
         // Fails only if the peer has already terminated the connection. The stream detects this itself.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
@@ -53,6 +92,20 @@ impl ShutdownHandle {
     /// Resets the connection and closes it (`SO_LINGER` with zero), so that a TCP peer detects that the data is
     /// incomplete. Bytes that the peer has not received are discarded. Tasks that are using the stream or waiting for
     /// it get an error.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = listener.accept().await?;
+    /// server.shutdown_handle().reset();
+    /// let error = client.recv().await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset(&self) {
         let waiting = {
             let mut driver = self.shared.driver.borrow_mut();
@@ -67,6 +120,18 @@ impl ShutdownHandle {
     }
 
     /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks waiting for the stream get EOF or an error.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// one.shutdown_handle().shutdown();
+    /// // The peer reads EOF, although `one` still exists.
+    /// assert!(other.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(&self) {
         // Fails only if the peer has already terminated the connection.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();

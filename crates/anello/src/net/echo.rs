@@ -20,6 +20,20 @@ use crate::driver::buffer::Chunk;
 ///
 /// # Errors
 /// Returns an error if the connection is broken.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{UnixStream, echo};
+///
+/// let (mut client, server) = UnixStream::pair()?;
+/// let echoing = anello::spawn(echo(server));
+/// client.write_all(b"ciao").await?;
+/// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// client.shutdown().await?;
+/// assert_eq!(echoing.await.expect("the task does not panic")?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
     Echo { stream, echoed_bytes: 0, unsent: None }
 }
@@ -28,6 +42,19 @@ pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
 ///
 /// The fields used for every message come first, so that in a task they share a cache line with fields that the
 /// executor uses.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{Echo, UnixStream, echo};
+///
+/// let (client, mut server) = UnixStream::pair()?;
+/// drop(client);
+/// // The stream stays open, because the future only borrows it.
+/// let echoing: Echo<&mut UnixStream> = echo(&mut server);
+/// assert_eq!(echoing.await?, 0);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[repr(C)]
 #[must_use = "nothing is echoed unless the future is awaited"]

@@ -12,6 +12,23 @@ use socket2::SockAddr;
 use crate::driver::Family;
 
 /// Address family of a stream or listener: [`Tcp`] or [`Unix`]. This trait is sealed.
+///
+/// ```
+/// use anello::net::{StreamFamily, StreamListener, TcpListener, TcpStream, echo};
+///
+/// /// Serves one client, of any family.
+/// async fn serve_one<F: StreamFamily>(listener: &StreamListener<F>) -> std::io::Result<u64> {
+///     echo(listener.accept().await?).await
+/// }
+/// # anello::Runtime::new()?.block_on(async {
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+/// client.write_all(b"ciao").await?;
+/// client.shutdown().await?;
+/// assert_eq!(serve_one(&listener).await?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait StreamFamily: Sealed + fmt::Debug + 'static {
     /// Address type.
     type Address;
@@ -34,10 +51,31 @@ pub trait Sealed {
 }
 
 /// Family of [`TcpStream`](super::TcpStream) and [`TcpListener`](super::TcpListener) (`AF_INET`, `AF_INET6`).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{StreamListener, StreamSocket, Tcp, TcpListener, TcpStream};
+///
+/// let listener: StreamListener<Tcp> = TcpListener::bind("127.0.0.1:0")?;
+/// let stream: StreamSocket<Tcp> = TcpStream::connect(listener.local_addr()?).await?;
+/// assert!(stream.nodelay()?);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Tcp {}
 
 /// Family of [`UnixStream`](super::UnixStream) and [`UnixListener`](super::UnixListener) (`AF_UNIX`).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{StreamSocket, Unix, UnixStream};
+///
+/// let (one, _other): (StreamSocket<Unix>, StreamSocket<Unix>) = UnixStream::pair()?;
+/// assert_eq!(one.peer_cred()?.pid, Some(std::process::id()));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Unix {}
 

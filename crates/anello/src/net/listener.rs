@@ -27,6 +27,27 @@ pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Listening socket of the family `F`: a [`TcpListener`](super::TcpListener) or a
 /// [`UnixListener`](super::UnixListener), bound to this thread's runtime.
+///
+/// ```
+/// use anello::net::{StreamFamily, StreamListener, UnixListener, UnixStream};
+///
+/// /// Accepts clients, of any family, until the accept queue has returned `count`.
+/// async fn accept<F: StreamFamily>(listener: StreamListener<F>, count: usize) -> std::io::Result<()> {
+///     for _ in 0..count {
+///         listener.accept().await?.write_all(b"ciao").await?;
+///     }
+///     Ok(())
+/// }
+/// # anello::Runtime::new()?.block_on(async {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("socket");
+/// let listener = UnixListener::bind(&path)?;
+/// let mut client = UnixStream::connect(&path).await?;
+/// accept(listener, 1).await?;
+/// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StreamListener<F> {
     listener: Listener,
     /// Set while `poll_accept` pauses because no descriptors are available.
@@ -49,6 +70,18 @@ impl<F: StreamFamily> StreamListener<F> {
     /// # Errors
     /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
     /// exhaustion.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = listener.accept().await?;
+    /// assert_eq!(server.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
         self.listener.accept().await.map(StreamSocket::new)
     }
@@ -91,6 +124,21 @@ impl<F: StreamFamily> StreamListener<F> {
     /// io_uring then accepts all connections in the accept queue with one operation, and each connection holds a
     /// descriptor. With `false`, at most one open connection is waiting to be returned by `accept`. Use this for
     /// servers that run close to a descriptor limit.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_accept_ahead(false);
+    /// let clients = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()));
+    /// for client in clients {
+    ///     let client = client.await?;
+    ///     assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
+    /// }
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.listener.set_accept_ahead(accepts_ahead);
     }
@@ -99,6 +147,16 @@ impl<F: StreamFamily> StreamListener<F> {
     ///
     /// # Errors
     /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.listener.address::<F>()
     }
@@ -110,6 +168,17 @@ impl<F: StreamFamily> StreamListener<F> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::from_std(std::net::TcpListener::bind("127.0.0.1:0")?)?;
+    /// let _client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(listener.accept().await?.peer_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
         Ok(Self::new(Listener::import(listener.into())?))

@@ -15,6 +15,22 @@ use crate::spawn_blocking;
 /// blocked.
 ///
 /// This trait is sealed.
+///
+/// ```
+/// use anello::net::{TcpListener, TcpStream, ToSocketAddrs};
+///
+/// async fn connect(address: impl ToSocketAddrs) -> std::io::Result<u16> {
+///     Ok(TcpStream::connect(address).await?.peer_addr()?.port())
+/// }
+/// # anello::Runtime::new()?.block_on(async {
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let port = listener.local_addr()?.port();
+/// assert_eq!(connect(listener.local_addr()?).await?, port);
+/// assert_eq!(connect(("127.0.0.1", port)).await?, port);
+/// assert_eq!(connect(format!("localhost:{port}")).await?, port);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait ToSocketAddrs: Sealed {}
 
 impl<T: Sealed + ?Sized> ToSocketAddrs for T {}

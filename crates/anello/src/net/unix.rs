@@ -52,6 +52,20 @@ impl StreamSocket<Unix> {
     ///
     /// # Errors
     /// Returns the errors of `connect_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{UnixListener, UnixStream};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("socket");
+    /// let error = UnixStream::connect(&path).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// let listener = UnixListener::bind(&path)?;
+    /// let client = UnixStream::connect(&path).await?;
+    /// assert_eq!(client.peer_addr()?.as_pathname(), Some(&*path));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_addr(&path_address(path.as_ref())?).await
     }
@@ -67,6 +81,20 @@ impl StreamSocket<Unix> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::os::linux::net::SocketAddrExt;
+    /// # use std::os::unix::net::SocketAddr;
+    /// # use anello::net::{UnixListener, UnixStream};
+    /// let name = format!("anello-connect-{}", std::process::id());
+    /// let address = SocketAddr::from_abstract_name(&name)?;
+    /// let listener = UnixListener::bind_addr(&address)?;
+    /// let client = UnixStream::connect_addr(&address).await?;
+    /// assert_eq!(client.peer_addr()?.as_abstract_name(), Some(name.as_bytes()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let mut delay = MIN_RETRY_DELAY;
@@ -93,6 +121,16 @@ impl StreamSocket<Unix> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"ciao").await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
@@ -148,6 +186,20 @@ impl StreamSocket<Unix> {
     /// # Errors
     /// See [`recv`](Self::recv). If the process has no free descriptors, the kernel drops the received descriptors that
     /// it cannot open, without an error.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::os::fd::AsFd;
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// one.send_with_fds(b"pipe", &[reader.as_fd()]).await?;
+    /// let mut buffer = [0; 16];
+    /// let (count, descriptors) = other.recv_with_fds(&mut buffer).await?;
+    /// assert_eq!((&buffer[..count], descriptors.len()), (&b"pipe"[..], 1));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn recv_with_fds(&mut self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         if buffer.is_empty() {
             return Ok((0, Vec::new()));
@@ -161,6 +213,18 @@ impl StreamSocket<Unix> {
     /// # Errors
     /// Returns the error from `getsockopt(2)`: `ENOPROTOOPT` before Linux 6.5, and another error if the process has
     /// exited and been reaped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, _other) = UnixStream::pair()?;
+    /// match one.peer_pidfd() {
+    ///     Ok(pidfd) => rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::WINCH)?,
+    ///     Err(error) => assert_eq!(error.raw_os_error(), Some(92)), // ENOPROTOOPT
+    /// }
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_pidfd(&self) -> io::Result<OwnedFd> {
         self.connection.driver().peer_pidfd(self.connection.key)
     }
@@ -169,6 +233,17 @@ impl StreamSocket<Unix> {
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, _other) = UnixStream::pair()?;
+    /// let credentials = one.peer_cred()?;
+    /// assert_eq!(credentials.pid, Some(std::process::id()));
+    /// assert_eq!(credentials.uid, rustix::process::geteuid().as_raw());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
         self.connection.driver().peer_credentials(self.connection.key)
     }
@@ -204,6 +279,20 @@ impl StreamListener<Unix> {
     ///
     /// # Errors
     /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{UnixListener, UnixStream};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("socket");
+    /// let listener = UnixListener::bind(&path)?;
+    /// let _client = UnixStream::connect(&path).await?;
+    /// assert!(listener.accept().await?.peer_addr()?.is_unnamed());
+    /// let error = UnixListener::bind(&path).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&path_address(path.as_ref())?)
     }
@@ -218,6 +307,19 @@ impl StreamListener<Unix> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::os::linux::net::SocketAddrExt;
+    /// # use std::os::unix::net::SocketAddr;
+    /// # use anello::net::UnixListener;
+    /// let address = SocketAddr::from_abstract_name(format!("anello-bind-{}", std::process::id()))?;
+    /// let listener = UnixListener::bind_addr(&address)?;
+    /// assert!(UnixListener::bind_addr(&address).is_err());
+    /// drop(listener);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);

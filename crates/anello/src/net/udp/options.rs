@@ -8,6 +8,18 @@ use crate::driver::datagram_socket::DatagramSocket;
 
 /// Path MTU discovery: whether packets have the don't-fragment bit, and what happens to datagrams that exceed the path
 /// MTU (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`).
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{MtuDiscovery, UdpSocket};
+///
+/// // A QUIC endpoint searches for the path MTU itself.
+/// let socket = UdpSocket::bind("127.0.0.1:0")?;
+/// socket.set_mtu_discovery(MtuDiscovery::Probe)?;
+/// assert_eq!(socket.mtu_discovery()?, Some(MtuDiscovery::Probe));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MtuDiscovery {
