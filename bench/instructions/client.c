@@ -90,8 +90,12 @@ static int connect_to(int port) {
     int fd = socket(AF_INET, socket_type, 0), one = 1;
     if (fd < 0) fail("socket: %s", strerror(errno));
     if (connect(fd, (void *)&address, sizeof address) == 0) {
-      if (socket_type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-      return fd;
+      if (socket_type == SOCK_STREAM) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        return fd;
+      }
+      // A server that is not ready refuses an empty datagram; a ready one echoes it.
+      if (send(fd, "", 0, 0) == 0 && recv(fd, (char[1]){0}, 1, 0) == 0) return fd;
     }
     if (errno != ECONNREFUSED || waited_ms == LISTEN_TIMEOUT_MS) fail("connect: %s", strerror(errno));
     close(fd);
