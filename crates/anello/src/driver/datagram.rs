@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::slice::Chunks;
 
-/// Maximum number of datagrams that one system call receives or sends.
-pub(crate) const MAX_BATCH_DATAGRAMS: usize = 64;
+pub(crate) use super::datagram_messages::MAX_BATCH_DATAGRAMS;
+use super::datagram_messages::RecvMessages;
 
 /// Largest payload of a UDP datagram in bytes, and of a group of datagrams that the kernel splits or merges.
 pub(crate) const MAX_UDP_PAYLOAD_BYTES: usize = 65_535 - 8;
@@ -342,6 +342,7 @@ pub struct RecvBatch {
     datagram_bytes: usize,
     max_datagrams: usize,
     infos: Vec<DatagramInfo>,
+    messages: RecvMessages,
 }
 
 impl RecvBatch {
@@ -361,6 +362,7 @@ impl RecvBatch {
             datagram_bytes,
             max_datagrams,
             infos: Vec::with_capacity(max_datagrams),
+            messages: RecvMessages::default(),
         }
     }
 
@@ -413,10 +415,10 @@ impl RecvBatch {
         self.infos.clear();
     }
 
-    /// Returns the bytes of all buffers, and the metadata of the received datagrams.
+    /// Returns the bytes of all buffers, which never move, the metadata of the received datagrams, and message headers.
     #[inline]
-    pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Vec<DatagramInfo>) {
-        (&mut self.bytes, &mut self.infos)
+    pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Vec<DatagramInfo>, &mut RecvMessages) {
+        (&mut self.bytes, &mut self.infos, &mut self.messages)
     }
 }
 

@@ -29,6 +29,7 @@ mod clock;
 mod counters;
 pub(crate) mod datagram;
 mod datagram_calls;
+mod datagram_messages;
 pub(crate) mod datagram_socket;
 mod direct_read;
 mod epoll;

@@ -94,7 +94,7 @@ impl SimDatagramSocket {
         batch.clear();
         self.maybe_refuse(|network| network.faults.spurious_readiness)?;
         let (datagram_bytes, max_datagrams) = (batch.datagram_bytes(), batch.max_datagrams());
-        let (bytes, infos) = batch.parts_mut();
+        let (bytes, infos, _) = batch.parts_mut();
         let mut network = self.network.lock();
         let rate = network.faults.short_receives;
         let count = network.cut(max_datagrams, rate);

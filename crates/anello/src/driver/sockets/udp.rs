@@ -11,45 +11,12 @@ use std::ptr;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::driver::datagram::{DatagramInfo, Ecn, MAX_BATCH_DATAGRAMS, OutgoingDatagram, RecvBatch};
-
-/// Space for the control messages of one received datagram: `in6_pktinfo`, `in_pktinfo`, two traffic classes and the
-/// segment size take 144 bytes.
-const RECEIVE_CONTROL_WORDS: usize = 20;
+use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram, RecvBatch};
+use crate::driver::datagram_messages::{MAX_BATCH_DATAGRAMS, Messages, Name, RECEIVE_CONTROL_WORDS};
 
 /// Space for the control messages of one sent datagram: `in6_pktinfo`, two traffic classes and the segment size take
 /// 112 bytes.
 const SEND_CONTROL_WORDS: usize = 16;
-
-/// Socket address of one of the two Internet families.
-#[derive(Clone, Copy)]
-#[repr(C)]
-union Name {
-    family: libc::sa_family_t,
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
-}
-
-/// Memory that the message headers of one call point to. Its fields are initialised as far as they are used.
-struct Messages<const CONTROL_WORDS: usize> {
-    names: [MaybeUninit<Name>; MAX_BATCH_DATAGRAMS],
-    slices: [MaybeUninit<libc::iovec>; MAX_BATCH_DATAGRAMS],
-    controls: [MaybeUninit<[u64; CONTROL_WORDS]>; MAX_BATCH_DATAGRAMS],
-    headers: [MaybeUninit<libc::mmsghdr>; MAX_BATCH_DATAGRAMS],
-}
-
-impl<const CONTROL_WORDS: usize> Messages<CONTROL_WORDS> {
-    /// Inlined, so that the memory is not moved.
-    #[inline(always)]
-    fn new() -> Self {
-        Self {
-            names: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            slices: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            controls: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            headers: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-        }
-    }
-}
 
 fn call(result: libc::c_int) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
@@ -103,9 +70,12 @@ fn not_an_ip_socket() -> io::Error {
 
 /// Receives one datagram with its control messages (`recvmsg(2)`).
 pub(crate) fn recv_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
+    let mut messages = Messages::new();
+    let datagram_bytes = buffer.len();
+    messages.prepare(0..1, buffer, datagram_bytes);
     let mut infos = Vec::with_capacity(1);
-    let length = buffer.len();
-    recv_messages(socket, buffer, length, 1, &mut infos)?;
+    // SAFETY: the header was prepared for the buffer, which is borrowed.
+    unsafe { recv_messages(socket, &mut messages, datagram_bytes, 1, &mut infos)? };
     Ok(infos[0])
 }
 
@@ -113,47 +83,35 @@ pub(crate) fn recv_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Res
 pub(crate) fn recv_batch(socket: BorrowedFd<'_>, batch: &mut RecvBatch) -> io::Result<()> {
     batch.clear();
     let (datagram_bytes, count) = (batch.datagram_bytes(), batch.max_datagrams());
-    let (bytes, infos) = batch.parts_mut();
-    recv_messages(socket, bytes, datagram_bytes, count, infos)
+    let (bytes, infos, messages) = batch.parts_mut();
+    // SAFETY: the headers were prepared for the buffer, which the batch owns.
+    unsafe {
+        recv_messages(socket, messages.prepared(bytes, datagram_bytes, count), datagram_bytes, count, infos)?;
+    }
+    messages.set_changed(infos.len());
+    Ok(())
 }
 
-/// Receives up to `count` datagrams into consecutive parts of `buffer`, of `datagram_bytes` bytes each. `count` must be
-/// at most `MAX_BATCH_DATAGRAMS`.
-fn recv_messages(
+/// Receives up to `count` datagrams of up to `datagram_bytes` bytes.
+///
+/// # Safety
+/// `count` headers must be initialised, and the memory that they point to must be valid and not used otherwise.
+unsafe fn recv_messages(
     socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
+    messages: &mut Messages<RECEIVE_CONTROL_WORDS>,
     datagram_bytes: usize,
     count: usize,
     infos: &mut Vec<DatagramInfo>,
 ) -> io::Result<()> {
-    assert!(count * datagram_bytes <= buffer.len(), "buffer too small for the batch");
-    let mut messages = Messages::<RECEIVE_CONTROL_WORDS>::new();
-    let data = buffer.as_mut_ptr();
-    for index in 0..count {
-        // `wrapping_add` does not go beyond the buffer, as asserted above.
-        let slice = libc::iovec {
-            iov_base: data.wrapping_add(index * datagram_bytes).cast(),
-            iov_len: datagram_bytes,
-        };
-        let slice = ptr::from_mut(messages.slices[index].write(slice));
-        // SAFETY: all fields of `msghdr` are integers and pointers, for which zero is a valid value.
-        let mut header: libc::msghdr = unsafe { zeroed() };
-        header.msg_name = messages.names[index].as_mut_ptr().cast();
-        header.msg_namelen = size_of::<Name>() as _;
-        (header.msg_iov, header.msg_iovlen) = (slice, 1);
-        header.msg_control = messages.controls[index].as_mut_ptr().cast();
-        header.msg_controllen = (RECEIVE_CONTROL_WORDS * 8) as _;
-        messages.headers[index].write(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
-    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let headers = messages.headers.as_mut_ptr().cast::<libc::mmsghdr>();
-    // SAFETY: the first `count` headers are initialised, and point to a part of `buffer` that no other header points
-    // to, and to entries of `messages` with the given sizes. The kernel accesses them only during the call.
+    // SAFETY: the first `count` headers are initialised, and point to separate memory with the given sizes, as the
+    // caller guarantees. The kernel accesses them only during the call.
     let received = retry(|| unsafe {
         libc::recvmmsg(socket.as_raw_fd(), headers, count as libc::c_uint, flags as _, ptr::null_mut())
     })?;
     for index in 0..received {
-        // SAFETY: the header was initialised above, and the kernel has changed only its lengths and flags.
+        // SAFETY: the header is initialised, and the kernel has changed only its lengths and flags.
         let message = unsafe { messages.headers[index].assume_init_ref() };
         let header = &message.msg_hdr;
         // SAFETY: the kernel has written `msg_namelen` bytes of an address to the entry. `received_name` reads only as

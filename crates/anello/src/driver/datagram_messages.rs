@@ -1,0 +1,110 @@
+//! Message headers of the system calls that send and receive batches of datagrams.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::ops::Range;
+use std::ptr;
+
+/// Maximum number of datagrams in one call.
+pub(crate) const MAX_BATCH_DATAGRAMS: usize = 64;
+
+/// Space for the control messages of one received datagram: `in6_pktinfo`, `in_pktinfo`, two traffic classes and the
+/// segment size take 144 bytes.
+pub(super) const RECEIVE_CONTROL_WORDS: usize = 20;
+
+/// Socket address of one of the two Internet families.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) union Name {
+    pub family: libc::sa_family_t,
+    pub v4: libc::sockaddr_in,
+    pub v6: libc::sockaddr_in6,
+}
+
+/// Memory that the message headers of one call point to. Its fields are initialised as far as they are used.
+pub(super) struct Messages<const CONTROL_WORDS: usize> {
+    pub names: [MaybeUninit<Name>; MAX_BATCH_DATAGRAMS],
+    pub slices: [MaybeUninit<libc::iovec>; MAX_BATCH_DATAGRAMS],
+    pub controls: [MaybeUninit<[u64; CONTROL_WORDS]>; MAX_BATCH_DATAGRAMS],
+    pub headers: [MaybeUninit<libc::mmsghdr>; MAX_BATCH_DATAGRAMS],
+}
+
+impl<const CONTROL_WORDS: usize> Messages<CONTROL_WORDS> {
+    /// Inlined, so that the memory is not moved.
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self {
+            names: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
+            slices: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
+            controls: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
+            headers: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
+        }
+    }
+}
+
+impl Messages<RECEIVE_CONTROL_WORDS> {
+    /// Initialises headers. Each points to the part of `buffer` with its index, of `datagram_bytes` bytes.
+    ///
+    /// # Panics
+    /// If the buffer is too small for the last one.
+    #[inline]
+    pub(super) fn prepare(&mut self, indices: Range<usize>, buffer: &mut [u8], datagram_bytes: usize) {
+        assert!(indices.end * datagram_bytes <= buffer.len(), "buffer too small for the batch");
+        let data = buffer.as_mut_ptr();
+        for index in indices {
+            // `wrapping_add` does not go beyond the buffer, as asserted above.
+            let slice = libc::iovec {
+                iov_base: data.wrapping_add(index * datagram_bytes).cast(),
+                iov_len: datagram_bytes,
+            };
+            let slice = ptr::from_mut(self.slices[index].write(slice));
+            // SAFETY: all fields of `msghdr` are integers and pointers, for which zero is a valid value.
+            let mut header: libc::msghdr = unsafe { zeroed() };
+            header.msg_name = self.names[index].as_mut_ptr().cast();
+            header.msg_namelen = size_of::<Name>() as _;
+            (header.msg_iov, header.msg_iovlen) = (slice, 1);
+            header.msg_control = self.controls[index].as_mut_ptr().cast();
+            header.msg_controllen = (RECEIVE_CONTROL_WORDS * 8) as _;
+            self.headers[index].write(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+        }
+    }
+}
+
+/// Message headers for a buffer that does not move, which are kept between calls. Initialising all of them for each call
+/// would cost more than receiving a single datagram.
+#[derive(Default)]
+pub(super) struct RecvMessages {
+    messages: Option<Box<Messages<RECEIVE_CONTROL_WORDS>>>,
+    /// Number of headers that the last call may have changed.
+    changed: usize,
+}
+
+// SAFETY: the headers point into the box and to the buffer, which have the same owner. They are used only through
+// `&mut`, during a system call.
+unsafe impl Send for RecvMessages {}
+// SAFETY: a shared reference gives no access.
+unsafe impl Sync for RecvMessages {}
+
+impl RecvMessages {
+    /// Returns headers that are initialised for `count` datagrams. The caller passes the same arguments to each call, and
+    /// reports the number of received datagrams with [`set_changed`](Self::set_changed).
+    #[inline]
+    pub(super) fn prepared(
+        &mut self,
+        buffer: &mut [u8],
+        datagram_bytes: usize,
+        count: usize,
+    ) -> &mut Messages<RECEIVE_CONTROL_WORDS> {
+        let messages = self.messages.get_or_insert_with(|| {
+            self.changed = count;
+            Box::new(Messages::new())
+        });
+        messages.prepare(0..self.changed, buffer, datagram_bytes);
+        self.changed = count;
+        messages
+    }
+
+    #[inline]
+    pub(super) fn set_changed(&mut self, count: usize) {
+        self.changed = count;
+    }
+}
