@@ -1,23 +1,56 @@
-//! Implementations of `futures_io::AsyncRead` and `AsyncWrite`.
+//! Implementations of the read and seek traits of `futures_io`.
 
-use std::io;
+use std::io::{self, IoSliceMut, SeekFrom};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::{AsyncRead, AsyncSeek};
 
-use super::poll::{impl_read, impl_write};
-use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket, WriteHalf};
+use super::poll::impl_read;
+use crate::fs::File;
+use crate::io::{DuplexStream, SimplexReader};
+use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket};
 
-fn poll_read(
-    connection: &Connection,
-    context: &mut Context<'_>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
+fn read(connection: &Connection, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
     connection.poll_read(buffer, context)
 }
 
-impl_read!([F: StreamFamily] AsyncRead for StreamSocket<F>, poll_read(&mut [u8]) -> usize);
-impl_read!([P: Deref<Target: Stream> + Unpin] AsyncRead for ReadHalf<P>, poll_read(&mut [u8]) -> usize);
-impl_write!([F: StreamFamily] AsyncWrite for StreamSocket<F>, poll_flush, poll_close);
-impl_write!([P: Deref<Target: Stream> + Unpin] AsyncWrite for WriteHalf<P>, poll_flush, poll_close);
+fn copy(reader: &mut SimplexReader, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    reader.poll_copy(buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), context)
+}
+
+impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(&mut [u8]) -> usize);
+impl_read!(
+    AsyncRead, [P: Deref<Target: Stream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut [u8]) -> usize
+);
+impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut [u8]) -> usize);
+impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut [u8]) -> usize);
+
+impl AsyncRead for File {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_read_vectored(context, &mut [IoSliceMut::new(buffer)])
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_read(&self, context, buffers)
+    }
+}
+
+impl AsyncSeek for File {
+    fn poll_seek(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        position: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        File::poll_seek(&self, context, position)
+    }
+}

@@ -6,14 +6,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hyper::rt::{Executor, Read, ReadBufCursor, Sleep, Timer, Write};
+use hyper::rt::{Executor, Read, ReadBufCursor, Sleep, Timer};
 
-use super::poll::{impl_read, impl_write};
+use super::poll::impl_read;
 use crate::executor::{TimerKey, with_current};
+use crate::io::{DuplexStream, SimplexReader};
 use crate::net::{Connection, Sealed, StreamFamily, StreamSocket};
 
 #[inline]
-fn poll_read(
+fn read(
     connection: &Connection,
     context: &mut Context<'_>,
     mut buffer: ReadBufCursor<'_>,
@@ -22,9 +23,18 @@ fn poll_read(
     connection.poll_copy(room, |bytes| buffer.put_slice(bytes), context).map_ok(|_count| ())
 }
 
-impl_read!([F: StreamFamily] Read for StreamSocket<F>, poll_read(ReadBufCursor<'_>) -> ());
-// A flush does not wait for the kernel; see the module documentation.
-impl_write!([F: StreamFamily] Write for StreamSocket<F>, poll_submitted, poll_shutdown, is_write_vectored);
+fn copy(
+    reader: &mut SimplexReader,
+    context: &mut Context<'_>,
+    mut buffer: ReadBufCursor<'_>,
+) -> Poll<io::Result<()>> {
+    let room = buffer.remaining();
+    reader.poll_copy(room, |bytes| buffer.put_slice(bytes), context).map_ok(|_count| ())
+}
+
+impl_read!(Read, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(ReadBufCursor<'_>) -> ());
+impl_read!(Read, [] SimplexReader, |reader| reader, copy(ReadBufCursor<'_>) -> ());
+impl_read!(Read, [] DuplexStream, |stream| &mut stream.reader, copy(ReadBufCursor<'_>) -> ());
 
 /// An executor that spawns hyper's background tasks (HTTP/2 needs one per stream) on the runtime of the calling thread.
 ///

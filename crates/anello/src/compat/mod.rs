@@ -74,13 +74,9 @@
 //! `tokio::time`) panics, because no tokio runtime is running.
 
 #[cfg(feature = "compat-futures-io")]
-mod futures_file;
-#[cfg(feature = "compat-futures-io")]
 mod futures_io;
 #[cfg(feature = "compat-hyper")]
 mod hyper;
-#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
-mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-tokio"))]
@@ -89,8 +85,8 @@ mod pipes;
 mod poll;
 #[cfg(feature = "compat-rustls")]
 mod rustls;
-#[cfg(feature = "compat-tokio")]
-mod tokio_file;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+mod streams;
 #[cfg(feature = "compat-tokio")]
 mod tokio_io;
 

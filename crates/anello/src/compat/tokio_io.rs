@@ -1,16 +1,19 @@
-//! Implementations of `tokio::io::AsyncRead` and `AsyncWrite`. They do not use the tokio runtime.
+//! Implementations of tokio's read and seek traits. They do not use the tokio runtime.
 
-use std::io;
+use std::io::{self, IoSliceMut, SeekFrom};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 
-use super::poll::{impl_read, impl_write};
-use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket, WriteHalf};
+use super::poll::impl_read;
+use crate::fs::File;
+use crate::io::{DuplexStream, SimplexReader};
+use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket};
 
 /// Copies received bytes directly into uninitialized memory, which a `&mut [u8]` would require to be zeroed first.
-fn poll_read(
+fn read(
     connection: &Connection,
     context: &mut Context<'_>,
     buffer: &mut ReadBuf<'_>,
@@ -24,7 +27,36 @@ fn poll_read(
     connection.poll_copy(room, |bytes| buffer.put_slice(bytes), context).map_ok(|_count| ())
 }
 
-impl_read!([F: StreamFamily] AsyncRead for StreamSocket<F>, poll_read(&mut ReadBuf<'_>) -> ());
-impl_read!([P: Deref<Target: Stream> + Unpin] AsyncRead for ReadHalf<P>, poll_read(&mut ReadBuf<'_>) -> ());
-impl_write!([F: StreamFamily] AsyncWrite for StreamSocket<F>, poll_flush, poll_shutdown, is_write_vectored);
-impl_write!([P: Deref<Target: Stream> + Unpin] AsyncWrite for WriteHalf<P>, poll_flush, poll_shutdown, is_write_vectored);
+fn copy(
+    reader: &mut SimplexReader,
+    context: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let room = buffer.remaining();
+    reader.poll_copy(room, |bytes| buffer.put_slice(bytes), context).map_ok(|_count| ())
+}
+
+fn read_file(file: &File, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    let unfilled = IoSliceMut::new(buffer.initialize_unfilled());
+    file.poll_read(context, &mut [unfilled]).map_ok(|count| buffer.advance(count))
+}
+
+impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(&mut ReadBuf<'_>) -> ());
+impl_read!(
+    AsyncRead, [P: Deref<Target: Stream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut ReadBuf<'_>) -> ()
+);
+impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut ReadBuf<'_>) -> ());
+impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut ReadBuf<'_>) -> ());
+
+impl_read!(AsyncRead, [] File, |file| &*file, read_file(&mut ReadBuf<'_>) -> ());
+
+impl AsyncSeek for File {
+    fn start_seek(self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
+        self.request_seek(position);
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        self.poll_requested_seek(context)
+    }
+}

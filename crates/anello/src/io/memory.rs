@@ -44,8 +44,8 @@ pub struct SimplexWriter {
 /// In-memory stream in both directions; see [`duplex`]. Dropping it closes both.
 #[derive(Debug)]
 pub struct DuplexStream {
-    reader: SimplexReader,
-    writer: SimplexWriter,
+    pub(crate) reader: SimplexReader,
+    pub(crate) writer: SimplexWriter,
 }
 
 /// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
@@ -419,34 +419,6 @@ impl DuplexStream {
     /// Returns no errors.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.writer.shutdown().await
-    }
-}
-
-/// Access to the halves for the implementations of other crates' traits.
-#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
-mod halves {
-    use super::{DuplexStream, SimplexReader, SimplexWriter};
-
-    impl SimplexReader {
-        pub(crate) fn reader_half(&mut self) -> &mut Self {
-            self
-        }
-    }
-
-    impl SimplexWriter {
-        pub(crate) fn writer_half(&mut self) -> &mut Self {
-            self
-        }
-    }
-
-    impl DuplexStream {
-        pub(crate) fn reader_half(&mut self) -> &mut SimplexReader {
-            &mut self.reader
-        }
-
-        pub(crate) fn writer_half(&mut self) -> &mut SimplexWriter {
-            &mut self.writer
-        }
     }
 }
 
