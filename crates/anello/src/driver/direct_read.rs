@@ -2,9 +2,10 @@
 //! are still in the CPU cache, and adapt the buffer size to the received messages.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::{CLASS_BYTES, Chunk, Family, Pools, Sockets};
+use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, Sockets};
 
 /// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +76,24 @@ impl DirectRead {
         self.record(sockets.receive(socket, buffer), length)
     }
 
+    /// Receives bytes and descriptors like [`receive_into`](Self::receive_into).
+    pub fn receive_with_fds<S: Sockets>(
+        &mut self,
+        (sockets, socket): (&mut S, &S::Socket),
+        (buffer, descriptors): (&mut [u8], &mut Vec<OwnedFd>),
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<Option<usize>> {
+        if !self.readable {
+            return Ok(None);
+        }
+        let received = self.record(sockets.receive_with_fds(socket, buffer, descriptors), buffer.len())?;
+        metrics.receives += u64::from(received.is_some());
+        Ok(received)
+    }
+
     /// Records the result of a receive into a buffer of this length.
     #[inline]
-    pub fn record(&mut self, result: io::Result<usize>, length: usize) -> io::Result<Option<usize>> {
+    fn record(&mut self, result: io::Result<usize>, length: usize) -> io::Result<Option<usize>> {
         match result {
             Ok(0) => {
                 self.state = ReadState::Eof;

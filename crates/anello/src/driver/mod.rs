@@ -39,6 +39,8 @@ mod file_operation;
 mod interest;
 mod io_slice_cursor;
 mod kernel;
+mod kind;
+mod machine_calls;
 mod notifier;
 mod op;
 mod open_count;
@@ -65,7 +67,6 @@ mod waiting;
 mod wake;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
@@ -91,6 +92,8 @@ pub(crate) use interest::{Direction, Side};
 pub use interest::{Interest, Ready};
 use io_slice_cursor::IoSliceCursor;
 use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
+pub use kind::{DriverInfo, DriverKind};
+use machine_calls::machine_calls;
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
@@ -122,47 +125,6 @@ use uring::Uring;
 use wake::WakerSlot;
 pub(crate) use wake::{PollIo, WakeQueue, wake_all};
 
-/// The I/O driver of a runtime.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum DriverKind {
-    /// io_uring if it is available, otherwise epoll. The reason for the fallback is logged.
-    #[default]
-    Auto,
-    /// io_uring. Fails with an error that states the cause and the remedy if io_uring is unavailable.
-    Uring,
-    /// epoll.
-    Epoll,
-    /// A simulated kernel with in-memory sockets, a virtual clock and seeded faults.
-    Sim(SimOptions),
-}
-
-impl std::str::FromStr for DriverKind {
-    type Err = io::Error;
-
-    fn from_str(name: &str) -> io::Result<Self> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "uring" | "io_uring" => Ok(Self::Uring),
-            "epoll" => Ok(Self::Epoll),
-            other => {
-                let text = format!("unknown driver {other:?} (expected auto, uring or epoll)");
-                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-            }
-        }
-    }
-}
-
-impl fmt::Display for DriverKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Auto => "auto",
-            Self::Uring => "uring",
-            Self::Epoll => "epoll",
-            Self::Sim(_) => "sim",
-        })
-    }
-}
-
 /// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
@@ -177,18 +139,6 @@ pub(crate) struct Driver {
     open_counts: HashMap<Key, OpenCount>,
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
-}
-
-/// Description of the selected driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DriverInfo {
-    /// Name of the driver: `uring`, `epoll` or `sim`.
-    pub name: &'static str,
-    /// Kernel features in use, separated by commas.
-    pub features: String,
-    /// Reason why [`DriverKind::Auto`] selected epoll. `None` if it selected io_uring or was not used.
-    pub fallback_reason: Option<String>,
 }
 
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::num::NonZero;
+use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker};
 
 use super::{
@@ -71,11 +72,19 @@ impl SendSide {
         }
     }
 
-    /// Returns the number of bytes sent with descriptors, or `None` if the socket buffer is full. An error fails the
-    /// stream only if the connection is broken, and not if it is caused by the descriptors.
-    pub fn sent_with_fds(&mut self, result: io::Result<usize>) -> io::Result<Option<usize>> {
-        match result {
-            Ok(count) => Ok(Some(count)),
+    /// Sends bytes and descriptors; the queue must be empty. Returns `None` if the socket buffer is full. An error fails
+    /// the stream only if the connection is broken, and not if it is caused by the descriptors.
+    pub fn send_with_fds<S: Sockets>(
+        &mut self,
+        (sockets, socket): (&mut S, &S::Socket),
+        (data, descriptors): (&[u8], &[BorrowedFd<'_>]),
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<Option<usize>> {
+        match sockets.send_with_fds(socket, data, descriptors) {
+            Ok(count) => {
+                metrics.count_send(count == data.len());
+                Ok(Some(count))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
                 Err(self.fail(error))

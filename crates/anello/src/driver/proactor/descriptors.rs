@@ -5,7 +5,7 @@ use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
 use super::stream::{Receiving, Sending};
-use crate::driver::{CompletionKernel, Key, Kind, Op, PollIo, ReadState, Sockets, Token, gone};
+use crate::driver::{CompletionKernel, Key, Kind, Op, PollIo, ReadState, Token, gone};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Sends bytes and descriptors with a system call once all previously accepted bytes have been sent. Returns the
@@ -13,16 +13,15 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_send_with_fds(
         &mut self,
         key: Key,
-        (data, descriptors): (&[u8], &[BorrowedFd<'_>]),
+        message: (&[u8], &[BorrowedFd<'_>]),
         waker: &Waker,
     ) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check_open()?;
         if stream.sending == Sending::Idle {
-            let sent = self.kernel.sockets_mut().send_with_fds(&stream.socket, data, descriptors);
-            if let Some(count) = stream.sends.sent_with_fds(sent)? {
-                self.metrics.count_send(count == data.len());
+            let socket = (self.kernel.sockets_mut(), &stream.socket);
+            if let Some(count) = stream.sends.send_with_fds(socket, message, &mut self.metrics)? {
                 return Poll::Ready(Ok(count));
             }
             stream.sending = Sending::Polling;
@@ -45,12 +44,11 @@ impl<K: CompletionKernel> Proactor<K> {
         if !is_direct || !is_open || !stream.received.is_empty() || stream.released {
             return self.poll_read(key, buffer, waker);
         }
-        if stream.reads.readable {
-            let received = self.kernel.sockets_mut().receive_with_fds(&stream.socket, buffer, descriptors);
-            if let Some(count) = stream.reads.record(received, buffer.len())? {
-                self.metrics.receives += 1;
-                return Poll::Ready(Ok(count));
-            }
+        let socket = (self.kernel.sockets_mut(), &stream.socket);
+        if let Some(count) =
+            stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
+        {
+            return Poll::Ready(Ok(count));
         }
         self.wait_for_receive(key, waker);
         Poll::Pending

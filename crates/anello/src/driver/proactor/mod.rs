@@ -56,9 +56,9 @@ use std::task::{Poll, Waker};
 
 use self::stream::{Connect, Listener, Source, Stream};
 use crate::driver::{
-    Capabilities, Completion, CompletionKernel, DriverMetrics, DriverOptions, Family, FileOperation, Key,
-    Kind, Op, OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table, Token, Wait,
-    WakeQueue, WakerSlot, ZeroCopy, gone,
+    Capabilities, Clear, Completion, CompletionKernel, Direction, DriverMetrics, DriverOptions, Family,
+    FileOperation, Key, Kind, Op, OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table,
+    Ticket, Token, Wait, WakeQueue, WakerSlot, ZeroCopy, gone, machine_calls,
 };
 
 /// Maximum number of bytes per send.
@@ -122,6 +122,8 @@ struct RecoveryCancels {
     pub round: u32,
     pub targets: Vec<Token>,
 }
+
+machine_calls!(Proactor<CompletionKernel>);
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn new(kernel: K, options: &DriverOptions) -> Self {
@@ -306,23 +308,10 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(true)
     }
 
-    pub fn stream(&self, key: Key) -> Option<&Socket<K>> {
-        self.streams.get(key).map(|stream| &stream.socket)
-    }
-
     /// Returns the error of a failed receive.
     pub fn receive_error(&self, key: Key) -> Option<io::Error> {
         let errno = self.streams.get(key)?.receive_error?;
         Some(io::Error::from_raw_os_error(errno.get()))
-    }
-
-    /// Returns `true` if the write direction of a stream has not been shut down.
-    pub fn is_write_open(&self, key: Key) -> bool {
-        self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())
-    }
-
-    pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
-        self.listeners.get(key).map(|listener| &listener.socket)
     }
 
     pub fn metrics(&self) -> DriverMetrics {
@@ -336,20 +325,6 @@ impl<K: CompletionKernel> Proactor<K> {
             buffers_leased: Pools::leased(&self.pools, 2),
             ..self.metrics
         }
-    }
-
-    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
-        let stream = self.streams.get_mut(key);
-        stream.map_or_else(Default::default, |stream| {
-            [&mut stream.receive_waker, &mut stream.sends.waker].map(WakerSlot::take)
-        })
-    }
-
-    pub fn refuse(&mut self, key: Key) -> usize {
-        let Some(listener) = self.listeners.get(key) else { return 0 };
-        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
-        self.metrics.refused += rejected as u64;
-        rejected
     }
 
     /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including a

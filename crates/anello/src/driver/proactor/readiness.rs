@@ -1,13 +1,12 @@
 //! Peeking at received bytes, and waiting until a stream is ready without receiving or sending.
 
 use std::io;
-use std::mem;
 use std::num::NonZero;
 use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::Receiving;
-use crate::driver::{CompletionKernel, Key, PollIo, ReadState, Sockets, WakerSlot, WriteSide, gone};
+use crate::driver::{CompletionKernel, Key, PollIo, ReadState, Sockets, WriteSide, gone};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Copies received bytes to `buffer`, which must not be empty, without removing them. Returns 0 at EOF.
@@ -87,16 +86,6 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.sends.waker.wait(waker);
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         Poll::Pending
-    }
-
-    /// Replaces the waker slots of a stream and returns the previous ones.
-    pub fn replace_wakers(&mut self, key: Key, wakers: [WakerSlot; 2]) -> [WakerSlot; 2] {
-        let Some(stream) = self.streams.get_mut(key) else { return wakers };
-        let [receive_waker, send_waker] = wakers;
-        [
-            mem::replace(&mut stream.receive_waker, receive_waker),
-            mem::replace(&mut stream.sends.waker, send_waker),
-        ]
     }
 
     /// Adds bytes that receives return before those in the socket. The stream must be new.

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use super::Proactor;
 use super::stream::{Source, SourcePoll};
 use crate::driver::interest::DIRECTIONS;
-use crate::driver::source::{Clear, Readiness, ReadyEvent, Ticket};
+use crate::driver::source::{Readiness, ReadyEvent, Ticket};
 use crate::driver::{
     Completion, CompletionKernel, Direction, Interest, Key, Kind, Op, PollIo, Socket, Sockets, Token,
     WakeQueue, gone,
@@ -64,18 +64,6 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(source.readiness.assume(direction))
     }
 
-    pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
-        if let Some(source) = self.sources.get_mut(key) {
-            source.readiness.clear(direction, clear, tick);
-        }
-    }
-
-    pub fn leave(&mut self, key: Key, ticket: Ticket) {
-        if let Some(source) = self.sources.get_mut(key) {
-            source.readiness.leave(ticket);
-        }
-    }
-
     pub fn deregister(&mut self, key: Key) -> bool {
         let Some(source) = self.sources.get_mut(key) else { return false };
         source.released = true;
@@ -89,16 +77,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         self.finish_source(key);
         self.sources.get(key).is_some()
-    }
-
-    /// Releases all sources. Their waiting tasks are woken and get an error.
-    pub fn release_sources(&mut self, wakes: &mut WakeQueue) {
-        for key in self.sources.keys() {
-            if let Some(source) = self.sources.get_mut(key) {
-                source.readiness.wake_all(wakes);
-            }
-            self.deregister(key);
-        }
     }
 
     #[inline(never)]

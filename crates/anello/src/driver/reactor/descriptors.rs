@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Poll, Waker, ready};
 
 use super::Reactor;
-use crate::driver::{Key, PollIo, ReadState, ReadinessKernel, Sockets, gone};
+use crate::driver::{Key, PollIo, ReadState, ReadinessKernel, gone};
 
 impl<K: ReadinessKernel> Reactor<K> {
     /// Sends bytes and descriptors once all previously accepted bytes have been sent. Returns the number of bytes that
@@ -12,16 +12,15 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_send_with_fds(
         &mut self,
         key: Key,
-        (data, descriptors): (&[u8], &[BorrowedFd<'_>]),
+        message: (&[u8], &[BorrowedFd<'_>]),
         waker: &Waker,
     ) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check_open()?;
         if stream.writable {
-            let sent = self.kernel.sockets_mut().send_with_fds(&stream.socket, data, descriptors);
-            if let Some(count) = stream.sends.sent_with_fds(sent)? {
-                self.metrics.count_send(count == data.len());
+            let socket = (self.kernel.sockets_mut(), &stream.socket);
+            if let Some(count) = stream.sends.send_with_fds(socket, message, &mut self.metrics)? {
                 return Poll::Ready(Ok(count));
             }
             stream.writable = false;
@@ -41,12 +40,11 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.state != ReadState::Open {
             return self.poll_read(key, buffer, waker);
         }
-        if stream.reads.readable {
-            let received = self.kernel.sockets_mut().receive_with_fds(&stream.socket, buffer, descriptors);
-            if let Some(count) = stream.reads.record(received, buffer.len())? {
-                self.metrics.receives += 1;
-                return Poll::Ready(Ok(count));
-            }
+        let socket = (self.kernel.sockets_mut(), &stream.socket);
+        if let Some(count) =
+            stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
+        {
+            return Poll::Ready(Ok(count));
         }
         stream.receive_waker.wait(waker);
         Poll::Pending

@@ -3,14 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem;
 use std::task::{Poll, Waker};
 
 use super::Reactor;
 use super::stored::Stored;
 use crate::driver::{
-    Chunk, Key, PollIo, ReadState, ReadinessKernel, Sockets, WakerSlot, WriteSide, copy_prefix, gone,
-    store_chunk,
+    Chunk, Key, PollIo, ReadState, ReadinessKernel, Sockets, WriteSide, copy_prefix, gone, store_chunk,
 };
 
 impl<K: ReadinessKernel> Reactor<K> {
@@ -77,16 +75,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         stream.sends.waker.wait(waker);
         Poll::Pending
-    }
-
-    /// Replaces the waker slots of a stream and returns the previous ones.
-    pub fn replace_wakers(&mut self, key: Key, wakers: [WakerSlot; 2]) -> [WakerSlot; 2] {
-        let Some(stream) = self.streams.get_mut(key) else { return wakers };
-        let [receive_waker, send_waker] = wakers;
-        [
-            mem::replace(&mut stream.receive_waker, receive_waker),
-            mem::replace(&mut stream.sends.waker, send_waker),
-        ]
     }
 
     /// Stores bytes that receives return before those in the socket. The stream must be new.

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::{Reactor, Source};
-use crate::driver::source::{Clear, Readiness, ReadyEvent, Ticket};
+use crate::driver::source::{Readiness, ReadyEvent, Ticket};
 use crate::driver::{
-    Direction, Edge, Interest, Key, Kind, PollIo, ReadinessKernel, Socket, Table, Token, WakeQueue, gone,
-    log, not_pollable,
+    Direction, Edge, Interest, Key, Kind, PollIo, ReadinessKernel, Socket, Token, WakeQueue, gone, log,
+    not_pollable,
 };
 
 impl<K: ReadinessKernel> Reactor<K> {
@@ -51,18 +51,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(self.sources.get(key).ok_or_else(gone)?.readiness.assume(direction))
     }
 
-    pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
-        if let Some(source) = self.sources.get_mut(key) {
-            source.readiness.clear(direction, clear, tick);
-        }
-    }
-
-    pub fn leave(&mut self, key: Key, ticket: Ticket) {
-        if let Some(source) = self.sources.get_mut(key) {
-            source.readiness.leave(ticket);
-        }
-    }
-
     #[cfg(test)]
     pub fn source_count(&self) -> usize {
         self.sources.len()
@@ -77,17 +65,6 @@ impl<K: ReadinessKernel> Reactor<K> {
             }
         }
         false
-    }
-
-    /// Releases all sources. Their waiting tasks are woken and get an error.
-    pub fn release_sources(&mut self, wakes: &mut WakeQueue) {
-        for key in self.sources.keys() {
-            if let Some(source) = self.sources.get_mut(key) {
-                source.readiness.wake_all(wakes);
-            }
-            self.deregister(key);
-        }
-        self.sources = Table::new();
     }
 
     #[inline(never)]

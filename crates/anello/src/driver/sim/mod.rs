@@ -25,6 +25,7 @@
 //! - If no event can end a wait, the wait returns an error instead of hanging.
 //! - The same seed, options and application produce the same run.
 
+mod bytes;
 mod completion;
 mod datagram_socket;
 mod datagram_state;

@@ -1,0 +1,69 @@
+//! Calls that both state machines implement in the same way.
+
+/// Implements the calls for a state machine with the fields `kernel`, `streams`, `listeners`, `sources` and `metrics`.
+macro_rules! machine_calls {
+    ($machine:ident<$kernel:ident>) => {
+        impl<K: $crate::driver::$kernel> $machine<K> {
+            pub fn stream(&self, key: Key) -> Option<&Socket<K>> {
+                self.streams.get(key).map(|stream| &stream.socket)
+            }
+
+            /// Returns `true` if the write direction of a stream has not been shut down.
+            pub fn is_write_open(&self, key: Key) -> bool {
+                self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())
+            }
+
+            pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
+                self.listeners.get(key).map(|listener| &listener.socket)
+            }
+
+            pub fn refuse(&mut self, key: Key) -> usize {
+                let Some(listener) = self.listeners.get(key) else { return 0 };
+                let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
+                self.metrics.refused += rejected as u64;
+                rejected
+            }
+
+            pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
+                let stream = self.streams.get_mut(key);
+                stream.map_or_else(Default::default, |stream| {
+                    [&mut stream.receive_waker, &mut stream.sends.waker].map(WakerSlot::take)
+                })
+            }
+
+            /// Replaces the waker slots of a stream and returns the previous ones.
+            pub fn replace_wakers(&mut self, key: Key, wakers: [WakerSlot; 2]) -> [WakerSlot; 2] {
+                let Some(stream) = self.streams.get_mut(key) else { return wakers };
+                let [receive_waker, send_waker] = wakers;
+                [
+                    std::mem::replace(&mut stream.receive_waker, receive_waker),
+                    std::mem::replace(&mut stream.sends.waker, send_waker),
+                ]
+            }
+
+            pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
+                if let Some(source) = self.sources.get_mut(key) {
+                    source.readiness.clear(direction, clear, tick);
+                }
+            }
+
+            pub fn leave(&mut self, key: Key, ticket: Ticket) {
+                if let Some(source) = self.sources.get_mut(key) {
+                    source.readiness.leave(ticket);
+                }
+            }
+
+            /// Releases all sources. Their waiting tasks are woken and get an error.
+            pub fn release_sources(&mut self, wakes: &mut WakeQueue) {
+                for key in self.sources.keys() {
+                    if let Some(source) = self.sources.get_mut(key) {
+                        source.readiness.wake_all(wakes);
+                    }
+                    self.deregister(key);
+                }
+            }
+        }
+    };
+}
+
+pub(super) use machine_calls;
