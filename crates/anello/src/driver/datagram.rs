@@ -4,9 +4,6 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::slice::Chunks;
 
-pub(crate) use super::datagram_messages::MAX_BATCH_DATAGRAMS;
-use super::datagram_messages::RecvMessages;
-
 /// Largest payload of a UDP datagram in bytes, and of a group of datagrams that the kernel splits or merges.
 pub(crate) const MAX_UDP_PAYLOAD_BYTES: usize = 65_535 - 8;
 
@@ -50,6 +47,13 @@ impl Ecn {
     }
 
     /// Returns the two bits of the codepoint.
+    ///
+    /// ```
+    /// # use anello::net::Ecn;
+    /// assert_eq!(Ecn::Ect0.bits(), 0b10);
+    /// // Traffic class with DSCP 46.
+    /// assert_eq!(46 << 2 | Ecn::Ect1.bits(), 0b1011_1001);
+    /// ```
     #[inline]
     pub fn bits(self) -> u8 {
         self as u8
@@ -169,6 +173,17 @@ pub struct OutgoingDatagram<'a> {
 
 impl<'a> OutgoingDatagram<'a> {
     /// Creates a datagram for a destination.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{OutgoingDatagram, UdpSocket};
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?);
+    /// socket.send_message(&datagram).await?;
+    /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn new(payload: &'a [u8], destination: SocketAddr) -> Self {
         Self { destination: Some(destination), ..Self::to_peer(payload) }
@@ -239,6 +254,17 @@ impl<'a> OutgoingDatagram<'a> {
 
     /// Sets the congestion notification (`IP_TOS`, `IPV6_TCLASS`). The other bits of the traffic class are zero in this
     /// datagram.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{Ecn, OutgoingDatagram, UdpSocket};
+    /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
+    /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?).with_ecn(Ecn::Ect1);
+    /// socket.send_message(&datagram).await?;
+    /// assert_eq!(socket.recv_message(&mut [0; 16]).await?.ecn, Some(Ecn::Ect1));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn with_ecn(mut self, ecn: Ecn) -> Self {
@@ -252,6 +278,20 @@ impl<'a> OutgoingDatagram<'a> {
     /// The payload can have up to 65,507 bytes on IPv4, and the kernel splits it into at most 64 datagrams (128 since
     /// Linux 6.9). If the kernel or the device cannot split the payload (`EIO`, `EINVAL`), the socket splits it, so
     /// that the result is the same. 0 sends the payload as one datagram.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{OutgoingDatagram, UdpSocket};
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let payload = [7; 2500];
+    /// let datagram = OutgoingDatagram::new(&payload, socket.local_addr()?).with_segment_size(1000);
+    /// socket.send_message(&datagram).await?;
+    /// for bytes in [1000, 1000, 500] {
+    ///     assert_eq!(socket.recv(&mut [0; 1500]).await?, bytes);
+    /// }
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn with_segment_size(mut self, bytes: u16) -> Self {
@@ -260,12 +300,25 @@ impl<'a> OutgoingDatagram<'a> {
     }
 
     /// Returns the payload.
+    ///
+    /// ```
+    /// # use anello::net::OutgoingDatagram;
+    /// let datagram = OutgoingDatagram::to_peer(b"ciao");
+    /// assert_eq!(datagram.payload(), b"ciao");
+    /// ```
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
     /// Returns the destination, or `None` for the peer of a connected socket.
+    ///
+    /// ```
+    /// # use anello::net::OutgoingDatagram;
+    /// let peer = ([127, 0, 0, 1], 53).into();
+    /// assert_eq!(OutgoingDatagram::new(b"ciao", peer).destination(), Some(peer));
+    /// assert_eq!(OutgoingDatagram::to_peer(b"ciao").destination(), None);
+    /// ```
     #[inline]
     pub fn destination(&self) -> Option<SocketAddr> {
         self.destination
@@ -312,191 +365,5 @@ impl fmt::Debug for OutgoingDatagram<'_> {
             .field("ecn", &self.ecn)
             .field("segment_size", &self.segment_size)
             .finish()
-    }
-}
-
-/// Reusable buffers for the datagrams that one call to [`UdpSocket::recv_batch`](crate::net::UdpSocket::recv_batch)
-/// receives, and the datagrams received by the last call.
-///
-/// ```
-/// # anello::Runtime::new()?.block_on(async {
-/// use anello::net::{RecvBatch, UdpSocket};
-///
-/// let socket = UdpSocket::bind("127.0.0.1:0")?;
-/// let peer = UdpSocket::bind("127.0.0.1:0")?;
-/// peer.send_to(b"uno", socket.local_addr()?).await?;
-/// peer.send_to(b"due", socket.local_addr()?).await?;
-/// let mut batch = RecvBatch::new(32, 1500);
-/// let mut received = Vec::new();
-/// while received.len() < 2 {
-///     socket.recv_batch(&mut batch).await?;
-///     received.extend(batch.iter().map(|datagram| datagram.payload().to_vec()));
-/// }
-/// assert_eq!(received, [b"uno", b"due"]);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub struct RecvBatch {
-    /// Bytes of all datagrams; each occupies `datagram_bytes`.
-    bytes: Box<[u8]>,
-    datagram_bytes: usize,
-    max_datagrams: usize,
-    infos: Vec<DatagramInfo>,
-    messages: RecvMessages,
-}
-
-impl RecvBatch {
-    /// Maximum number of datagrams in a batch.
-    pub const MAX_DATAGRAMS: usize = MAX_BATCH_DATAGRAMS;
-
-    /// Creates buffers for up to `max_datagrams` datagrams of up to `datagram_bytes` bytes each. Longer datagrams are
-    /// truncated. Values outside of 1 to [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS) are clamped.
-    ///
-    /// The buffers are not touched before datagrams arrive, so that the memory of unused ones costs only address space.
-    /// On a socket with [`gro`](crate::net::UdpSocketBuilder::gro), use 65,535 bytes.
-    pub fn new(max_datagrams: usize, datagram_bytes: usize) -> Self {
-        let max_datagrams = max_datagrams.clamp(1, Self::MAX_DATAGRAMS);
-        let datagram_bytes = datagram_bytes.max(1);
-        Self {
-            bytes: vec![0; max_datagrams.saturating_mul(datagram_bytes)].into_boxed_slice(),
-            datagram_bytes,
-            max_datagrams,
-            infos: Vec::with_capacity(max_datagrams),
-            messages: RecvMessages::default(),
-        }
-    }
-
-    /// Returns the number of buffers that hold received data. On a socket with
-    /// [`gro`](crate::net::UdpSocketBuilder::gro), one buffer can hold several datagrams.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.infos.len()
-    }
-
-    /// Returns `true` if nothing has been received.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.infos.is_empty()
-    }
-
-    /// Returns the maximum number of datagrams in this batch.
-    #[inline]
-    pub fn max_datagrams(&self) -> usize {
-        self.max_datagrams
-    }
-
-    /// Returns the size of each buffer in bytes.
-    #[inline]
-    pub fn datagram_bytes(&self) -> usize {
-        self.datagram_bytes
-    }
-
-    /// Returns a received datagram, or `None` if fewer were received.
-    #[inline]
-    pub fn get(&self, index: usize) -> Option<ReceivedDatagram<'_>> {
-        let info = self.infos.get(index)?;
-        let start = index * self.datagram_bytes;
-        Some(ReceivedDatagram { payload: &self.bytes[start..start + info.bytes], info })
-    }
-
-    /// Returns the received datagrams, in the order in which they arrived.
-    #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = ReceivedDatagram<'_>> {
-        let buffers = self.bytes.chunks_exact(self.datagram_bytes);
-        self.infos
-            .iter()
-            .zip(buffers)
-            .map(|(info, buffer)| ReceivedDatagram { payload: &buffer[..info.bytes], info })
-    }
-
-    /// Removes the received datagrams.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.infos.clear();
-    }
-
-    /// Returns the bytes of all buffers, which never move, the metadata of the received datagrams, and message headers.
-    #[inline]
-    pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Vec<DatagramInfo>, &mut RecvMessages) {
-        (&mut self.bytes, &mut self.infos, &mut self.messages)
-    }
-}
-
-impl fmt::Debug for RecvBatch {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("RecvBatch")
-            .field("max_datagrams", &self.max_datagrams)
-            .field("datagram_bytes", &self.datagram_bytes)
-            .field("received", &self.infos)
-            .finish()
-    }
-}
-
-/// Datagram in a [`RecvBatch`].
-#[derive(Clone, Copy)]
-pub struct ReceivedDatagram<'a> {
-    payload: &'a [u8],
-    info: &'a DatagramInfo,
-}
-
-impl<'a> ReceivedDatagram<'a> {
-    /// Returns the received bytes: one datagram, or several that the kernel has merged.
-    #[inline]
-    pub fn payload(&self) -> &'a [u8] {
-        self.payload
-    }
-
-    /// Returns the address of the sender.
-    #[inline]
-    pub fn source(&self) -> SocketAddr {
-        self.info.source
-    }
-
-    /// Returns the metadata.
-    #[inline]
-    pub fn info(&self) -> &'a DatagramInfo {
-        self.info
-    }
-
-    /// Splits the received bytes into the datagrams that the sender has sent; see [`DatagramInfo::segments`].
-    #[inline]
-    pub fn segments(&self) -> Chunks<'a, u8> {
-        self.info.segments(self.payload)
-    }
-
-    /// Returns a datagram for the sender of this one. If the socket reports the destination of received datagrams, the
-    /// response is sent from that address, or from the address of the interface if the datagram was sent to a multicast
-    /// or broadcast address.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::{RecvBatch, UdpSocket};
-    ///
-    /// // Responds from 127.0.0.2 to a request that was sent to 127.0.0.2.
-    /// let server = UdpSocket::builder().pktinfo(true).bind("0.0.0.0:0")?;
-    /// let client = UdpSocket::bind("127.0.0.1:0")?;
-    /// client.connect(("127.0.0.2", server.local_addr()?.port())).await?;
-    /// client.send(b"ciao").await?;
-    /// let mut batch = RecvBatch::new(32, 1500);
-    /// server.recv_batch(&mut batch).await?;
-    /// let responses: Vec<_> = batch.iter().map(|datagram| datagram.reply(datagram.payload())).collect();
-    /// assert_eq!(server.send_batch(&responses).await?, 1);
-    /// assert_eq!(client.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[inline]
-    pub fn reply<'b>(&self, payload: &'b [u8]) -> OutgoingDatagram<'b> {
-        OutgoingDatagram {
-            source: self.info.reply_source,
-            ..OutgoingDatagram::new(payload, self.info.source)
-        }
-    }
-}
-
-impl fmt::Debug for ReceivedDatagram<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.info.fmt(formatter)
     }
 }

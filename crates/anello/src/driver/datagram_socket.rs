@@ -12,7 +12,8 @@ use std::rc::Rc;
 use rustix::net::RecvFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::datagram::{DatagramInfo, OutgoingDatagram, RecvBatch};
+use super::datagram::{DatagramInfo, OutgoingDatagram};
+use super::recv_batch::RecvBatch;
 use super::sim::{SimDatagramSocket, no_descriptors};
 use super::sockets::udp;
 use super::{SocketOption, socket_options};

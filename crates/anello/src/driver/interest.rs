@@ -85,41 +85,99 @@ pub struct Interest(u8);
 
 impl Interest {
     /// Data can be read, or EOF (`POLLIN`, `POLLRDHUP`).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!(Interest::READABLE.is_readable());
+    /// assert!(!Interest::READABLE.is_writable());
+    /// ```
     pub const READABLE: Self = Self(1 << Direction::Read as u8);
     /// Data can be written (`POLLOUT`).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!((Interest::READABLE | Interest::WRITABLE).is_writable());
+    /// ```
     pub const WRITABLE: Self = Self(1 << Direction::Write as u8);
     /// There is urgent data or another exceptional condition (`POLLPRI`).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// // Also reports urgent data.
+    /// let interest = Interest::READABLE | Interest::PRIORITY;
+    /// assert!(interest.is_priority());
+    /// ```
     pub const PRIORITY: Self = Self(1 << Direction::Priority as u8);
     /// There is an error, or data in the error queue of a socket (`POLLERR`). The other interests also report errors.
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// // Reports only errors, for example timestamps in the error queue of a socket.
+    /// assert!(Interest::ERROR.is_error() && !Interest::ERROR.is_readable());
+    /// ```
     pub const ERROR: Self = Self(1 << Direction::Error as u8);
 
     /// Returns `true` if the interest includes [`READABLE`](Self::READABLE).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!(Interest::READABLE.is_readable() && !Interest::WRITABLE.is_readable());
+    /// ```
     pub const fn is_readable(self) -> bool {
         self.0 & Self::READABLE.0 != 0
     }
 
     /// Returns `true` if the interest includes [`WRITABLE`](Self::WRITABLE).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!(Interest::WRITABLE.is_writable() && !Interest::READABLE.is_writable());
+    /// ```
     pub const fn is_writable(self) -> bool {
         self.0 & Self::WRITABLE.0 != 0
     }
 
     /// Returns `true` if the interest includes [`PRIORITY`](Self::PRIORITY).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!(Interest::PRIORITY.is_priority() && !Interest::READABLE.is_priority());
+    /// ```
     pub const fn is_priority(self) -> bool {
         self.0 & Self::PRIORITY.0 != 0
     }
 
     /// Returns `true` if the interest includes [`ERROR`](Self::ERROR).
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// assert!(Interest::ERROR.is_error() && !Interest::READABLE.is_error());
+    /// ```
     pub const fn is_error(self) -> bool {
         self.0 & Self::ERROR.0 != 0
     }
 
     /// Returns the union of two interests.
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// // In contrast to `|`, can be used in constants.
+    /// const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+    /// assert_eq!(BOTH, Interest::READABLE | Interest::WRITABLE);
+    /// ```
     #[must_use]
     pub const fn add(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Returns this interest without the other one, or `None` if nothing is left.
+    ///
+    /// ```
+    /// # use anello::io::Interest;
+    /// let both = Interest::READABLE | Interest::WRITABLE;
+    /// assert_eq!(both.remove(Interest::WRITABLE), Some(Interest::READABLE));
+    /// assert_eq!(both.remove(both), None);
+    /// ```
     #[must_use]
     pub const fn remove(self, other: Self) -> Option<Self> {
         match self.0 & !other.0 {
@@ -184,55 +242,137 @@ pub struct Ready(u8);
 
 impl Ready {
     /// Not ready.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::EMPTY.is_empty());
+    /// assert_eq!(Ready::EMPTY, Ready::default());
+    /// ```
     pub const EMPTY: Self = Self(0);
     /// Data can be read, or EOF.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::READABLE.is_readable() && !Ready::READABLE.is_read_closed());
+    /// ```
     pub const READABLE: Self = Self(1);
     /// Data can be written.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::WRITABLE.is_writable() && !Ready::WRITABLE.is_write_closed());
+    /// ```
     pub const WRITABLE: Self = Self(2);
     /// The peer has shut down or closed its write side (`POLLRDHUP` or `POLLHUP`).
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// // A read returns immediately, with 0 bytes.
+    /// assert!(Ready::READ_CLOSED.is_readable());
+    /// ```
     pub const READ_CLOSED: Self = Self(4);
     /// The write side is closed or broken (`POLLHUP` or `POLLERR`).
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// // A write returns immediately, with an error.
+    /// assert!(Ready::WRITE_CLOSED.is_writable());
+    /// ```
     pub const WRITE_CLOSED: Self = Self(8);
     /// There is urgent data or another exceptional condition (`POLLPRI`).
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::PRIORITY.is_priority() && !Ready::PRIORITY.is_readable());
+    /// ```
     pub const PRIORITY: Self = Self(16);
     /// There is an error (`POLLERR`).
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::ERROR.is_error() && !Ready::ERROR.is_readable());
+    /// ```
     pub const ERROR: Self = Self(32);
     /// All of the above.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::ALL.is_readable() && Ready::ALL.is_writable() && Ready::ALL.is_error());
+    /// assert!((Ready::ALL - Ready::ALL).is_empty());
+    /// ```
     pub const ALL: Self = Self(63);
 
     pub(super) const CLOSED: Self = Self(Self::READ_CLOSED.0 | Self::WRITE_CLOSED.0);
 
     /// Returns `true` if nothing is ready.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!((Ready::READABLE - Ready::READABLE).is_empty());
+    /// assert!(!Ready::READABLE.is_empty());
+    /// ```
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Returns `true` if data can be read, or the read side is closed.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::READABLE.is_readable() && Ready::READ_CLOSED.is_readable());
+    /// assert!(!Ready::WRITABLE.is_readable());
+    /// ```
     pub const fn is_readable(self) -> bool {
         self.0 & (Self::READABLE.0 | Self::READ_CLOSED.0) != 0
     }
 
     /// Returns `true` if data can be written, or the write side is closed.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::WRITABLE.is_writable() && Ready::WRITE_CLOSED.is_writable());
+    /// assert!(!Ready::READABLE.is_writable());
+    /// ```
     pub const fn is_writable(self) -> bool {
         self.0 & (Self::WRITABLE.0 | Self::WRITE_CLOSED.0) != 0
     }
 
     /// Returns `true` if the peer has shut down or closed its write side.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::READ_CLOSED.is_read_closed() && !Ready::READABLE.is_read_closed());
+    /// ```
     pub const fn is_read_closed(self) -> bool {
         self.0 & Self::READ_CLOSED.0 != 0
     }
 
     /// Returns `true` if the write side is closed or broken.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::WRITE_CLOSED.is_write_closed() && !Ready::WRITABLE.is_write_closed());
+    /// ```
     pub const fn is_write_closed(self) -> bool {
         self.0 & Self::WRITE_CLOSED.0 != 0
     }
 
     /// Returns `true` if there is urgent data or another exceptional condition.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::PRIORITY.is_priority() && !Ready::READABLE.is_priority());
+    /// ```
     pub const fn is_priority(self) -> bool {
         self.0 & Self::PRIORITY.0 != 0
     }
 
     /// Returns `true` if there is an error.
+    ///
+    /// ```
+    /// # use anello::io::Ready;
+    /// assert!(Ready::ERROR.is_error() && !Ready::READ_CLOSED.is_error());
+    /// ```
     pub const fn is_error(self) -> bool {
         self.0 & Self::ERROR.0 != 0
     }

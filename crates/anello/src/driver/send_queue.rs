@@ -11,6 +11,22 @@ use super::{CLASS_BYTES, Chunk, IoSliceCursor, Pools, catch_and_log_panic};
 
 /// A buffer to send. The stream owns the buffer until the kernel has taken its bytes. Moving a `SendBuf` does not move
 /// its bytes.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{SendBuf, UnixStream};
+/// use bytes::Bytes;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// for bytes in [SendBuf::from(b"un".to_vec()), Bytes::from_static(b"o, ").into(), "due".into()] {
+///     one.send(bytes).await?;
+/// }
+/// let mut text = [0; 8];
+/// other.read_exact(&mut text).await?;
+/// assert_eq!(&text, b"uno, due");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum SendBuf {
     /// A received chunk, sent without a copy.
@@ -39,6 +55,13 @@ impl SendBuf {
     ///
     /// # Panics
     /// Panics if `count` is greater than the length.
+    ///
+    /// ```
+    /// # use anello::net::SendBuf;
+    /// let mut bytes = SendBuf::from("headbody");
+    /// bytes.advance(4);
+    /// assert_eq!(&*bytes, b"body");
+    /// ```
     #[track_caller]
     pub fn advance(&mut self, count: usize) {
         match self {

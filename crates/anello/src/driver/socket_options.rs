@@ -165,6 +165,20 @@ fn get_value<T: Plain>(
 
 /// Credentials of a Unix stream's peer, as recorded by the kernel when the stream was connected. On the connecting
 /// side, these are the credentials of the listener at the time of its `listen(2)` call.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{PeerCredentials, UnixStream};
+///
+/// /// Returns whether the peer is a process of the same user.
+/// fn is_same_user(peer: PeerCredentials) -> bool {
+///     peer.uid == rustix::process::geteuid().as_raw()
+/// }
+/// let (one, _other) = UnixStream::pair()?;
+/// assert!(is_same_user(one.peer_cred()?));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerCredentials {

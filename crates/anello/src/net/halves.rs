@@ -5,9 +5,11 @@ use std::io::{self, IoSlice};
 use std::ops::Deref;
 
 use super::connection::Connection;
+use super::family::StreamFamily;
 use super::stream::{ReadHalf, Sealed as _, Stream, WriteHalf};
-use crate::driver::SendBuf;
+use super::stream_socket::StreamSocket;
 use crate::driver::buffer::Chunk;
+use crate::driver::{End, SendBuf};
 use crate::fs::File;
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {
@@ -379,5 +381,81 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection().shutdown()
+    }
+}
+
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
+    /// Returns the address of the peer. See [`StreamSocket::peer_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getpeername(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.split().0.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peer_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Peer)
+    }
+
+    /// Returns the local address. See [`StreamSocket::local_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(stream.split().0.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Local)
+    }
+}
+
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
+    /// Returns the address of the peer. See [`StreamSocket::peer_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getpeername(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.split().1.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peer_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Peer)
+    }
+
+    /// Returns the local address. See [`StreamSocket::local_addr`].
+    ///
+    /// # Errors
+    /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(stream.split().1.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.connection().address::<F>(End::Local)
     }
 }

@@ -48,6 +48,7 @@ pub mod pipe;
 mod resolve;
 mod stream;
 mod stream_import;
+mod stream_readiness;
 mod stream_socket;
 mod tcp;
 mod tcp_options;
@@ -73,7 +74,8 @@ pub use unix::{UnixListener, UnixStream};
 pub use unix_datagram::{UnixDatagram, UnixDatagramInfo};
 
 pub use crate::driver::buffer::Chunk;
-pub use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram, ReceivedDatagram, RecvBatch};
+pub use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram};
+pub use crate::driver::recv_batch::{ReceivedDatagram, RecvBatch};
 pub use crate::driver::{PeerCredentials, SendBuf, raw_os_error};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 pub(crate) use {connection::Connection, stream::Sealed};

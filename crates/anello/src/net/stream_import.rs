@@ -17,6 +17,18 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::io::Write as _;
+    /// # use anello::net::UnixStream;
+    /// let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+    /// let mut one = UnixStream::from_std(one)?;
+    /// other.write_all(b"ciao")?;
+    /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
         Ok(Self::new(Connection::import(stream.into())?))
@@ -129,6 +141,19 @@ impl TryFrom<std::os::unix::net::UnixStream> for StreamSocket<Unix> {
 /// Error of [`StreamSocket::into_std`] and [`StreamSocket::move_to`], which contains the stream.
 ///
 /// The conversion to [`io::Error`] drops the stream.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{IntoStdError, UnixStream};
+///
+/// let (one, other) = UnixStream::pair()?;
+/// other.shutdown_handle().reset();
+/// one.shutdown_handle().reset();
+/// let error: IntoStdError<UnixStream> = one.into_std().await.unwrap_err();
+/// assert!(error.to_string().starts_with("cannot detach stream from its runtime"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct IntoStdError<S> {
     error: io::Error,
@@ -141,11 +166,33 @@ impl<S> IntoStdError<S> {
     }
 
     /// Returns the error of the connection.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, _other) = UnixStream::pair()?;
+    /// one.shutdown_handle().reset();
+    /// let error = one.into_std().await.unwrap_err();
+    /// assert_eq!(error.error().kind(), std::io::ErrorKind::NotConnected);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn error(&self) -> &io::Error {
         &self.error
     }
 
     /// Returns the error and the stream. The stream returns the bytes that it had received before the error.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, _other) = UnixStream::pair()?;
+    /// one.shutdown_handle().reset();
+    /// let (error, stream) = one.into_std().await.unwrap_err().into_parts();
+    /// assert!(stream.peer_addr().is_err(), "{error}");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_parts(self) -> (io::Error, S) {
         (self.error, self.stream)
     }

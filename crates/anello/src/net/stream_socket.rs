@@ -4,8 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::marker::PhantomData;
-use std::ops::Deref;
-use std::task::{Context, Poll};
 
 use super::connection::{Connection, ShutdownHandle};
 use super::family::StreamFamily;
@@ -22,6 +20,21 @@ use crate::fs::File;
 /// half for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
 /// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes for up to
 /// 30 seconds and is then closed.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{StreamFamily, StreamSocket, UnixStream};
+///
+/// /// Returns the length of the greeting, over TCP or Unix sockets.
+/// async fn greeting_bytes<F: StreamFamily>(stream: &mut StreamSocket<F>) -> std::io::Result<usize> {
+///     Ok(stream.recv().await?.map_or(0, |chunk| chunk.len()))
+/// }
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// other.write_all(b"ciao").await?;
+/// assert_eq!(greeting_bytes(&mut one).await?, 4);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StreamSocket<F> {
     pub(super) connection: Connection,
     family: PhantomData<fn() -> F>,
@@ -42,6 +55,21 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # Errors
     /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the
     /// peer closed it before reading all bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.send("ciao").await?;
+    /// drop(other);
+    /// let mut text = Vec::new();
+    /// while let Some(chunk) = one.recv().await? {
+    ///     text.extend_from_slice(&chunk);
+    /// }
+    /// assert_eq!(text, b"ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection.recv()
@@ -52,6 +80,20 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`recv`](Self::recv).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.send("ciao").await?;
+    /// drop(other);
+    /// let mut buffer = [0; 16];
+    /// assert_eq!(one.read(&mut buffer).await?, 4);
+    /// assert_eq!(&buffer[..4], b"ciao");
+    /// assert_eq!(one.read(&mut buffer).await?, 0, "EOF");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection.read(buffer)
@@ -61,137 +103,23 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.send("headtail").await?;
+    /// drop(other);
+    /// let (mut head, mut rest) = ([0; 4], [0; 100]);
+    /// one.read_exact(&mut head).await?;
+    /// assert_eq!(&head, b"head");
+    /// let error = one.read_exact(&mut rest).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection.read_exact(buffer).await
-    }
-
-    /// Copies received bytes into `buffer` without removing them from the stream, and returns the number of bytes copied.
-    /// Returns 0 at EOF or if `buffer` is empty. The next receive returns the same bytes.
-    ///
-    /// Bytes that the driver has already received are copied from its memory, and the others from the socket (`recv(2)`
-    /// with `MSG_PEEK`). Calling this method again returns immediately, even if no more bytes have arrived. Several
-    /// tasks can wait concurrently. Cancel-safe.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UnixStream;
-    ///
-    /// let (mut one, mut other) = UnixStream::pair()?;
-    /// one.write_all(b"GET /").await?;
-    /// let mut start = [0; 3];
-    /// assert_eq!(other.peek(&mut start).await?, 3);
-    /// assert_eq!((&start, other.recv().await?.as_deref()), (b"GET", Some(&b"GET /"[..])));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// See [`recv`](Self::recv). The next receive returns the error again.
-    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.connection.peek(buffer).await
-    }
-
-    /// Polls like [`peek`](Self::peek). Only the task that has polled last is woken.
-    ///
-    /// # Errors
-    /// See [`peek`](Self::peek).
-    pub fn poll_peek(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.connection.poll_peek(buffer, context)
-    }
-
-    /// Waits until a receive would return bytes, EOF or an error. Several tasks can wait concurrently, and each is woken.
-    /// Usually followed by [`try_read`](Self::try_read) or [`try_recv`](Self::try_recv), which may still fail with
-    /// `WouldBlock` if another task has taken the bytes. Cancel-safe.
-    ///
-    /// On io_uring, the bytes are already in the driver's memory when this method returns.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UnixStream;
-    ///
-    /// let (one, other) = UnixStream::pair()?;
-    /// assert_eq!(one.try_write(b"ciao")?, 4);
-    /// let mut buffer = [0; 16];
-    /// let count = loop {
-    ///     other.readable().await?;
-    ///     match other.try_read(&mut buffer) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         result => break result?,
-    ///     }
-    /// };
-    /// assert_eq!(&buffer[..count], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns an error only if the runtime has been dropped or the connection was reset through a handle. Errors of the
-    /// connection are returned by the next receive.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.connection.readable().await
-    }
-
-    /// Polls like [`readable`](Self::readable). Only the task that has polled last is woken.
-    ///
-    /// # Errors
-    /// See [`readable`](Self::readable).
-    pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.poll_read_ready(context)
-    }
-
-    /// Waits until a write would accept bytes or return an error, that is, until the send queue has room. Several tasks
-    /// can wait concurrently, and each is woken. Usually followed by [`try_write`](Self::try_write). Cancel-safe.
-    ///
-    /// Unlike in tokio, a stream is also writable while the kernel's buffer is full, as long as the send queue has room
-    /// ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)).
-    ///
-    /// # Errors
-    /// Returns an error only if the runtime has been dropped or the connection was reset through a handle. Errors of the
-    /// connection are returned by the next write.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.connection.writable().await
-    }
-
-    /// Polls like [`writable`](Self::writable). Only the task that has polled last is woken.
-    ///
-    /// # Errors
-    /// See [`writable`](Self::writable).
-    pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.poll_write_ready(context)
-    }
-
-    /// Receives bytes like [`recv`](Self::recv), without waiting. Tasks that wait for the stream are not affected.
-    ///
-    /// # Errors
-    /// Returns `WouldBlock` if no bytes have been received. On io_uring, bytes are received after the first call of any
-    /// method that receives. See [`recv`](Self::recv) for other errors.
-    pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
-        self.connection.try_recv()
-    }
-
-    /// Copies received bytes into `buffer` like [`read`](Self::read), without waiting. See
-    /// [`readable`](Self::readable) for an example.
-    ///
-    /// # Errors
-    /// See [`try_recv`](Self::try_recv).
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.connection.try_read(buffer)
-    }
-
-    /// Writes bytes like [`write`](Self::write), without waiting.
-    ///
-    /// # Errors
-    /// Returns `WouldBlock` if the send queue is full. See [`send`](Self::send) for other errors.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.connection.try_write(&[IoSlice::new(bytes)])
-    }
-
-    /// Writes several slices as one message like [`write_vectored`](Self::write_vectored), without waiting.
-    ///
-    /// # Errors
-    /// See [`try_write`](Self::try_write).
-    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.connection.try_write(slices)
     }
 
     /// Queues owned bytes to be sent, without a copy, and returns once they are accepted.
@@ -207,6 +135,19 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # Errors
     /// Returns an error if this send or an earlier one failed because the connection is broken (no signal is raised).
     /// Bytes that the kernel has not taken are lost.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.send("ciao").await?;
+    /// let chunk = other.recv().await?.expect("bytes");
+    /// // The chunk is sent from the buffer in which it was received.
+    /// other.send(chunk).await?;
+    /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection.send(bytes.into())
@@ -221,6 +162,16 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// assert_eq!(one.write(b"ciao").await?, 4);
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection.write(bytes)
@@ -232,6 +183,18 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::io::IoSlice;
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
+    /// assert_eq!(one.write_vectored(&slices).await?, 8);
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"headbody"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -247,6 +210,21 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let mut server = listener.accept().await?;
+    /// assert_eq!(server.write_more(b"head").await?, 4);
+    /// server.write_all(b"body").await?;
+    /// let mut message = [0; 8];
+    /// client.read_exact(&mut message).await?;
+    /// assert_eq!(&message, b"headbody");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection.write_more(bytes)
     }
@@ -256,6 +234,22 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// // More than the send queue accepts at once.
+    /// let writing = anello::spawn(async move { one.write_all(&[7; 1 << 20]).await });
+    /// let mut received = 0;
+    /// while let Some(chunk) = other.recv().await? {
+    ///     received += chunk.len();
+    /// }
+    /// assert_eq!(received, 1 << 20);
+    /// writing.await.expect("the task does not panic")?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.write_all(bytes).await
     }
@@ -264,6 +258,19 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.send("ciao").await?;
+    /// one.flush().await?;
+    /// // The kernel has the bytes, so they are received even if this end is aborted.
+    /// one.abort();
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection.flush()
     }
@@ -283,6 +290,20 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # Errors
     /// See [`send`](Self::send). Also returns an error if the file cannot be read, or does not support `sendfile(2)`,
     /// for example because it is a directory or a pipe. The connection stays usable in this case.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("page");
+    /// anello::fs::write(&path, "ciao, mondo").await?;
+    /// let file = anello::fs::File::open(&path).await?;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// assert_eq!(one.send_file(&file, 6, 100).await?, 5);
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"mondo"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection.send_file(file, offset, length, |_| {}).await
     }
@@ -293,16 +314,55 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// See [`send`](Self::send). Also returns an error if the peer has already closed or reset the connection.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.send("request").await?;
+    /// one.shutdown().await?;
+    /// while other.recv().await?.is_some() {}
+    /// // The other direction is still open.
+    /// other.send("response").await?;
+    /// assert_eq!(one.recv().await?.as_deref(), Some(&b"response"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection.shutdown()
     }
 
-    /// See [`Stream::split`].
+    /// Borrows the stream as two halves, for two futures in one task. See [`Stream::split`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.send("ciao").await?;
+    /// let (mut reader, mut writer) = one.split();
+    /// writer.send(reader.recv().await?.expect("bytes")).await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         Stream::split(self)
     }
 
-    /// See [`Stream::into_split`].
+    /// Splits the stream into two independent halves, for two tasks. See [`Stream::into_split`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (mut reader, mut writer) = one.into_split();
+    /// anello::spawn(async move { writer.send("ciao").await });
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// drop(other);
+    /// assert!(reader.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
     }
@@ -311,6 +371,16 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// Returns the error from `getpeername(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Peer)
     }
@@ -319,16 +389,48 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// # Errors
     /// Returns the error from `getsockname(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(listener.accept().await?.peer_addr()?, stream.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Local)
     }
 
-    /// See [`Stream::shutdown_handle`].
+    /// Returns a handle that can shut down the connection from other tasks on this thread. See
+    /// [`Stream::shutdown_handle`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, _other) = UnixStream::pair()?;
+    /// let handle = one.shutdown_handle();
+    /// anello::spawn(async move { handle.shutdown() });
+    /// assert!(one.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
     }
 
     /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// one.abort();
+    /// assert!(other.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort(self) {
         self.connection.shared.driver.borrow_mut().abort(self.connection.key);
     }
@@ -346,42 +448,6 @@ impl<F: StreamFamily> SocketAccess for StreamSocket<F> {
 
 common_options!([<F: StreamFamily>] StreamSocket<F>);
 raw_descriptor!([<F: StreamFamily>] StreamSocket<F>);
-
-impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
-    /// See [`StreamSocket::peer_addr`].
-    ///
-    /// # Errors
-    /// Returns the error from `getpeername(2)`.
-    pub fn peer_addr(&self) -> io::Result<F::Address> {
-        self.connection().address::<F>(End::Peer)
-    }
-
-    /// See [`StreamSocket::local_addr`].
-    ///
-    /// # Errors
-    /// Returns the error from `getsockname(2)`.
-    pub fn local_addr(&self) -> io::Result<F::Address> {
-        self.connection().address::<F>(End::Local)
-    }
-}
-
-impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
-    /// See [`StreamSocket::peer_addr`].
-    ///
-    /// # Errors
-    /// Returns the error from `getpeername(2)`.
-    pub fn peer_addr(&self) -> io::Result<F::Address> {
-        self.connection().address::<F>(End::Peer)
-    }
-
-    /// See [`StreamSocket::local_addr`].
-    ///
-    /// # Errors
-    /// Returns the error from `getsockname(2)`.
-    pub fn local_addr(&self) -> io::Result<F::Address> {
-        self.connection().address::<F>(End::Local)
-    }
-}
 
 impl<F: StreamFamily> Stream for StreamSocket<F> {}
 

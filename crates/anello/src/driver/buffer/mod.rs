@@ -87,12 +87,36 @@ impl Chunk {
     ///
     /// # Panics
     /// Panics if `count` is greater than the length.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// # let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"headbody").await?;
+    /// let mut chunk = other.recv().await?.expect("bytes");
+    /// chunk.advance(4);
+    /// assert_eq!(&*chunk, b"body");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "cannot advance a chunk of {} bytes by {count}", self.len());
         self.start += count as u32;
     }
 
     /// Shortens the chunk to `length` bytes. Does nothing if it already has at most `length` bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// # let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"headbody").await?;
+    /// let mut chunk = other.recv().await?.expect("bytes");
+    /// chunk.truncate(4);
+    /// assert_eq!(&*chunk, b"head");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
             self.end = self.start + length as u32;
@@ -108,6 +132,18 @@ impl Chunk {
     }
 
     /// Returns the size of the leased buffer in bytes, which is at least the length of the data.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// # let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"ciao").await?;
+    /// let chunk = other.recv().await?.expect("bytes");
+    /// // The chunk occupies a whole buffer.
+    /// assert!(chunk.len() == 4 && chunk.capacity() >= 4096);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
         if self.is_pooled() {

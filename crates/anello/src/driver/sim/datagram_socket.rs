@@ -7,7 +7,8 @@ use std::rc::Rc;
 use super::network::Network;
 use super::sockets::{SimNetwork, SimSocket, to_io_result, would_block};
 use crate::driver::SocketOption;
-use crate::driver::datagram::{DatagramInfo, OutgoingDatagram, RecvBatch};
+use crate::driver::datagram::{DatagramInfo, OutgoingDatagram};
+use crate::driver::recv_batch::RecvBatch;
 
 /// A simulated datagram socket. The driver and the owner share it, as they share the descriptor of a real socket.
 #[derive(Clone, Debug)]

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::{DatagramInfo, RecvBatch};
+use crate::driver::datagram::DatagramInfo;
+use crate::driver::recv_batch::RecvBatch;
 use crate::driver::{Clear, Direction, PollIo};
 
 impl UdpSocket {

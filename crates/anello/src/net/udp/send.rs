@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::{MAX_BATCH_DATAGRAMS, OutgoingDatagram};
+use crate::driver::datagram::OutgoingDatagram;
+use crate::driver::datagram_messages::MAX_BATCH_DATAGRAMS;
 use crate::driver::{Direction, PollIo};
 use crate::net::resolve::{Host, ToSocketAddrs};
 

@@ -53,6 +53,18 @@ pub struct UnixDatagram {
 }
 
 /// Metadata of a datagram that was received with [`UnixDatagram::recv_with_fds`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::UnixDatagram;
+///
+/// let (one, other) = UnixDatagram::pair()?;
+/// one.send(b"ciao").await?;
+/// let info = other.recv_with_fds(&mut [0; 2], &mut Vec::new()).await?;
+/// assert!(info.bytes == 2 && info.is_truncated && info.source.is_unnamed());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UnixDatagramInfo {
@@ -256,6 +268,21 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error from `connect(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::os::linux::net::SocketAddrExt;
+    /// # use std::os::unix::net::SocketAddr;
+    /// # use anello::net::UnixDatagram;
+    /// let name = format!("anello-datagram-peer-{}", std::process::id());
+    /// let address = SocketAddr::from_abstract_name(&name)?;
+    /// let receiver = UnixDatagram::bind_addr(&address)?;
+    /// let sender = UnixDatagram::unbound()?;
+    /// sender.connect_addr(&address)?;
+    /// assert_eq!(sender.peer_addr()?.as_abstract_name(), Some(name.as_bytes()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         unix_datagrams::connect(self.socket(), address)
             .map_err(|error| with_context(format_args!("cannot connect to {}", name(address)), error))
