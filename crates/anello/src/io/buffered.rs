@@ -11,6 +11,18 @@ use super::traits::{AsyncRecv, AsyncSend};
 use crate::driver::{SendBuf, unexpected_eof};
 
 /// Default of [`BufReader::max_line_bytes`]: 64 KiB.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::io::{BufReader, DEFAULT_MAX_LINE_BYTES, simplex};
+///
+/// let (reader, mut writer) = simplex(64);
+/// writer.send(vec![b'a'; DEFAULT_MAX_LINE_BYTES + 1]).await?;
+/// let error = BufReader::new(reader).read_line(&mut String::new()).await.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Reader that keeps the received buffer until all of its bytes are consumed, so that they can be read by line.
@@ -46,6 +58,25 @@ pub struct BufReader<R> {
 }
 
 /// Lines of a [`BufReader`]; see [`BufReader::lines`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::io::{BufReader, Lines, SimplexReader, simplex};
+///
+/// async fn sum(mut lines: Lines<SimplexReader>) -> std::io::Result<i32> {
+///     let mut sum = 0;
+///     while let Some(line) = lines.next_line().await? {
+///         sum += line.parse::<i32>().map_err(std::io::Error::other)?;
+///     }
+///     Ok(sum)
+/// }
+/// let (reader, mut writer) = simplex(64);
+/// writer.send("1\n2\n3\n").await?;
+/// drop(writer);
+/// assert_eq!(sum(BufReader::new(reader).lines()).await?, 6);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: BufReader<R>,
@@ -53,12 +84,34 @@ pub struct Lines<R> {
 
 impl<R> BufReader<R> {
     /// Creates a reader with an empty buffer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, _writer) = simplex(64);
+    /// let reader = BufReader::new(reader);
+    /// assert!(reader.buffer().is_empty());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(reader: R) -> Self {
         Self { reader, front: Vec::new(), buffer: None, max_line_bytes: DEFAULT_MAX_LINE_BYTES }
     }
 
     /// Sets the maximum length of a line in bytes, without its delimiter. Limits the memory that a peer can occupy. The
     /// default is [`DEFAULT_MAX_LINE_BYTES`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("a line that is too long\n").await?;
+    /// let mut reader = BufReader::new(reader).max_line_bytes(10);
+    /// let error = reader.read_line(&mut String::new()).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn max_line_bytes(mut self, bytes: usize) -> Self {
         self.max_line_bytes = bytes;
@@ -67,6 +120,18 @@ impl<R> BufReader<R> {
 
     /// Returns bytes that have been received, but not consumed. These are not all of them after the future of a line
     /// has been dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("line\nrest").await?;
+    /// let mut reader = BufReader::new(reader);
+    /// reader.read_line(&mut String::new()).await?;
+    /// assert_eq!(reader.buffer(), b"rest");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn buffer(&self) -> &[u8] {
         match &self.buffer {
             _ if !self.front.is_empty() => &self.front,
@@ -79,6 +144,19 @@ impl<R> BufReader<R> {
     ///
     /// # Panics
     /// Panics if `count` is greater than their number.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("ciao").await?;
+    /// let mut reader = BufReader::new(reader);
+    /// assert_eq!(reader.fill_buf().await?, b"ciao");
+    /// reader.consume(1);
+    /// assert_eq!(reader.buffer(), b"iao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn consume(&mut self, count: usize) {
         let length = self.buffer().len();
@@ -92,16 +170,55 @@ impl<R> BufReader<R> {
     }
 
     /// Returns the inner reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::BufReader;
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let reader = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
+    /// assert_eq!(reader.get_ref().peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn get_ref(&self) -> &R {
         &self.reader
     }
 
-    /// Returns the inner reader. Bytes that are received from it directly follow those in the buffer.
+    /// Returns a mutable reference to the inner reader. Bytes that are received from it directly follow those in the
+    /// buffer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, duplex};
+    /// let (one, mut other) = duplex(64);
+    /// let mut reader = BufReader::new(one);
+    /// reader.get_mut().send("request\n").await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"request\n"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
     /// Returns the inner reader. Bytes in the buffer are lost.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, duplex};
+    /// let (one, mut other) = duplex(64);
+    /// other.send("line\n").await?;
+    /// let mut reader = BufReader::new(one);
+    /// reader.read_line(&mut String::new()).await?;
+    /// // The buffer is empty, so nothing is lost.
+    /// assert!(reader.buffer().is_empty());
+    /// let mut one = reader.into_inner();
+    /// other.send("rest").await?;
+    /// assert_eq!(one.recv().await?.as_deref(), Some(&b"rest"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_inner(self) -> R {
         self.reader
     }
@@ -177,6 +294,20 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// # Errors
     /// Returns the error of the reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("ciao").await?;
+    /// drop(writer);
+    /// let mut reader = BufReader::new(reader);
+    /// assert_eq!(reader.fill_buf().await?, b"ciao");
+    /// reader.consume(4);
+    /// assert!(reader.fill_buf().await?.is_empty(), "EOF");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn fill_buf(&mut self) -> io::Result<&[u8]> {
         poll_fn(|context| self.poll_fill(context)).await?;
         Ok(self.buffer())
@@ -186,6 +317,19 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// # Errors
     /// Returns the error of the reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("ciao").await?;
+    /// let mut reader = BufReader::new(reader);
+    /// let mut buffer = [0; 3];
+    /// assert_eq!(reader.read(&mut buffer).await?, 3);
+    /// assert_eq!((&buffer, reader.buffer()), (b"cia", &b"o"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -201,6 +345,19 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// # Errors
     /// Returns the error of the reader, or `UnexpectedEof` if the stream ends before `buffer` is full.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("one ").await?;
+    /// writer.send("two").await?;
+    /// let mut buffer = [0; 7];
+    /// BufReader::new(reader).read_exact(&mut buffer).await?;
+    /// assert_eq!(&buffer, b"one two");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -218,6 +375,19 @@ impl<R: AsyncRecv> BufReader<R> {
     /// # Errors
     /// Returns the error of the reader, or `InvalidData` if the line is longer than
     /// [`max_line_bytes`](Self::max_line_bytes). The bytes then stay in the reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("key=value").await?;
+    /// let mut reader = BufReader::new(reader);
+    /// let mut key = Vec::new();
+    /// assert_eq!(reader.read_until(b'=', &mut key).await?, 4);
+    /// assert_eq!((&key[..], reader.buffer()), (&b"key="[..], &b"value"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read_until(&mut self, delimiter: u8, line: &mut Vec<u8>) -> io::Result<usize> {
         let count = poll_fn(|context| self.poll_line(delimiter, context)).await?;
         self.take(count, |bytes| line.extend_from_slice(bytes));
@@ -230,6 +400,21 @@ impl<R: AsyncRecv> BufReader<R> {
     /// # Errors
     /// Returns the errors of [`read_until`](Self::read_until), or `InvalidData` if the line is not UTF-8. The line is
     /// then consumed.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("first\nlast").await?;
+    /// drop(writer);
+    /// let (mut reader, mut lines) = (BufReader::new(reader), String::new());
+    /// assert_eq!(reader.read_line(&mut lines).await?, 6);
+    /// assert_eq!(reader.read_line(&mut lines).await?, 4);
+    /// assert_eq!(reader.read_line(&mut lines).await?, 0, "EOF");
+    /// assert_eq!(lines, "first\nlast");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read_line(&mut self, line: &mut String) -> io::Result<usize> {
         let count = poll_fn(|context| self.poll_line(b'\n', context)).await?;
         self.take(count, |bytes| {
@@ -242,6 +427,20 @@ impl<R: AsyncRecv> BufReader<R> {
     }
 
     /// Returns the lines of the rest of the stream.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("first\nsecond\n").await?;
+    /// drop(writer);
+    /// let mut lines = BufReader::new(reader).lines();
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("first"));
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("second"));
+    /// assert_eq!(lines.next_line().await?, None);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn lines(self) -> Lines<R> {
         Lines { reader: self }
     }
@@ -252,6 +451,18 @@ impl<R: AsyncRecv> Lines<R> {
     ///
     /// # Errors
     /// See [`BufReader::read_line`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("Host: localhost\r\n\r\nbody").await?;
+    /// let mut lines = BufReader::new(reader).lines();
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("Host: localhost"));
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some(""));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn next_line(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line).await? == 0 {
@@ -269,16 +480,55 @@ impl<R: AsyncRecv> Lines<R> {
 
 impl<R> Lines<R> {
     /// Returns the reader of the lines.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("first\nsecond\n").await?;
+    /// let mut lines = BufReader::new(reader).lines();
+    /// lines.next_line().await?;
+    /// assert_eq!(lines.get_ref().buffer(), b"second\n");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn get_ref(&self) -> &BufReader<R> {
         &self.reader
     }
 
-    /// Returns the reader of the lines.
+    /// Returns a mutable reference to the reader of the lines.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("2\nab").await?;
+    /// let mut lines = BufReader::new(reader).lines();
+    /// let length: usize = lines.next_line().await?.expect("a line").parse().expect("a number");
+    /// let mut body = vec![0; length];
+    /// lines.get_mut().read_exact(&mut body).await?;
+    /// assert_eq!(body, b"ab");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn get_mut(&mut self) -> &mut BufReader<R> {
         &mut self.reader
     }
 
     /// Returns the reader of the lines, with the bytes that follow the last line.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{AsyncRecv, BufReader, simplex};
+    /// let (reader, mut writer) = simplex(64);
+    /// writer.send("head\n\nbody").await?;
+    /// let mut lines = BufReader::new(reader).lines();
+    /// while lines.next_line().await?.is_some_and(|line| !line.is_empty()) {}
+    /// let body = lines.into_inner().recv().await?.expect("bytes");
+    /// assert_eq!(body.as_ref(), b"body");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_inner(self) -> BufReader<R> {
         self.reader
     }

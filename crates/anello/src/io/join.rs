@@ -7,6 +7,23 @@ use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
 use crate::driver::SendBuf;
 
 /// Stream that consists of a reader and a writer; see [`join`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::io::{Join, SimplexReader, SimplexWriter, copy_bidirectional, duplex, join, simplex};
+///
+/// let (mut peer, mut stream) = duplex(64);
+/// let ((reader, mut input), (mut output, writer)) = (simplex(64), simplex(64));
+/// let mut joined: Join<SimplexReader, SimplexWriter> = join(reader, writer);
+/// input.send("ciao").await?;
+/// drop(input);
+/// peer.shutdown().await?;
+/// assert_eq!(copy_bidirectional(&mut joined, &mut stream).await?, (4, 0));
+/// assert_eq!(peer.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// assert!(output.recv().await?.is_none());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Join<R, W> {
     reader: R,
@@ -34,26 +51,77 @@ pub fn join<R, W>(reader: R, writer: W) -> Join<R, W> {
 
 impl<R, W> Join<R, W> {
     /// Returns the reader and the writer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let ((reader, mut input), (_output, writer)) = (anello::io::simplex(64), anello::io::simplex(64));
+    /// let (mut reader, _writer) = anello::io::join(reader, writer).into_inner();
+    /// input.send("ciao").await?;
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_inner(self) -> (R, W) {
         (self.reader, self.writer)
     }
 
-    /// Returns the reader.
+    /// Returns a reference to the reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (reader, writer) = anello::net::pipe::pipe().map(|(writer, reader)| (reader, writer))?;
+    /// let stream = anello::io::join(reader, writer);
+    /// stream.writer().write_all(b"ciao").await?;
+    /// assert_eq!(stream.reader().read(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reader(&self) -> &R {
         &self.reader
     }
 
-    /// Returns the writer.
+    /// Returns a reference to the writer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # let (writer, reader) = anello::net::pipe::pipe()?;
+    /// let stream = anello::io::join(reader, writer);
+    /// assert_eq!(stream.writer().write(b"ciao").await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn writer(&self) -> &W {
         &self.writer
     }
 
-    /// Returns the reader.
+    /// Returns a mutable reference to the reader.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # let (reader, mut input) = anello::io::simplex(64);
+    /// # let (_output, writer) = anello::io::simplex(64);
+    /// let mut stream = anello::io::join(reader, writer);
+    /// input.send("ciao").await?;
+    /// assert_eq!(stream.reader_mut().read(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reader_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// Returns the writer.
+    /// Returns a mutable reference to the writer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # let (reader, _input) = anello::io::simplex(64);
+    /// # let (mut output, writer) = anello::io::simplex(64);
+    /// let mut stream = anello::io::join(reader, writer);
+    /// stream.writer_mut().write_all(b"ciao").await?;
+    /// assert_eq!(output.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn writer_mut(&mut self) -> &mut W {
         &mut self.writer
     }

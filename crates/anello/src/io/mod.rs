@@ -18,13 +18,32 @@
 //! # Traits of other crates
 //!
 //! Programs that need `AsyncRead` and `AsyncWrite` enable a feature of [`compat`](crate::compat).
+//!
+//! ```
+//! use anello::io::{BufReader, copy, duplex};
+//!
+//! // Receives a line, and copies what follows it.
+//! anello::Runtime::new()?.block_on(async {
+//!     let (mut client, server) = duplex(64);
+//!     client.send("header\nbody").await?;
+//!     drop(client);
+//!     let (mut reader, mut header) = (BufReader::new(server), String::new());
+//!     reader.read_line(&mut header).await?;
+//!     let (mut file, mut body) = anello::io::simplex(64);
+//!     assert_eq!(copy(&mut reader, &mut body).await?, 4);
+//!     assert_eq!((&*header, file.recv().await?.as_deref()), ("header\n", Some(&b"body"[..])));
+//!     Ok::<(), std::io::Error>(())
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod async_fd;
 mod buffered;
 mod copy;
+mod duplex;
 mod join;
-mod memory;
 mod pipes;
+mod simplex;
 mod stdio;
 mod stream;
 mod traits;
@@ -32,8 +51,9 @@ mod traits;
 pub use async_fd::{AsyncFd, AsyncFdReadyGuard, AsyncFdReadyMutGuard, AsyncFdTryNewError, TryIoError};
 pub use buffered::{BufReader, DEFAULT_MAX_LINE_BYTES, Lines};
 pub use copy::{copy, copy_bidirectional};
+pub use duplex::{DuplexStream, duplex};
 pub use join::{Join, join};
-pub use memory::{DuplexStream, SimplexReader, SimplexWriter, duplex, simplex};
+pub use simplex::{SimplexReader, SimplexWriter, simplex};
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 pub use traits::{AsyncRecv, AsyncSend, AsyncSplit};
 

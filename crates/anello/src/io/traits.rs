@@ -38,12 +38,48 @@ pub trait AsyncRecv {
     ///
     /// # Errors
     /// Returns the error of the reader, for example if its connection is broken.
+    ///
+    /// ```
+    /// use std::task::{Context, Poll};
+    ///
+    /// use anello::io::AsyncRecv;
+    ///
+    /// /// Returns its bytes once.
+    /// struct Once(Option<Vec<u8>>);
+    ///
+    /// impl AsyncRecv for Once {
+    ///     type Buf = Vec<u8>;
+    ///
+    ///     fn poll_recv(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<Option<Vec<u8>>>> {
+    ///         Poll::Ready(Ok(self.0.take()))
+    ///     }
+    /// }
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut reader = Once(Some(b"ciao".to_vec()));
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// assert!(reader.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Buf>>>;
 
     /// Receives the next bytes. Returns `None` at EOF. Cancel-safe.
     ///
     /// # Errors
     /// See [`poll_recv`](Self::poll_recv).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::{AsyncRecv, simplex};
+    ///
+    /// let (mut reader, mut writer) = simplex(64);
+    /// writer.send("ciao").await?;
+    /// drop(writer);
+    /// assert_eq!(AsyncRecv::recv(&mut reader).await?.as_deref(), Some(&b"ciao"[..]));
+    /// assert!(AsyncRecv::recv(&mut reader).await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn recv(&mut self) -> impl Future<Output = io::Result<Option<Self::Buf>>>
     where
         Self: Sized,
@@ -81,18 +117,60 @@ pub trait AsyncSend {
     ///
     /// # Errors
     /// Returns the error of the writer, for example if its connection is broken.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::future::poll_fn;
+    ///
+    /// use anello::io::{AsyncSend, simplex};
+    /// use anello::net::SendBuf;
+    ///
+    /// let (mut reader, mut writer) = simplex(64);
+    /// let mut bytes = Some(SendBuf::from("ciao"));
+    /// poll_fn(|context| writer.poll_send(&mut bytes, context)).await?;
+    /// assert!(bytes.is_none(), "all bytes are accepted");
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Polls until all accepted bytes are written, for example until the kernel has taken them.
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::future::poll_fn;
+    /// # use anello::io::AsyncSend;
+    /// # use anello::net::UnixStream;
+    /// let (mut one, other) = UnixStream::pair()?;
+    /// one.send("ciao").await?;
+    /// poll_fn(|context| one.poll_flush(context)).await?;
+    /// other.readable().await?;
+    /// assert_eq!(other.try_read(&mut [0; 16])?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Shuts down the writer: after the accepted bytes, its peer reads EOF. Later sends fail.
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send). A peer that has closed the connection is not an error.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::future::poll_fn;
+    /// # use anello::io::{AsyncSend, simplex};
+    /// let (mut reader, mut writer) = simplex(64);
+    /// poll_fn(|context| writer.poll_shutdown(context)).await?;
+    /// assert!(reader.recv().await?.is_none());
+    /// assert!(writer.send("ciao").await.is_err());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Sends bytes, and returns once they are accepted. Cancel-safe for sockets and in-memory streams: a dropped future
@@ -100,6 +178,18 @@ pub trait AsyncSend {
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{AsyncSend, simplex};
+    /// let (mut reader, mut writer) = simplex(64);
+    /// AsyncSend::send(&mut writer, vec![1, 2]).await?;
+    /// AsyncSend::send(&mut writer, "tre").await?;
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2][..]));
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"tre"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>>
     where
         Self: Sized,
@@ -112,6 +202,21 @@ pub trait AsyncSend {
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::AsyncSend;
+    /// /// Sends a request that must not wait in a queue.
+    /// async fn request(writer: &mut impl AsyncSend) -> std::io::Result<()> {
+    ///     writer.send("GET / HTTP/1.1\r\n\r\n").await?;
+    ///     writer.flush().await
+    /// }
+    /// let (mut one, mut other) = anello::net::UnixStream::pair()?;
+    /// request(&mut one).await?;
+    /// assert_eq!(other.recv().await?.map(|chunk| chunk.len()), Some(18));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn flush(&mut self) -> impl Future<Output = io::Result<()>>
     where
         Self: Sized,
@@ -123,6 +228,16 @@ pub trait AsyncSend {
     ///
     /// # Errors
     /// See [`poll_shutdown`](Self::poll_shutdown).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::io::{AsyncSend, simplex};
+    /// let (mut reader, mut writer) = simplex(64);
+    /// AsyncSend::shutdown(&mut writer).await?;
+    /// assert!(reader.recv().await?.is_none());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn shutdown(&mut self) -> impl Future<Output = io::Result<()>>
     where
         Self: Sized,
@@ -160,6 +275,20 @@ pub trait AsyncSplit {
         Self: 'a;
 
     /// Borrows the stream as two halves.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::{AsyncRecv, AsyncSend, AsyncSplit, duplex};
+    ///
+    /// let (mut one, mut other) = duplex(64);
+    /// other.send("ciao").await?;
+    /// let (mut reader, mut writer) = one.halves();
+    /// let received = AsyncRecv::recv(&mut reader).await?.expect("bytes");
+    /// AsyncSend::send(&mut writer, received).await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn halves(&mut self) -> (Self::Reader<'_>, Self::Writer<'_>);
 }
 

@@ -1,4 +1,4 @@
-//! In-memory streams, for tests and for code that expects a stream.
+//! In-memory streams in one direction.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
+use super::traits::{AsyncRecv, AsyncSend};
 use crate::driver::{SendBuf, unexpected_eof, wake_all};
 use crate::executor::poll_cooperatively;
 
@@ -30,22 +30,37 @@ struct Pipe {
 type SharedPipe = Arc<Mutex<Pipe>>;
 
 /// Read half of an in-memory stream; see [`simplex`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let (mut reader, mut writer) = anello::io::simplex(64);
+/// writer.send("ciao").await?;
+/// drop(writer);
+/// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// assert!(reader.recv().await?.is_none());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SimplexReader {
     pipe: SharedPipe,
 }
 
 /// Write half of an in-memory stream; see [`simplex`]. Dropping it shuts it down.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let (reader, mut writer) = anello::io::simplex(64);
+/// writer.send("ciao").await?;
+/// drop(reader);
+/// let error = writer.send("ciao").await.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SimplexWriter {
     pipe: SharedPipe,
-}
-
-/// In-memory stream in both directions; see [`duplex`]. Dropping it closes both.
-#[derive(Debug)]
-pub struct DuplexStream {
-    pub(crate) reader: SimplexReader,
-    pub(crate) writer: SimplexWriter,
 }
 
 /// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
@@ -77,27 +92,6 @@ pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
         writer: None,
     }));
     (SimplexReader { pipe: Arc::clone(&pipe) }, SimplexWriter { pipe })
-}
-
-/// Creates two streams that are connected to each other. In each direction, bytes are accepted while fewer than
-/// `max_bytes` are waiting to be received. See [`simplex`].
-///
-/// ```
-/// # anello::Runtime::new()?.block_on(async {
-/// let (mut client, mut server) = anello::io::duplex(64);
-/// client.send("ping").await?;
-/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ping"[..]));
-/// server.send("pong").await?;
-/// assert_eq!(client.recv().await?.as_deref(), Some(&b"pong"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn duplex(max_bytes: usize) -> (DuplexStream, DuplexStream) {
-    let ((one_reader, other_writer), (other_reader, one_writer)) = (simplex(max_bytes), simplex(max_bytes));
-    (
-        DuplexStream { reader: one_reader, writer: one_writer },
-        DuplexStream { reader: other_reader, writer: other_writer },
-    )
 }
 
 fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
@@ -167,6 +161,17 @@ impl SimplexReader {
     ///
     /// # Errors
     /// Returns no errors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send("uno").await?;
+    /// writer.send("due").await?;
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"uno"[..]));
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"due"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
         poll_fn(|context| self.poll_recv(context))
     }
@@ -176,6 +181,17 @@ impl SimplexReader {
     ///
     /// # Errors
     /// Returns no errors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send("ciao").await?;
+    /// let mut buffer = [0; 3];
+    /// assert_eq!(reader.read(&mut buffer).await?, 3);
+    /// assert_eq!(reader.read(&mut buffer).await?, 1);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| {
             let length = buffer.len();
@@ -187,6 +203,18 @@ impl SimplexReader {
     ///
     /// # Errors
     /// Returns `UnexpectedEof` if the stream ends before `buffer` is full.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send("uno").await?;
+    /// writer.send("due").await?;
+    /// let mut buffer = [0; 6];
+    /// reader.read_exact(&mut buffer).await?;
+    /// assert_eq!(&buffer, b"unodue");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -264,6 +292,15 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// Returns `BrokenPipe` if the reader has been dropped or the writer is shut down.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send(vec![1, 2, 3]).await?;
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2, 3][..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
         AsyncSend::send(self, bytes)
     }
@@ -272,6 +309,14 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (_reader, mut writer) = anello::io::simplex(3);
+    /// assert_eq!(writer.write(b"ciao").await?, 3);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
     }
@@ -280,6 +325,17 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::io::IoSlice;
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
+    /// assert_eq!(writer.write_vectored(&slices).await?, 8);
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"headbody"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write_vectored<'a>(
         &'a mut self,
         slices: &'a [IoSlice<'a>],
@@ -291,6 +347,19 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// See [`send`](Self::send).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(3);
+    /// // More than the stream accepts at once.
+    /// let writing = anello::spawn(async move { writer.write_all(b"ciao").await });
+    /// let mut text = [0; 4];
+    /// reader.read_exact(&mut text).await?;
+    /// assert_eq!(&text, b"ciao");
+    /// writing.await.expect("the task does not panic")?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut written = 0;
         while written < bytes.len() {
@@ -303,6 +372,16 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// Returns no errors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send("ciao").await?;
+    /// writer.flush().await?;
+    /// assert_eq!(reader.read(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -311,6 +390,18 @@ impl SimplexWriter {
     ///
     /// # Errors
     /// Returns no errors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// writer.send("ciao").await?;
+    /// writer.shutdown().await?;
+    /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// assert!(reader.recv().await?.is_none());
+    /// assert!(writer.send("ciao").await.is_err());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.close();
         Ok(())
@@ -346,82 +437,6 @@ impl Drop for SimplexWriter {
     }
 }
 
-impl DuplexStream {
-    /// Borrows the stream as two halves, for two futures in one task.
-    pub fn split(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
-        (&mut self.reader, &mut self.writer)
-    }
-
-    /// Splits the stream into two independent halves, for two tasks.
-    pub fn into_split(self) -> (SimplexReader, SimplexWriter) {
-        (self.reader, self.writer)
-    }
-
-    /// See [`SimplexReader::recv`].
-    ///
-    /// # Errors
-    /// Returns no errors.
-    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
-        self.reader.recv()
-    }
-
-    /// See [`SimplexReader::read`].
-    ///
-    /// # Errors
-    /// Returns no errors.
-    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.reader.read(buffer)
-    }
-
-    /// See [`SimplexReader::read_exact`].
-    ///
-    /// # Errors
-    /// See [`SimplexReader::read_exact`].
-    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        self.reader.read_exact(buffer).await
-    }
-
-    /// See [`SimplexWriter::send`].
-    ///
-    /// # Errors
-    /// See [`SimplexWriter::send`].
-    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
-        self.writer.send(bytes)
-    }
-
-    /// See [`SimplexWriter::write`].
-    ///
-    /// # Errors
-    /// See [`SimplexWriter::send`].
-    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.writer.write(bytes)
-    }
-
-    /// See [`SimplexWriter::write_all`].
-    ///
-    /// # Errors
-    /// See [`SimplexWriter::send`].
-    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes).await
-    }
-
-    /// See [`SimplexWriter::flush`].
-    ///
-    /// # Errors
-    /// Returns no errors.
-    pub async fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// See [`SimplexWriter::shutdown`].
-    ///
-    /// # Errors
-    /// Returns no errors.
-    pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.writer.shutdown().await
-    }
-}
-
 impl AsyncRecv for SimplexReader {
     type Buf = Bytes;
 
@@ -451,36 +466,5 @@ impl AsyncSend for SimplexWriter {
     fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.close();
         Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncRecv for DuplexStream {
-    type Buf = Bytes;
-
-    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        self.reader.poll_recv(context)
-    }
-}
-
-impl AsyncSend for DuplexStream {
-    fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writer.poll_send(bytes, context)
-    }
-
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writer.poll_flush(context)
-    }
-
-    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writer.poll_shutdown(context)
-    }
-}
-
-impl AsyncSplit for DuplexStream {
-    type Reader<'a> = &'a mut SimplexReader;
-    type Writer<'a> = &'a mut SimplexWriter;
-
-    fn halves(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
-        self.split()
     }
 }
