@@ -87,11 +87,25 @@ impl Drop for Node {
 
 impl CancellationToken {
     /// Creates a token that is not cancelled.
+    ///
+    /// ```
+    /// let stop = anello::sync::CancellationToken::new();
+    /// assert!(!stop.is_cancelled());
+    /// ```
     pub fn new() -> Self {
         Self { node: Node::new(false, None) }
     }
 
     /// Creates a token that is cancelled with this one. If this one is already cancelled, so is the new one.
+    ///
+    /// ```
+    /// let server = anello::sync::CancellationToken::new();
+    /// let (one, other) = (server.child_token(), server.child_token());
+    /// one.cancel();
+    /// assert!(!server.is_cancelled() && !other.is_cancelled());
+    /// server.cancel();
+    /// assert!(other.is_cancelled());
+    /// ```
     #[must_use]
     pub fn child_token(&self) -> Self {
         let mut state = self.node.lock();
@@ -106,6 +120,17 @@ impl CancellationToken {
     }
 
     /// Cancels this token and its descendants, and wakes all tasks that wait for them.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let task = anello::spawn(stop.clone().cancelled_owned());
+    /// stop.cancel();
+    /// task.await?;
+    /// assert!(stop.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self) {
         let mut cancelled = vec![Arc::clone(&self.node)];
         let mut next = 0;
@@ -128,16 +153,45 @@ impl CancellationToken {
     }
 
     /// Returns whether the token is cancelled.
+    ///
+    /// ```
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let clone = stop.clone();
+    /// stop.cancel();
+    /// assert!(clone.is_cancelled());
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.node.lock().is_cancelled
     }
 
     /// Waits until the token is cancelled. Cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let guard = stop.clone().drop_guard();
+    /// anello::spawn(async move { drop(guard) }).detach();
+    /// stop.cancelled().await;
+    /// assert!(stop.is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + '_ {
         cooperative(self.node.cancelled())
     }
 
     /// Waits until the token is cancelled, with a future that owns the token. Cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let stop = anello::sync::CancellationToken::new();
+    /// // The future has no lifetime, so it can be spawned.
+    /// let task = anello::spawn(stop.child_token().cancelled_owned());
+    /// stop.cancel();
+    /// task.await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancelled_owned(self) -> impl Future<Output = ()> + Send + 'static {
         cooperative(async move { self.node.cancelled().await })
     }
@@ -145,6 +199,18 @@ impl CancellationToken {
     /// Runs a future until it completes or the token is cancelled, in which case the future is dropped. Returns `None`
     /// if the token is cancelled first; if it is already cancelled, the future is not polled. Cancel-safe if the given
     /// future is.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::future::{pending, ready};
+    ///
+    /// let stop = anello::sync::CancellationToken::new();
+    /// assert_eq!(stop.run_until_cancelled(ready(1)).await, Some(1));
+    /// stop.cancel();
+    /// assert_eq!(stop.run_until_cancelled(pending::<u32>()).await, None);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut cancelled = pin!(self.node.cancelled());
         let mut future = pin!(future);
@@ -156,17 +222,52 @@ impl CancellationToken {
     }
 
     /// Runs a future like [`run_until_cancelled`](Self::run_until_cancelled), and owns the token.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let connection = std::future::pending::<u32>();
+    /// // The future has no lifetime, so it can be spawned.
+    /// let task = anello::spawn(stop.child_token().run_until_cancelled_owned(connection));
+    /// stop.cancel();
+    /// assert_eq!(task.await?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn run_until_cancelled_owned<F: Future>(self, future: F) -> Option<F::Output> {
         self.run_until_cancelled(future).await
     }
 
     /// Returns a guard that cancels the token when it is dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let guard = stop.clone().drop_guard();
+    /// let task = anello::spawn(async move {
+    ///     let _guard = guard;
+    ///     panic!("cancels the other tasks");
+    /// });
+    /// assert!(task.await.is_err());
+    /// assert!(stop.is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn drop_guard(self) -> DropGuard {
         DropGuard { token: Some(self) }
     }
 
     /// Returns a guard that borrows the token, and cancels it when it is dropped.
+    ///
+    /// ```
+    /// let stop = anello::sync::CancellationToken::new();
+    /// {
+    ///     let _guard = stop.drop_guard_ref();
+    ///     assert!(!stop.is_cancelled());
+    /// }
+    /// assert!(stop.is_cancelled());
+    /// ```
     #[must_use]
     pub fn drop_guard_ref(&self) -> DropGuardRef<'_> {
         DropGuardRef { token: Some(self) }
@@ -186,6 +287,21 @@ impl fmt::Debug for CancellationToken {
 }
 
 /// Guard returned by [`CancellationToken::drop_guard`]: cancels the token when it is dropped.
+///
+/// ```
+/// use anello::sync::{CancellationToken, DropGuard};
+///
+/// struct Client {
+///     stop: CancellationToken,
+///     _stop_on_drop: DropGuard,
+/// }
+///
+/// let stop = CancellationToken::new();
+/// let client = Client { stop: stop.clone(), _stop_on_drop: stop.clone().drop_guard() };
+/// assert!(!client.stop.is_cancelled());
+/// drop(client);
+/// assert!(stop.is_cancelled());
+/// ```
 #[derive(Debug)]
 pub struct DropGuard {
     token: Option<CancellationToken>,
@@ -193,6 +309,12 @@ pub struct DropGuard {
 
 impl DropGuard {
     /// Returns the token, which is then not cancelled by this guard.
+    ///
+    /// ```
+    /// let guard = anello::sync::CancellationToken::new().drop_guard();
+    /// let stop = guard.disarm();
+    /// assert!(!stop.is_cancelled());
+    /// ```
     #[expect(
         clippy::missing_panics_doc,
         reason = "the token is present until the guard is used up or dropped"
@@ -209,6 +331,14 @@ impl Drop for DropGuard {
 }
 
 /// Guard returned by [`CancellationToken::drop_guard_ref`]: cancels the token when it is dropped.
+///
+/// ```
+/// let stop = anello::sync::CancellationToken::new();
+/// let guard = stop.drop_guard_ref();
+/// assert!(!stop.is_cancelled());
+/// drop(guard);
+/// assert!(stop.is_cancelled());
+/// ```
 #[derive(Debug)]
 pub struct DropGuardRef<'a> {
     token: Option<&'a CancellationToken>,
@@ -216,6 +346,13 @@ pub struct DropGuardRef<'a> {
 
 impl<'a> DropGuardRef<'a> {
     /// Returns the token, which is then not cancelled by this guard.
+    ///
+    /// ```
+    /// let stop = anello::sync::CancellationToken::new();
+    /// let guard = stop.drop_guard_ref();
+    /// guard.disarm();
+    /// assert!(!stop.is_cancelled());
+    /// ```
     #[expect(
         clippy::missing_panics_doc,
         reason = "the token is present until the guard is used up or dropped"
