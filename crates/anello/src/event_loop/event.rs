@@ -9,9 +9,37 @@ use crate::executor::TimerKey;
 const KIND_BITS: u32 = 4;
 
 /// Largest token: the other bits of an event hold its kind.
+///
+/// ```
+/// use anello::event_loop::{EventLoop, Events, MAX_TOKEN};
+///
+/// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+/// event_loop.add_timer(std::time::Duration::ZERO, MAX_TOKEN);
+/// while events.is_empty() {
+///     event_loop.turn(&mut events, None)?;
+/// }
+/// assert_eq!(events.iter().next().map(|event| event.token()), Some(MAX_TOKEN));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub const MAX_TOKEN: usize = usize::MAX >> KIND_BITS;
 
 /// What an [`Event`] reports. In each case, repeat the call that returned `Pending`.
+///
+/// ```
+/// use anello::event_loop::{EventKind, EventLoop, Events};
+///
+/// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+/// event_loop.waker().wake();
+/// event_loop.turn(&mut events, None)?;
+/// for event in events.iter() {
+///     match event.kind() {
+///         EventKind::Wake => println!("another thread has sent work"),
+///         other => unreachable!("{other:?}"),
+///     }
+/// }
+/// # assert_eq!(events.len(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -69,6 +97,24 @@ impl EventKind {
 }
 
 /// An event of an [`EventLoop`](super::EventLoop).
+///
+/// ```
+/// use std::io::Write;
+///
+/// use anello::event_loop::{EventKind, EventLoop, Events};
+///
+/// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+/// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+/// let stream = event_loop.import_stream(near, 5)?;
+/// assert!(event_loop.recv(stream)?.is_pending());
+/// far.write_all(b"ping")?;
+/// while events.is_empty() {
+///     event_loop.turn(&mut events, None)?;
+/// }
+/// let event = events.iter().next().expect("there is an event");
+/// assert_eq!((event.token(), event.kind()), (5, EventKind::Receive));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Event(usize);
 
@@ -79,12 +125,34 @@ impl Event {
     }
 
     /// Returns the token that was passed when the object was created.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// event_loop.add_timer(std::time::Duration::ZERO, 7);
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert!(events.iter().all(|event| event.token() == 7));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn token(self) -> usize {
         self.0 >> KIND_BITS
     }
 
     /// Returns what the event reports.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventKind, EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// event_loop.add_timer(std::time::Duration::ZERO, 7);
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert!(events.iter().all(|event| event.kind() == EventKind::Timer));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn kind(self) -> EventKind {
         EventKind::ALL[self.0 % (1 << KIND_BITS) % EventKind::ALL.len()]
@@ -98,6 +166,21 @@ impl fmt::Debug for Event {
 }
 
 /// The events of one [`turn`](super::EventLoop::turn). Its memory is reused.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello::event_loop::{EventLoop, Events};
+///
+/// let (mut event_loop, mut events) = (EventLoop::new()?, Events::with_capacity(64));
+/// event_loop.waker().wake();
+/// event_loop.turn(&mut events, None)?;
+/// assert_eq!(events.len(), 1);
+/// // The next turn removes the event.
+/// event_loop.turn(&mut events, Some(Duration::ZERO))?;
+/// assert!(events.is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Events {
     pub(super) data: Vec<usize>,
@@ -105,26 +188,64 @@ pub struct Events {
 
 impl Events {
     /// Creates an empty list. It grows as needed.
+    ///
+    /// ```
+    /// let events = anello::event_loop::Events::new();
+    /// assert!(events.is_empty());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Creates an empty list with room for `capacity` events. It still grows as needed.
+    ///
+    /// ```
+    /// let events = anello::event_loop::Events::with_capacity(64);
+    /// assert!(events.is_empty());
+    /// ```
     pub fn with_capacity(capacity: usize) -> Self {
         Self { data: Vec::with_capacity(capacity) }
     }
 
     /// Returns the number of events.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// event_loop.waker().wake();
+    /// event_loop.turn(&mut events, None)?;
+    /// assert_eq!(events.len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
     /// Returns `true` if there are no events.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// // There is nothing to wait for.
+    /// event_loop.turn(&mut events, Some(std::time::Duration::ZERO))?;
+    /// assert!(events.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
     /// Returns the events in the order in which they occurred.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventKind, EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// event_loop.waker().wake();
+    /// event_loop.turn(&mut events, None)?;
+    /// let kinds: Vec<_> = events.iter().map(|event| event.kind()).collect();
+    /// assert_eq!(kinds, [EventKind::Wake]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
         self.data.iter().map(|data| Event(*data))
@@ -138,6 +259,17 @@ impl fmt::Debug for Events {
 }
 
 /// Identifies a listener of an [`EventLoop`](super::EventLoop). A stale identifier is an error, never another listener.
+///
+/// ```
+/// use anello::event_loop::EventLoop;
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 3)?;
+/// assert_eq!(listener.token(), 3);
+/// event_loop.close_listener(listener);
+/// assert!(event_loop.local_addr(listener).is_err(), "the identifier is stale");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(super) key: Key,
@@ -145,6 +277,18 @@ pub struct ListenerId {
 }
 
 /// Identifies a stream of an [`EventLoop`](super::EventLoop). A stale identifier is an error, never another stream.
+///
+/// ```
+/// use anello::event_loop::EventLoop;
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+/// let stream = event_loop.import_stream(near, 5)?;
+/// assert_eq!(stream.token(), 5);
+/// event_loop.abort(stream);
+/// assert!(event_loop.shutdown_write(stream).is_err(), "the identifier is stale");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId {
     pub(super) key: Key,
@@ -152,6 +296,17 @@ pub struct StreamId {
 }
 
 /// Identifies a registered descriptor of an [`EventLoop`](super::EventLoop).
+///
+/// ```
+/// use anello::event_loop::{EventLoop, Interest};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// let source = event_loop.register(&socket, Interest::READABLE, 9)?;
+/// assert_eq!(source.token(), 9);
+/// event_loop.deregister(source);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId {
     pub(super) key: Key,
@@ -159,10 +314,36 @@ pub struct SourceId {
 }
 
 /// Identifies a timer of an [`EventLoop`](super::EventLoop). Stale once the timer has fired or been cancelled.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello::event_loop::EventLoop;
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let timer = event_loop.add_timer(Duration::from_secs(60), 1);
+/// assert!(event_loop.cancel_timer(timer));
+/// assert!(!event_loop.cancel_timer(timer), "the identifier is stale");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub(super) TimerKey);
 
 /// A direction of a stream, which can have one operation in flight and one deadline.
+///
+/// ```
+/// use std::task::Poll;
+///
+/// use anello::event_loop::{EventLoop, Operation};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+/// let stream = event_loop.import_stream(near, 5)?;
+/// assert!(event_loop.recv(stream)?.is_pending());
+/// assert!(event_loop.cancel(stream, Operation::Receive));
+/// assert!(!event_loop.cancel(stream, Operation::Send), "no send is waiting");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// [`recv`](super::EventLoop::recv) or [`read`](super::EventLoop::read).
@@ -172,10 +353,17 @@ pub enum Operation {
     Send,
 }
 
+/// Implements the methods of an identifier. The example begins with `$setup`, which creates one with the token 7.
 macro_rules! impl_id {
-    ($name:ident) => {
+    ($name:ident, $setup:literal) => {
         impl $name {
             /// Returns the token of the events that this object causes.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// assert_eq!(id.token(), 7);
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
             pub fn token(self) -> usize {
                 self.token
             }
@@ -188,9 +376,24 @@ macro_rules! impl_id {
     };
 }
 
-impl_id!(ListenerId);
-impl_id!(StreamId);
-impl_id!(SourceId);
+impl_id!(
+    ListenerId,
+    "let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
+     let id = event_loop.listen(\"127.0.0.1:0\".parse().expect(\"valid address\"), 7)?;"
+);
+impl_id!(
+    StreamId,
+    "let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
+     let (near, _far) = std::os::unix::net::UnixStream::pair()?;\n\
+     let id = event_loop.import_stream(near, 7)?;"
+);
+impl_id!(
+    SourceId,
+    "# use anello::event_loop::Interest;\n\
+     let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
+     let socket = std::net::UdpSocket::bind(\"127.0.0.1:0\")?;\n\
+     let id = event_loop.register(&socket, Interest::READABLE, 7)?;"
+);
 
 #[cfg(test)]
 mod tests {

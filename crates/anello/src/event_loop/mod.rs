@@ -92,6 +92,19 @@ pub use crate::driver::{Interest, Ready, SendBuf, buffer::Chunk};
 ///
 /// Dropping a loop closes all of its sockets immediately; bytes that the kernel has not taken are lost.
 /// [`shut_down`](Self::shut_down) sends them first.
+///
+/// ```
+/// use anello::event_loop::{EventKind, EventLoop, Events};
+///
+/// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+/// event_loop.add_timer(std::time::Duration::from_millis(1), 7);
+/// while events.is_empty() {
+///     event_loop.turn(&mut events, None)?;
+/// }
+/// let event = events.iter().next().expect("there is an event");
+/// assert_eq!((event.token(), event.kind()), (7, EventKind::Timer));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct EventLoop {
     driver: Driver,
     wakes: WakeQueue,
@@ -131,6 +144,17 @@ impl LoopWaker {
     ///
     /// Several calls before that turn cause one event. The first of them writes to an eventfd (`write(2)`). Has no effect
     /// once the loop has been dropped.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let waker = event_loop.waker();
+    /// waker.wake();
+    /// waker.wake();
+    /// event_loop.turn(&mut events, None)?;
+    /// assert_eq!(events.len(), 1, "both calls cause one event");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn wake(&self) {
         if !self.remote.is_notified.swap(true, Ordering::AcqRel) {
             self.remote.notifier.notify();
@@ -146,11 +170,26 @@ impl std::task::Wake for LoopWaker {
 
 impl EventLoop {
     /// Returns a builder with the default options.
+    ///
+    /// ```
+    /// use anello::DriverKind;
+    /// use anello::event_loop::EventLoop;
+    ///
+    /// let event_loop = EventLoop::builder().driver(DriverKind::Epoll).build()?;
+    /// assert_eq!(event_loop.driver().name, "epoll");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> EventLoopBuilder {
         EventLoopBuilder::default()
     }
 
     /// Opens a loop with the default options. It uses io_uring if available, otherwise epoll.
+    ///
+    /// ```
+    /// let event_loop = anello::event_loop::EventLoop::new()?;
+    /// assert!(["uring", "epoll"].contains(&event_loop.driver().name));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`EventLoopBuilder::build`].
@@ -169,6 +208,23 @@ impl EventLoop {
     /// Waits for at most `timeout`, or without limit if it is `None`, and until the next timer at most. Takes one
     /// system call: `io_uring_enter(2)`, or `epoll_pwait2(2)` (Linux 5.11; `epoll_wait(2)` before). A turn without a wait
     /// on io_uring makes no system call if there is nothing to submit. A turn can return without events.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::event_loop::{EventLoop, Events};
+    ///
+    /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// event_loop.add_timer(Duration::from_millis(1), 7);
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert_eq!(events.iter().map(|event| event.token()).collect::<Vec<_>>(), [7]);
+    /// // Does not wait, and removes the event.
+    /// event_loop.turn(&mut events, Some(Duration::ZERO))?;
+    /// assert!(events.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the error of the system call; the events reported until then are in `events`. On the simulated driver,
@@ -202,27 +258,81 @@ impl EventLoop {
     }
 
     /// Returns a handle with which other threads end the wait of a turn.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventKind, EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let waker = event_loop.waker();
+    /// std::thread::spawn(move || waker.wake());
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert_eq!(events.iter().next().map(|event| event.kind()), Some(EventKind::Wake));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn waker(&self) -> LoopWaker {
         LoopWaker { remote: Arc::clone(&self.remote) }
     }
 
     /// Returns the time on the loop's clock, which its timers use. Monotonic; virtual on the simulated driver.
+    ///
+    /// ```
+    /// let event_loop = anello::event_loop::EventLoop::new()?;
+    /// let start = event_loop.now();
+    /// std::thread::sleep(std::time::Duration::from_millis(1));
+    /// assert!(event_loop.now() > start);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.driver.now_ns())
     }
 
     /// Returns the name of the driver, the kernel features that it uses and, after a fallback to epoll, the reason.
+    ///
+    /// ```
+    /// let event_loop = anello::event_loop::EventLoop::new()?;
+    /// let driver = event_loop.driver();
+    /// // The reason is present if io_uring is unavailable.
+    /// assert_eq!(driver.name == "epoll", driver.fallback_reason.is_some());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn driver(&self) -> DriverInfo {
         self.driver.description.clone()
     }
 
     /// Returns the current values of the driver's counters.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Events};
+    /// # let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    /// event_loop.import_stream(near, 5)?;
+    /// assert_eq!(event_loop.metrics().sockets, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn metrics(&self) -> DriverMetrics {
         self.driver.metrics()
     }
 
     /// Sends accepted bytes for at most `drain`, cancels all operations, and waits until the kernel no longer uses the
     /// loop's memory.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use std::time::Duration;
+    ///
+    /// use anello::event_loop::EventLoop;
+    ///
+    /// let mut event_loop = EventLoop::new()?;
+    /// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// assert!(event_loop.send(stream, &mut Some("ciao".into()))?.is_ready());
+    /// event_loop.shut_down(Duration::from_secs(5))?;
+    /// let mut received = String::new();
+    /// far.read_to_string(&mut received)?;
+    /// assert_eq!(received, "ciao");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if a wait fails or the kernel does not complete the operations. Their memory is then leaked.
@@ -265,6 +375,15 @@ impl EventLoop {
     }
 
     /// Removes a timer. Returns `false` if it has fired or been cancelled; its event may be in the current list.
+    ///
+    /// ```
+    /// # use anello::event_loop::EventLoop;
+    /// # let mut event_loop = EventLoop::new()?;
+    /// let timer = event_loop.add_timer(std::time::Duration::from_secs(60), 1);
+    /// assert!(event_loop.cancel_timer(timer));
+    /// assert!(!event_loop.cancel_timer(timer), "the timer has been cancelled");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn cancel_timer(&mut self, timer: TimerId) -> bool {
         self.timers.cancel(timer.0)
     }
@@ -274,6 +393,22 @@ impl EventLoop {
     /// Registers a descriptor on which the application does its own I/O, for example a UDP socket or a timerfd.
     ///
     /// The loop uses a duplicate of the descriptor. [`crate::io::AsyncFd`] describes how readiness is tracked.
+    ///
+    /// ```
+    /// use anello::event_loop::{EventKind, EventLoop, Events, Interest};
+    ///
+    /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let source = event_loop.register(&socket, Interest::READABLE, 9)?;
+    /// assert!(event_loop.poll_ready(source, Interest::READABLE)?.is_pending());
+    /// socket.send_to(b"ping", socket.local_addr()?)?;
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// let event = events.iter().next().expect("there is an event");
+    /// assert_eq!((event.token(), event.kind()), (9, EventKind::Readable));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the kernel cannot poll the file, the process has no descriptors left, or the driver is
@@ -296,6 +431,24 @@ impl EventLoop {
     /// Returns the readiness of a registered descriptor for any of the given interest. If there is none, an event of the
     /// corresponding kind follows.
     ///
+    /// ```
+    /// use std::task::Poll;
+    ///
+    /// use anello::event_loop::{EventLoop, Events, Interest};
+    ///
+    /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let source = event_loop.register(&socket, Interest::WRITABLE, 9)?;
+    /// let ready = loop {
+    ///     match event_loop.poll_ready(source, Interest::WRITABLE)? {
+    ///         Poll::Ready(ready) => break ready,
+    ///         Poll::Pending => event_loop.turn(&mut events, None)?,
+    ///     }
+    /// };
+    /// assert!(ready.is_writable());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns an error if the descriptor was not registered for the interest, or the identifier is stale.
     pub fn poll_ready(&mut self, source: SourceId, interest: Interest) -> Poll<io::Result<Ready>> {
@@ -311,6 +464,27 @@ impl EventLoop {
 
     /// Clears the readiness of a registered descriptor. Call this after a call on the descriptor has returned
     /// `WouldBlock`, and before the next turn.
+    ///
+    /// ```
+    /// use anello::event_loop::{EventLoop, Events, Interest};
+    ///
+    /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_nonblocking(true)?;
+    /// let source = event_loop.register(&socket, Interest::READABLE, 9)?;
+    /// socket.send_to(b"ping", socket.local_addr()?)?;
+    /// while event_loop.poll_ready(source, Interest::READABLE)?.is_pending() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// let mut buffer = [0; 16];
+    /// while let Ok(count) = socket.recv(&mut buffer) {
+    ///     assert_eq!(&buffer[..count], b"ping");
+    /// }
+    /// // The last call has returned `WouldBlock`.
+    /// event_loop.clear_ready(source, Interest::READABLE);
+    /// assert!(event_loop.poll_ready(source, Interest::READABLE)?.is_pending());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn clear_ready(&mut self, source: SourceId, interest: Interest) {
         for direction in interest.directions() {
             if let Ok(event) = self.driver.assumed_ready(source.key, direction) {
@@ -320,6 +494,17 @@ impl EventLoop {
     }
 
     /// Releases a registered descriptor. The next turn closes the duplicate, if it is still polled.
+    ///
+    /// ```
+    /// # use anello::event_loop::{EventLoop, Interest};
+    /// # let mut event_loop = EventLoop::new()?;
+    /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let source = event_loop.register(&socket, Interest::READABLE, 9)?;
+    /// event_loop.deregister(source);
+    /// // The socket itself stays open.
+    /// assert_eq!(socket.send_to(b"ping", socket.local_addr()?)?, 4);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn deregister(&mut self, source: SourceId) {
         self.driver.deregister(source.key);
     }
@@ -343,6 +528,23 @@ pub struct EventLoopBuilder {
 
 impl EventLoopBuilder {
     /// Sets the driver. The default is [`DriverKind::Auto`]. The environment variable `ANELLO_DRIVER` has no effect.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::event_loop::{EventLoop, Events};
+    /// use anello::{DriverKind, SimOptions};
+    ///
+    /// let driver = DriverKind::Sim(SimOptions::new(42));
+    /// let (mut event_loop, mut events) = (EventLoop::builder().driver(driver).build()?, Events::new());
+    /// // An hour of virtual time passes immediately.
+    /// event_loop.add_timer(Duration::from_secs(3600), 1);
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert!(event_loop.now() >= Duration::from_secs(3600));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.kind = kind;
@@ -350,6 +552,22 @@ impl EventLoopBuilder {
     }
 
     /// Sets the options of the driver.
+    ///
+    /// ```
+    /// use anello::DriverOptions;
+    /// use anello::event_loop::EventLoop;
+    ///
+    /// let options = DriverOptions::default().max_send_queue_bytes(2000);
+    /// let mut event_loop = EventLoop::builder().options(options).build()?;
+    /// # let address = "127.0.0.1:0".parse().expect("valid address");
+    /// # let listener = event_loop.listen(address, 0)?;
+    /// # let peer = event_loop.local_addr(listener)?;
+    /// let stream = event_loop.connect(peer, 1)?;
+    /// // A stream that is not connected yet can only queue bytes.
+    /// assert!(event_loop.send(stream, &mut Some(vec![0; 2000].into()))?.is_ready());
+    /// assert!(event_loop.send(stream, &mut Some("more".into()))?.is_pending());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn options(mut self, options: DriverOptions) -> Self {
         self.options = options;
@@ -357,6 +575,21 @@ impl EventLoopBuilder {
     }
 
     /// Opens the loop on the calling thread.
+    ///
+    /// ```
+    /// use anello::event_loop::EventLoop;
+    ///
+    /// let builder = EventLoop::builder();
+    /// // Each thread builds its own loop.
+    /// let threads = [(); 2].map(|()| {
+    ///     let builder = builder.clone();
+    ///     std::thread::spawn(move || builder.build().map(|event_loop| event_loop.metrics().sockets))
+    /// });
+    /// for thread in threads {
+    ///     assert_eq!(thread.join().expect("the thread does not panic")?, 0);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), or if the
