@@ -75,24 +75,24 @@ pub struct DriverOptions {
 }
 
 setters!(DriverOptions {
-    sq_entries: u32,
-    cq_entries: u32,
-    initial_receive_buffers: u32,
-    max_receive_buffers: u32,
-    receive_buffer_bytes: usize,
-    max_received_chunks: usize,
-    max_send_queue_bytes: usize,
-    max_accept_queue: usize,
-    direct_send_threshold_bytes: usize,
-    deferred_send_threshold_edges: usize,
-    zero_copy: ZeroCopy,
-    send_completion: SendCompletion,
-    task_work: TaskWork,
-    submission_polling: Option<SubmissionPolling>,
-    one_shot_receive: bool,
-    registered_files: bool,
-    spin: Duration,
-    disabled_features: DisabledFeatures,
+    sq_entries: u32 = 256,
+    cq_entries: u32 = 8192,
+    initial_receive_buffers: u32 = 16,
+    max_receive_buffers: u32 = 1024,
+    receive_buffer_bytes: usize = 4096,
+    max_received_chunks: usize = 4,
+    max_send_queue_bytes: usize = 256 * 1024,
+    max_accept_queue: usize = 64,
+    direct_send_threshold_bytes: usize = 4096,
+    deferred_send_threshold_edges: usize = 32,
+    zero_copy: ZeroCopy = ZeroCopy::Never,
+    send_completion: SendCompletion = SendCompletion::PerSend,
+    task_work: TaskWork = TaskWork::Cooperative,
+    submission_polling: Option<SubmissionPolling> = Some(SubmissionPolling { idle_ms: 100, core: None }),
+    one_shot_receive: bool = true,
+    registered_files: bool = true,
+    spin: Duration = Duration::from_micros(50),
+    disabled_features: DisabledFeatures = DisabledFeatures::default().zero_copy(true),
 });
 
 impl Default for DriverOptions {
@@ -121,6 +121,17 @@ impl Default for DriverOptions {
 }
 
 /// Policy for zero-copy sends.
+///
+/// ```
+/// use anello::{DriverOptions, ZeroCopy};
+///
+/// let options = DriverOptions::default();
+/// assert_eq!(options.zero_copy, ZeroCopy::RemoteOnly { threshold_bytes: 64 * 1024 });
+/// let options = options.zero_copy(ZeroCopy::Always { threshold_bytes: 256 * 1024 });
+/// let runtime = anello::Runtime::builder().options(options).build()?;
+/// # drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroCopy {
     /// No zero-copy sends.
@@ -139,6 +150,16 @@ pub enum ZeroCopy {
 }
 
 /// Completion mode for sends on io_uring.
+///
+/// ```
+/// use anello::{DriverOptions, SendCompletion};
+///
+/// let options = DriverOptions::default();
+/// assert_eq!(options.send_completion, SendCompletion::Inline);
+/// let runtime = anello::Runtime::builder().options(options.send_completion(SendCompletion::PerSend)).build()?;
+/// # drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendCompletion {
     /// Sends complete during the system call that submits them. Only a short or failed send posts a completion (Linux
@@ -149,6 +170,16 @@ pub enum SendCompletion {
 }
 
 /// Scheduling of the kernel's task work, which completes operations.
+///
+/// ```
+/// use anello::{DriverOptions, TaskWork};
+///
+/// let options = DriverOptions::default();
+/// assert_eq!(options.task_work, TaskWork::Deferred);
+/// let runtime = anello::Runtime::builder().options(options.task_work(TaskWork::Cooperative)).build()?;
+/// # drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWork {
     /// Task work runs when the worker requests completions (`DEFER_TASKRUN`, Linux 6.1).
@@ -160,6 +191,15 @@ pub enum TaskWork {
 }
 
 /// A kernel thread that polls for submissions.
+///
+/// ```
+/// use anello::{DriverOptions, SubmissionPolling};
+///
+/// // The kernel thread sleeps after 10 ms without submissions.
+/// let polling = SubmissionPolling { idle_ms: 10, core: Some(1) };
+/// let options = DriverOptions::default().submission_polling(Some(polling));
+/// assert_eq!(options.submission_polling, Some(polling));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmissionPolling {
     /// Idle time after which the thread sleeps, in milliseconds.
@@ -169,6 +209,17 @@ pub struct SubmissionPolling {
 }
 
 /// Kernel features to disable. Every fallback of the ring setup can be forced.
+///
+/// ```
+/// use anello::{DisabledFeatures, DriverOptions};
+///
+/// // As on Linux 5.15.
+/// let disabled = DisabledFeatures::default().multishot_accept(true).multishot_receive(true).buffer_ring(true);
+/// let options = DriverOptions::default().disabled_features(disabled);
+/// let runtime = anello::Runtime::builder().options(options).build()?;
+/// # drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisabledFeatures {
@@ -199,16 +250,16 @@ pub struct DisabledFeatures {
 }
 
 setters!(DisabledFeatures {
-    no_sqarray: bool,
-    defer_taskrun: bool,
-    single_issuer: bool,
-    coop_taskrun: bool,
-    multishot_receive: bool,
-    multishot_accept: bool,
-    buffer_ring: bool,
-    msg_ring: bool,
-    registered_ring: bool,
-    cqe_skip: bool,
-    zero_copy: bool,
-    epoll_pwait2: bool,
+    no_sqarray: bool = true,
+    defer_taskrun: bool = true,
+    single_issuer: bool = true,
+    coop_taskrun: bool = true,
+    multishot_receive: bool = true,
+    multishot_accept: bool = true,
+    buffer_ring: bool = true,
+    msg_ring: bool = true,
+    registered_ring: bool = true,
+    cqe_skip: bool = true,
+    zero_copy: bool = true,
+    epoll_pwait2: bool = true,
 });

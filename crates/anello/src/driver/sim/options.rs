@@ -1,6 +1,17 @@
 //! Options for a simulated kernel, and the rates of the faults that it injects.
 
 /// The kind of kernel that is simulated.
+///
+/// ```
+/// use anello::{DriverKind, Runtime, SimModel, SimOptions};
+///
+/// for model in [SimModel::Completion, SimModel::Readiness] {
+///     let driver = DriverKind::Sim(SimOptions::new(1).model(model));
+///     // The test of an application runs on both.
+///     assert_eq!(Runtime::builder().driver(driver).build()?.block_on(async { 42 }), 42);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimModel {
     /// A completion-based kernel, like io_uring.
@@ -16,6 +27,24 @@ pub enum SimModel {
 ///
 /// Only TCP and UDP sockets are simulated (no Unix sockets), and they reach only sockets on the same runtime. Virtual
 /// time passes only while the runtime runs, and a sleep takes no real time.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello::time::{Instant, sleep};
+/// use anello::{DriverKind, Runtime, SimFaults, SimOptions};
+///
+/// let driver = DriverKind::Sim(SimOptions::new(42).faults(SimFaults::lossless(50)));
+/// let runtime = Runtime::builder().driver(driver).driver_from_environment(false).build()?;
+/// let elapsed = runtime.block_on(async {
+///     let start = Instant::now();
+///     // Takes no real time.
+///     sleep(Duration::from_secs(3600)).await;
+///     start.elapsed()
+/// });
+/// assert!(elapsed >= Duration::from_secs(3600));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimOptions {
@@ -29,15 +58,30 @@ pub struct SimOptions {
     pub socket_buffer_bytes: usize,
 }
 
-setters!(SimOptions { seed: u64 });
+setters!(SimOptions { seed: u64 = 42 });
 
 impl SimOptions {
     /// Returns options for a completion-based kernel without faults.
+    ///
+    /// ```
+    /// use anello::{SimFaults, SimModel, SimOptions};
+    ///
+    /// let options = SimOptions::new(42);
+    /// assert_eq!((options.seed, options.model), (42, SimModel::Completion));
+    /// assert_eq!(options.faults, SimFaults::none());
+    /// ```
     pub fn new(seed: u64) -> Self {
         Self { seed, model: SimModel::default(), faults: SimFaults::none(), socket_buffer_bytes: 16 * 1024 }
     }
 
     /// Sets the kind of kernel.
+    ///
+    /// ```
+    /// use anello::{SimModel, SimOptions};
+    ///
+    /// let options = SimOptions::new(42).model(SimModel::Readiness);
+    /// assert_eq!(options.model, SimModel::Readiness);
+    /// ```
     #[must_use]
     pub fn model(mut self, model: SimModel) -> Self {
         self.model = model;
@@ -45,6 +89,13 @@ impl SimOptions {
     }
 
     /// Sets the rates of the injected faults.
+    ///
+    /// ```
+    /// use anello::{SimFaults, SimOptions};
+    ///
+    /// let options = SimOptions::new(42).faults(SimFaults::lossless(100));
+    /// assert_eq!(options.faults.short_receives, 100);
+    /// ```
     #[must_use]
     pub fn faults(mut self, faults: SimFaults) -> Self {
         self.faults = faults;
@@ -52,6 +103,13 @@ impl SimOptions {
     }
 
     /// Sets the capacity of a connection in each direction, in bytes. The minimum is 1.
+    ///
+    /// ```
+    /// use anello::SimOptions;
+    ///
+    /// let options = SimOptions::new(42).socket_buffer_bytes(1024);
+    /// assert_eq!(options.socket_buffer_bytes, 1024);
+    /// ```
     #[must_use]
     pub fn socket_buffer_bytes(mut self, bytes: usize) -> Self {
         self.socket_buffer_bytes = bytes.max(1);
@@ -132,35 +190,52 @@ pub struct SimFaults {
 }
 
 setters!(SimFaults {
-    short_receives: u16,
-    short_sends: u16,
-    refused_sends: u16,
-    delays: u16,
-    max_delay_ns: u64,
-    reordering: u16,
-    buffer_exhaustion: u16,
-    descriptor_exhaustion: u16,
-    cancel_races: u16,
-    multishot_terminations: u16,
-    missed_resets: u16,
-    interruptions: u16,
-    completion_overflows: u16,
-    dropped_completions: u16,
-    spurious_readiness: u16,
-    partial_submissions: u16,
-    late_completions: u16,
-    resets: u16,
-    refused_connects: u16,
+    short_receives: u16 = 100,
+    short_sends: u16 = 100,
+    refused_sends: u16 = 100,
+    delays: u16 = 100,
+    max_delay_ns: u64 = 1_000_000,
+    reordering: u16 = 100,
+    buffer_exhaustion: u16 = 100,
+    descriptor_exhaustion: u16 = 100,
+    cancel_races: u16 = 100,
+    multishot_terminations: u16 = 100,
+    missed_resets: u16 = 100,
+    interruptions: u16 = 100,
+    completion_overflows: u16 = 100,
+    dropped_completions: u16 = 100,
+    spurious_readiness: u16 = 100,
+    partial_submissions: u16 = 100,
+    late_completions: u16 = 100,
+    resets: u16 = 100,
+    refused_connects: u16 = 100,
+    datagram_losses: u16 = 100,
+    datagram_duplicates: u16 = 100,
+    datagram_delays: u16 = 100,
 });
 
 impl SimFaults {
     /// Returns the rates of a kernel without faults.
+    ///
+    /// ```
+    /// use anello::SimFaults;
+    ///
+    /// let faults = SimFaults::none();
+    /// assert_eq!((faults.delays, faults.resets), (0, 0));
+    /// ```
     pub fn none() -> Self {
         Self::lossless(0)
     }
 
     /// Returns the given rate for each fault that connections must survive without data loss, and 0 for the others.
     /// Datagrams then arrive once and in order, unless the receiver's buffer is full.
+    ///
+    /// ```
+    /// use anello::SimFaults;
+    ///
+    /// let faults = SimFaults::lossless(100);
+    /// assert_eq!((faults.delays, faults.resets, faults.datagram_losses), (100, 0, 0));
+    /// ```
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,
@@ -190,6 +265,13 @@ impl SimFaults {
 
     /// Returns fault rates: the given rate for each fault, except resets and refused connects, whose rate is one
     /// fiftieth of it, and dropped completions, whose rate is 0.
+    ///
+    /// ```
+    /// use anello::SimFaults;
+    ///
+    /// let faults = SimFaults::all(100);
+    /// assert_eq!((faults.delays, faults.resets, faults.datagram_losses), (100, 2, 100));
+    /// ```
     pub fn all(per_mille: u16) -> Self {
         // At the full rate, connections would not last long enough for the other faults to occur.
         let fatal_rate = per_mille.div_ceil(50);
