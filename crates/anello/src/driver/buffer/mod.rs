@@ -99,6 +99,7 @@ impl Chunk {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "cannot advance a chunk of {} bytes by {count}", self.len());
         self.start += count as u32;
