@@ -16,6 +16,20 @@ use crate::executor::current;
 /// A command can be started several times. Starting a process blocks the thread until the program has been loaded
 /// (`vfork(2)` and `execve(2)`): typically less than a millisecond, more on a slow disk or if a process with much
 /// memory must use `fork(2)`, which [`uid`](Self::uid), [`gid`](Self::gid) and `pre_exec` require.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::process::Stdio;
+///
+/// use anello::process::Command;
+///
+/// let mut command = Command::new("sh");
+/// command.args(["-c", "echo ciao"]).stdout(Stdio::piped()).kill_on_drop(true);
+/// let output = command.spawn()?.wait_with_output().await?;
+/// assert_eq!(output.stdout, b"ciao\n");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Command {
     inner: std::process::Command,

@@ -17,10 +17,24 @@ use signal_hook::low_level::signal_name;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SignalKind(i32);
 
+/// Adds a function per signal. The example of each sends the signal to its own process.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:ident;)*) => {
         impl SignalKind {
             $($(#[$doc])*
+            #[doc = concat!(
+                "\n```\n",
+                "# anello::Runtime::new()?.block_on(async {\n",
+                "use anello::signal::{SignalKind, signal};\n\n",
+                "let mut signals = signal(SignalKind::", stringify!($name), "())?;\n",
+                "# signal_hook::low_level::raise(signal_hook::consts::", stringify!($number), ")?;\n",
+                "// After another process has sent the signal:\n",
+                "assert_eq!(signals.recv().await, Some(()));\n",
+                "assert_eq!(SignalKind::", stringify!($name), "().to_string(), \"", stringify!($number), "\");\n",
+                "# Ok::<(), std::io::Error>(()) })?;\n",
+                "# Ok::<(), std::io::Error>(())\n",
+                "```"
+            )]
             #[must_use]
             pub const fn $name() -> Self {
                 Self(consts::$number)
@@ -57,12 +71,25 @@ kinds! {
 
 impl SignalKind {
     /// Returns the signal with this number, which is not checked. [`signal`](super::signal()) fails for invalid ones.
+    ///
+    /// ```
+    /// use anello::signal::SignalKind;
+    ///
+    /// assert_eq!(SignalKind::from_raw(15), SignalKind::terminate());
+    /// assert_eq!(SignalKind::from_raw(34).to_string(), "signal 34");
+    /// ```
     #[must_use]
     pub const fn from_raw(number: i32) -> Self {
         Self(number)
     }
 
     /// Returns the number of the signal.
+    ///
+    /// ```
+    /// use anello::signal::SignalKind;
+    ///
+    /// assert_eq!(SignalKind::terminate().as_raw_value(), 15);
+    /// ```
     #[must_use]
     pub const fn as_raw_value(self) -> i32 {
         self.0

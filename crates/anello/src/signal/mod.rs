@@ -95,6 +95,18 @@ pub async fn ctrl_c() -> io::Result<()> {
 }
 
 /// Listener for one signal, returned by [`signal`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::signal::{Signal, SignalKind, signal};
+///
+/// let mut reload: Signal = signal(SignalKind::hangup())?;
+/// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)?;
+/// // After `kill -HUP`:
+/// assert_eq!(reload.recv().await, Some(()));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the listener restores the default action of the signal"]
 pub struct Signal {
@@ -136,6 +148,18 @@ impl Signal {
 /// Listener for several signals. See the [module](self) for the semantics.
 ///
 /// tokio has no counterpart: it needs one listener per signal and `select!`.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::signal::{SignalKind, Signals};
+///
+/// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
+/// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)?;
+/// // After `kill`:
+/// assert_eq!(signals.recv().await?, SignalKind::terminate());
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the listener restores the default actions of the signals"]
 pub struct Signals {

@@ -85,22 +85,65 @@ impl Wake for FinishWaker {
 
 impl<T> JoinSet<T> {
     /// Creates an empty set.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async { 42 });
+    /// assert_eq!(set.join_all().await, [42]);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self { tasks: BTreeMap::new(), finished: Arc::default() }
     }
 
     /// Returns the number of tasks whose result has not been returned, including finished ones.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async {});
+    /// set.spawn(async {});
+    /// assert_eq!(set.len(), 2);
+    /// set.join_next().await;
+    /// assert_eq!(set.len(), 1);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
     /// Returns whether the results of all tasks have been returned.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async {});
+    /// assert!(!set.is_empty());
+    /// set.join_next().await;
+    /// assert!(set.is_empty());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// Spawns a future on the current thread's runtime and adds the task to the set. The returned handle can abort it.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let abort = set.spawn(std::future::pending::<()>());
+    /// abort.abort();
+    /// let error = set.join_next().await.expect("the set has a task").unwrap_err();
+    /// assert!(error.is_cancelled() && error.id() == abort.id());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread and none has been entered.
@@ -134,6 +177,19 @@ impl<T> JoinSet<T> {
 
     /// Runs a closure on the blocking thread pool and adds it to the set; see [`spawn_blocking`]. A closure that has
     /// started cannot be aborted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// for limit in [10, 100] {
+    ///     set.spawn_blocking(move || (1..=limit).sum::<u64>());
+    /// }
+    /// let mut sums = set.join_all().await;
+    /// sums.sort();
+    /// assert_eq!(sums, [55, 5050]);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn spawn_blocking(&mut self, work: impl FnOnce() -> T + Send + 'static) -> AbortHandle
     where
         T: Send + 'static,
@@ -171,6 +227,21 @@ impl<T> JoinSet<T> {
     ///
     /// Consumes one unit of the task's budget. Cancel-safe: no result is lost if the future is dropped.
     ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// for number in [1, 2, 3] {
+    ///     set.spawn(async move { number * number });
+    /// }
+    /// let mut sum = 0;
+    /// while let Some(square) = set.join_next().await {
+    ///     sum += square?;
+    /// }
+    /// assert_eq!(sum, 14);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns a [`JoinError`] if the task panicked or was aborted.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
@@ -197,6 +268,16 @@ impl<T> JoinSet<T> {
     /// Polls for the next result; see [`join_next`](Self::join_next). If the result is `Pending`, the waker of `context`
     /// is called when a task finishes.
     ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(async { 42 });
+    /// let next = std::future::poll_fn(|context| set.poll_join_next(context)).await;
+    /// assert_eq!(next.and_then(Result::ok), Some(42));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns a [`JoinError`] if the task panicked or was aborted.
     pub fn poll_join_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
@@ -204,6 +285,16 @@ impl<T> JoinSet<T> {
     }
 
     /// Polls for the next result and its id; see [`join_next_with_id`](Self::join_next_with_id).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let id = set.spawn(async { 42 }).id();
+    /// let next = std::future::poll_fn(|context| set.poll_join_next_with_id(context)).await;
+    /// assert_eq!(next.and_then(Result::ok), Some((id, 42)));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns a [`JoinError`] if the task panicked or was aborted.
@@ -241,6 +332,17 @@ impl<T> JoinSet<T> {
     }
 
     /// Returns the id and result of a task that has finished, or `None` if there is none, without waiting.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let id = set.spawn(async { 42 }).id();
+    /// assert!(set.try_join_next_with_id().is_none(), "the task has not been polled yet");
+    /// anello::task::yield_now().await;
+    /// assert_eq!(set.try_join_next_with_id().and_then(Result::ok), Some((id, 42)));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns a [`JoinError`] if the task panicked or was aborted.
@@ -294,6 +396,19 @@ impl<T> JoinSet<T> {
 
     /// Aborts all tasks. Their results, including those of the aborted tasks, are still returned by
     /// [`join_next`](Self::join_next).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// set.spawn(std::future::pending::<()>());
+    /// set.spawn(std::future::pending::<()>());
+    /// set.abort_all();
+    /// while let Some(result) = set.join_next().await {
+    ///     assert!(result.unwrap_err().is_cancelled());
+    /// }
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort_all(&mut self) {
         self.tasks.values().for_each(JoinHandle::abort);
     }
@@ -370,6 +485,18 @@ impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
 }
 
 /// Configures a task of a [`JoinSet`]; see [`JoinSet::build_task`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{JoinSet, dump};
+///
+/// let mut set = JoinSet::new();
+/// set.build_task().name("answer").spawn(async { 42 })?;
+/// assert_eq!(dump().tasks[0].name.as_deref(), Some("answer"));
+/// assert_eq!(set.join_all().await, [42]);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Builder<'a, T> {
     set: &'a mut JoinSet<T>,
@@ -378,12 +505,39 @@ pub struct Builder<'a, T> {
 
 impl<'a, T: 'static> Builder<'a, T> {
     /// Sets the name of the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::task::{JoinSet, dump};
+    ///
+    /// let mut set = JoinSet::new();
+    /// for name in ["one", "other"] {
+    ///     set.build_task().name(name).spawn(std::future::pending::<()>())?;
+    /// }
+    /// let dump = dump();
+    /// let mut names: Vec<_> = dump.tasks.iter().filter_map(|task| task.name.as_deref()).collect();
+    /// names.sort();
+    /// assert_eq!(names, ["one", "other"]);
+    /// # async {}.await;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn name(self, name: &'a str) -> Self {
         Self { builder: self.builder.name(name), ..self }
     }
 
     /// Spawns a future on the current thread's runtime; see [`JoinSet::spawn`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let abort = set.build_task().name("idle").spawn(std::future::pending::<()>())?;
+    /// abort.abort();
+    /// assert!(set.join_next().await.is_some_and(|result| result.is_err()));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Never fails. The result has the same type as in tokio.
@@ -396,6 +550,16 @@ impl<'a, T: 'static> Builder<'a, T> {
     }
 
     /// Spawns a future on the thread of another runtime; see [`JoinSet::spawn_on`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut set = anello::task::JoinSet::new();
+    /// let handle = anello::Handle::current();
+    /// set.build_task().name("answer").spawn_on(async { 42 }, &handle)?;
+    /// assert_eq!(set.join_all().await, [42]);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Never fails. The result has the same type as in tokio.

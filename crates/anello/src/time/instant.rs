@@ -81,6 +81,13 @@ impl Instant {
 
     /// Converts the instant to one of the standard library. An instant beyond the range of that type becomes one that is
     /// about 100 years after the start of the process.
+    ///
+    /// ```
+    /// use anello::time::Instant;
+    ///
+    /// let start = std::time::Instant::now();
+    /// assert!(Instant::now().into_std() >= start);
+    /// ```
     #[must_use]
     pub fn into_std(self) -> std::time::Instant {
         let distance = duration(self.ns.unsigned_abs());
@@ -92,18 +99,51 @@ impl Instant {
     }
 
     /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::Instant;
+    ///
+    /// let start = Instant::now();
+    /// let deadline = start + Duration::from_secs(1);
+    /// assert_eq!(deadline.duration_since(start), Duration::from_secs(1));
+    /// assert_eq!(start.duration_since(deadline), Duration::ZERO);
+    /// ```
     #[must_use]
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
     /// Returns the time from `earlier` to this instant, or `None` if `earlier` is later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::Instant;
+    ///
+    /// let start = Instant::now();
+    /// let deadline = start + Duration::from_secs(1);
+    /// assert_eq!(deadline.checked_duration_since(start), Some(Duration::from_secs(1)));
+    /// assert_eq!(start.checked_duration_since(deadline), None);
+    /// ```
     #[must_use]
     pub fn checked_duration_since(&self, earlier: Self) -> Option<Duration> {
         u128::try_from(self.ns.saturating_sub(earlier.ns)).ok().map(duration)
     }
 
     /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::Instant;
+    ///
+    /// let start = Instant::now();
+    /// let deadline = start + Duration::from_secs(1);
+    /// assert_eq!(deadline.saturating_duration_since(start), Duration::from_secs(1));
+    /// assert_eq!(start.saturating_duration_since(deadline), Duration::ZERO);
+    /// ```
     #[must_use]
     pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
         self.checked_duration_since(earlier).unwrap_or_default()
@@ -122,12 +162,30 @@ impl Instant {
     }
 
     /// Returns the instant `duration` later, or `None` if it cannot be represented.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::Instant;
+    ///
+    /// let start = Instant::now();
+    /// assert_eq!(start.checked_add(Duration::from_secs(1)), Some(start + Duration::from_secs(1)));
+    /// ```
     #[must_use]
     pub fn checked_add(&self, duration: Duration) -> Option<Self> {
         self.ns.checked_add(signed_ns(duration)).map(|ns| Self { ns })
     }
 
     /// Returns the instant `duration` earlier, or `None` if it cannot be represented.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::Instant;
+    ///
+    /// let start = Instant::now();
+    /// assert_eq!(start.checked_sub(Duration::from_secs(1)), Some(start - Duration::from_secs(1)));
+    /// ```
     #[must_use]
     pub fn checked_sub(&self, duration: Duration) -> Option<Self> {
         self.ns.checked_sub(signed_ns(duration)).map(|ns| Self { ns })

@@ -74,6 +74,23 @@ fn new(sleep: Sleep, period: Duration) -> Interval {
 /// | `Burst` | 20, 30, 40, 50 (the first two complete immediately) |
 /// | `Delay` | 45, 55, 65, 75 |
 /// | `Skip` | 40, 50, 60, 70 |
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::time::Duration;
+///
+/// use anello::time::{MissedTickBehavior, interval};
+///
+/// let mut interval = interval(Duration::from_millis(10));
+/// interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+/// let first = interval.tick().await;
+/// // Blocks the worker, so that ticks are missed.
+/// std::thread::sleep(Duration::from_millis(25));
+/// assert_eq!(interval.tick().await, first + Duration::from_millis(10));
+/// assert!(interval.tick().await >= first + Duration::from_millis(30));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
@@ -102,6 +119,17 @@ impl MissedTickBehavior {
 }
 
 /// A timer with a fixed period; see [`interval`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::time::Duration;
+///
+/// let mut interval = anello::time::interval(Duration::from_millis(2));
+/// let first = interval.tick().await;
+/// assert_eq!(interval.tick().await - first, Duration::from_millis(2));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Interval {
     /// The next tick.
@@ -115,6 +143,21 @@ impl Interval {
     ///
     /// [`MissedTickBehavior`] describes what happens if ticks are missed. Cancel-safe: no tick is lost if the future is
     /// dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::{Instant, interval};
+    ///
+    /// let mut interval = interval(Duration::from_millis(2));
+    /// // The first tick completes immediately, the second after one period.
+    /// let first = interval.tick().await;
+    /// interval.tick().await;
+    /// assert!(Instant::now() >= first + Duration::from_millis(2));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|context| self.poll_tick(context)).await
     }
@@ -156,27 +199,95 @@ impl Interval {
     }
 
     /// Restarts the interval: the next tick completes immediately.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let mut interval = anello::time::interval(Duration::from_secs(3600));
+    /// interval.tick().await;
+    /// interval.reset_immediately();
+    /// // Does not wait for an hour.
+    /// let second = interval.tick().await;
+    /// assert!(second <= anello::time::Instant::now());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset_immediately(&mut self) {
         self.sleep.reset_after(Duration::ZERO);
     }
 
     /// Restarts the interval: the next tick is `after` from now, and later ticks follow with the interval's period.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::{Instant, interval};
+    ///
+    /// let mut interval = interval(Duration::from_secs(3600));
+    /// let start = Instant::now();
+    /// interval.reset_after(Duration::from_millis(2));
+    /// let next = interval.tick().await;
+    /// assert!(next >= start + Duration::from_millis(2));
+    /// assert!(next < start + Duration::from_secs(3600));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset_after(&mut self, after: Duration) {
         self.sleep.reset_after(after);
     }
 
     /// Restarts the interval: the next tick is at `deadline`, and later ticks follow with the interval's period. A
     /// deadline in the past completes immediately.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::{Instant, interval};
+    ///
+    /// let mut interval = interval(Duration::from_secs(3600));
+    /// let deadline = Instant::now() + Duration::from_millis(2);
+    /// interval.reset_at(deadline);
+    /// assert_eq!(interval.tick().await, deadline);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }
 
     /// Returns the period.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let interval = anello::time::interval(Duration::from_secs(5));
+    /// assert_eq!(interval.period(), Duration::from_secs(5));
+    /// # async {}.await;
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn period(&self) -> Duration {
         self.period
     }
 
     /// Returns the schedule after a missed tick.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::time::{MissedTickBehavior, interval};
+    ///
+    /// let mut interval = interval(std::time::Duration::from_secs(5));
+    /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Delay);
+    /// # async {}.await;
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed_tick_behavior
     }

@@ -49,6 +49,17 @@ pub use sleep::{Sleep, sleep, sleep_until};
 /// clock. Its starting point differs between runtimes. [`Instant::now`] returns a time that is comparable between
 /// workers.
 ///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::time::{monotonic_now, sleep};
+///
+/// let start = monotonic_now();
+/// sleep(std::time::Duration::from_millis(2)).await;
+/// assert!(monotonic_now() - start >= std::time::Duration::from_millis(2));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Panics
 /// Panics if no runtime is running on this thread.
 #[must_use]

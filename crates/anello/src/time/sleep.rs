@@ -81,22 +81,77 @@ pub struct Sleep {
 
 impl Sleep {
     /// Returns the time at which the sleep completes, limited to the range of the clock.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::time::{Instant, sleep_until};
+    ///
+    /// let deadline = Instant::now() + std::time::Duration::from_millis(2);
+    /// let sleep = sleep_until(deadline);
+    /// assert_eq!(sleep.deadline(), deadline);
+    /// sleep.await;
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn deadline(&self) -> Instant {
         Instant::at(&self.shared, self.deadline_ns)
     }
 
     /// Returns whether the deadline has passed. Reads the clock; the sleep need not have been polled.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let mut sleep = anello::time::sleep(Duration::from_millis(2));
+    /// assert!(!anello::time::sleep(Duration::from_secs(3600)).is_elapsed());
+    /// (&mut sleep).await;
+    /// assert!(sleep.is_elapsed());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_elapsed(&self) -> bool {
         self.now_ns() >= self.deadline_ns
     }
 
     /// Changes the deadline, whether or not the sleep has completed. The task that polled the sleep last is not woken: it
     /// must poll the sleep again.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::{Instant, sleep};
+    ///
+    /// // The client gets more time whenever it sends something.
+    /// let mut timeout = sleep(Duration::from_secs(30));
+    /// let later = Instant::now() + Duration::from_secs(60);
+    /// timeout.reset(later);
+    /// assert_eq!(timeout.deadline(), later);
+    /// # async {}.await;
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.reset_to(deadline.on_clock_of(&self.shared));
     }
 
     /// Changes the deadline to `duration` from now. Equivalent to `reset(Instant::now() + duration)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use anello::time::sleep;
+    ///
+    /// let mut timeout = sleep(Duration::from_secs(30));
+    /// let first = timeout.deadline();
+    /// timeout.reset_after(Duration::from_secs(60));
+    /// assert!(timeout.deadline() > first);
+    /// # async {}.await;
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.reset_to(self.shared.now_ns().saturating_add(nanoseconds(duration)));
     }
