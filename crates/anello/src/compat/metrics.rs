@@ -48,6 +48,39 @@ impl RuntimeMetrics {
 
     /// Passes the descriptions and units of the counters to the recorder. Call this function once, after the recorder
     /// has been installed and before the first call to [`record`](Self::record), which has an example.
+    ///
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// use anello::RuntimeMetrics;
+    /// use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
+    ///
+    /// /// Keeps the names of the gauges. An application uses the recorder of an exporter instead.
+    /// #[derive(Default)]
+    /// struct Names(RefCell<Vec<String>>);
+    ///
+    /// impl metrics::Recorder for Names {
+    ///     fn describe_gauge(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+    ///         self.0.borrow_mut().push(key.as_str().to_owned());
+    ///     }
+    /// #     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    /// #     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    /// #     fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+    /// #         Counter::noop()
+    /// #     }
+    /// #     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+    /// #         Gauge::noop()
+    /// #     }
+    /// #     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+    /// #         Histogram::noop()
+    /// #     }
+    ///     // The other methods are omitted.
+    /// }
+    ///
+    /// let recorder = Names::default();
+    /// metrics::with_local_recorder(&recorder, RuntimeMetrics::describe);
+    /// assert!(recorder.0.borrow().contains(&"anello_runtime_tasks".to_owned()));
+    /// ```
     pub fn describe() {
         let metrics = Self::default();
         for (name, description, _) in metrics.counters() {
