@@ -12,6 +12,8 @@
 compile_error!("anello-http requires Linux: it uses io_uring and epoll (build for a Linux target)");
 
 #[macro_use]
+mod examples;
+#[macro_use]
 mod setters;
 
 pub mod files;

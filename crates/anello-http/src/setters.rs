@@ -1,11 +1,19 @@
 //! Setters of options structs.
 
-/// Adds one setter per field, because a `#[non_exhaustive]` struct cannot be constructed with struct update syntax.
+/// Adds one setter per field, because a `#[non_exhaustive]` struct cannot be constructed with struct update syntax. The
+/// value after a field is used in the example of its setter.
 macro_rules! setters {
-    ($options:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+    ($options:ident { $($field:ident: $type:ty = $example:expr),+ $(,)? }) => {
         impl $options {$(
             #[doc = concat!(
-                "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ") and returns the options."
+                "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ") and returns the options.\n\n",
+                "```\n",
+                "# use std::time::Duration;\n",
+                "# use anello_http::{h1::*, observe::{access_log::*, metrics::*}, server::*};\n",
+                "let options = ", stringify!($options), "::default().",
+                stringify!($field), "(", stringify!($example), ");\n",
+                "assert_eq!(options.", stringify!($field), ", ", stringify!($example), ");\n",
+                "```"
             )]
             #[must_use]
             pub fn $field(mut self, value: $type) -> Self {

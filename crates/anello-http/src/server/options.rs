@@ -79,25 +79,33 @@ pub struct ServerOptions {
 }
 
 setters!(ServerOptions {
-    limits: Limits,
-    header_timeout: Duration,
-    keep_alive_timeout: Duration,
-    body_timeout: Duration,
-    min_body_bytes_per_second: u64,
-    send_timeout: Duration,
-    request_timeout: Option<Duration>,
-    max_connections: usize,
-    eviction: Eviction,
-    refusals: usize,
-    max_discarded_body_bytes: u64,
-    linger_timeout: Duration,
-    drain_min_idle: Duration,
-    drain_timeout: Duration,
-    timer_resolution: Duration,
+    limits: Limits = Limits { max_body_bytes: 1024, ..Limits::default() },
+    header_timeout: Duration = Duration::from_secs(5),
+    keep_alive_timeout: Duration = Duration::from_secs(15),
+    body_timeout: Duration = Duration::from_secs(5),
+    min_body_bytes_per_second: u64 = 1000,
+    send_timeout: Duration = Duration::from_secs(10),
+    request_timeout: Option<Duration> = Some(Duration::from_secs(60)),
+    max_connections: usize = 500,
+    eviction: Eviction = Eviction::Idle { threshold: 400 },
+    refusals: usize = 16,
+    max_discarded_body_bytes: u64 = 4096,
+    linger_timeout: Duration = Duration::from_secs(1),
+    drain_min_idle: Duration = Duration::from_secs(1),
+    drain_timeout: Duration = Duration::from_secs(10),
+    timer_resolution: Duration = Duration::from_millis(100),
 });
 
 /// The connections that a server may close to make room for new ones. Those that have waited longest are closed first.
 /// A connection is never closed while its handler is running and the client is waiting for the response.
+///
+/// ```
+/// use anello_http::ServerOptions;
+/// use anello_http::server::Eviction;
+///
+/// let options = ServerOptions::default().max_connections(1000).eviction(Eviction::Idle { threshold: 900 });
+/// assert_ne!(options.eviction, Eviction::Never);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// No connections. Clients beyond [`ServerOptions::max_connections`] are rejected.

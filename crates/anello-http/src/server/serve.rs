@@ -68,6 +68,16 @@ pub struct Server {
 }
 
 /// A builder for a [`Server`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello_http::{Server, ServerOptions};
+///
+/// let options = ServerOptions::default().max_connections(500).request_timeout(Some(Duration::from_secs(60)));
+/// let server = Server::builder().options(options).build();
+/// assert_eq!(server.connections(), 0);
+/// ```
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
     options: ServerOptions,
@@ -78,6 +88,21 @@ pub struct ServerBuilder {
 
 impl ServerBuilder {
     /// Sets the limits and timeouts.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::h1::Limits;
+    /// use anello_http::{Request, Response, Server, ServerOptions};
+    ///
+    #[doc = listener!()]
+    /// let limits = Limits { max_body_bytes: 3, ..Limits::default() };
+    /// let server = Server::builder().options(ServerOptions::default().limits(limits)).build();
+    /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+    /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
+    /// assert!(response.starts_with("HTTP/1.1 413 Content Too Large\r\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn options(mut self, options: ServerOptions) -> Self {
         self.options = options;
@@ -85,6 +110,19 @@ impl ServerBuilder {
     }
 
     /// Modifies the limits and timeouts.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().configure(|options| options.limits.max_fields = 1).build();
+    /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+    /// let response = exchange("GET / HTTP/1.0\r\nHost: a\r\nAccept: */*\r\n\r\n").await?;
+    /// assert!(response.starts_with("HTTP/1.1 431 "));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
         change(&mut self.options);
@@ -92,6 +130,21 @@ impl ServerBuilder {
     }
 
     /// Enables TLS.
+    ///
+    /// ```
+    /// use anello_http::server::TlsConfig;
+    /// use anello_http::Server;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// # let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(std::io::Error::other)?;
+    /// # std::fs::write(path.join("cert.pem"), key.cert.pem())?;
+    /// # std::fs::write(path.join("key.pem"), key.signing_key.serialize_pem())?;
+    /// let config = TlsConfig::from_pem_files(&path.join("cert.pem"), &path.join("key.pem"))?;
+    /// let server = Server::builder().tls(config).build();
+    /// # assert_eq!(server.connections(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn tls(mut self, config: TlsConfig) -> Self {
         self.tls = Some(config);
@@ -100,6 +153,23 @@ impl ServerBuilder {
 
     /// Shares the connection count with other servers on any thread. [`ServerOptions::max_connections`] then limits the
     /// connections of all these servers together.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::AtomicUsize;
+    ///
+    /// use anello_http::Server;
+    ///
+    /// let connections = Arc::new(AtomicUsize::new(0));
+    /// let workers = anello::Workers::builder().unpinned_workers(2).start(move |_| {
+    ///     let builder = Server::builder().shared_connection_count(Arc::clone(&connections));
+    ///     // The limit applies to both workers together.
+    ///     let server = builder.configure(|options| options.max_connections = 500).build();
+    ///     async move { server.connections() }
+    /// })?;
+    /// assert_eq!(workers.join()?, [0, 0]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
         self.shared_connections = Some(shared_connections);
@@ -108,6 +178,23 @@ impl ServerBuilder {
 
     /// Sets the metrics that count connections and requests. To share them with other components of this thread, such as
     /// [`Files`](crate::files::Files), pass an `Rc`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let metrics = ServerMetrics::new(MetricsOptions::default());
+    /// let server = Server::builder().metrics(metrics.worker(0).expect("not in use")).build();
+    /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+    /// exchange("GET / HTTP/1.0\r\n\r\n").await?;
+    /// let mut text = Vec::new();
+    /// metrics.render(None, &mut text);
+    /// assert!(String::from_utf8_lossy(&text).contains("requests_total{method=\"GET\",status=\"2xx\"} 1\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
         self.observer.metrics = Some(metrics.into());
@@ -115,6 +202,27 @@ impl ServerBuilder {
     }
 
     /// Sets the access log.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogTarget};
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("access.log");
+    /// let options = AccessLogOptions::default().target(LogTarget::File(path.clone()));
+    /// let log = AccessLog::start(options.flush_interval(std::time::Duration::ZERO))?;
+    /// let server = Server::builder().access_log(log.worker(0)).build();
+    /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+    /// exchange("GET /hello HTTP/1.0\r\n\r\n").await?;
+    /// while log.handle().stats().written_lines == 0 {
+    ///     anello::task::yield_now().await;
+    /// }
+    /// assert!(std::fs::read_to_string(path)?.contains("\"GET /hello HTTP/1.0\" 200 4"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn access_log(self, log: WorkerLog) -> Self {
         self.observer.log.replace(Some(log));
@@ -122,6 +230,13 @@ impl ServerBuilder {
     }
 
     /// Builds the server of this thread.
+    ///
+    /// ```
+    /// use anello_http::Server;
+    ///
+    /// let server = Server::builder().build();
+    /// assert_eq!(server.connections(), 0);
+    /// ```
     pub fn build(self) -> Server {
         let worker = Worker::new(self.options, self.observer, self.tls, self.shared_connections);
         Server { admission: Rc::new(Admission::new(Rc::clone(&worker))), worker }
@@ -130,6 +245,13 @@ impl ServerBuilder {
 
 impl Server {
     /// Returns a builder for a server.
+    ///
+    /// ```
+    /// use anello_http::Server;
+    ///
+    /// let server = Server::builder().configure(|options| options.max_connections = 500).build();
+    /// assert_eq!(server.connections(), 0);
+    /// ```
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
@@ -153,6 +275,23 @@ impl Server {
     ///
     /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
     /// [`GroupMember`] and close its group ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().build();
+    /// let accepting = server.serve(listener, async |request: Request| match request.path() {
+    ///     "/" => Response::text("ciao\n"),
+    ///     _ => Response::new(404),
+    /// });
+    /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao\n"));
+    /// accepting.abort();
+    /// assert_eq!(server.drain().await, 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -197,6 +336,25 @@ impl Server {
 
     /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixStream;
+    /// use anello_http::{Request, Response, Server};
+    ///
+    /// let (stream, mut client) = UnixStream::pair()?;
+    /// let serving = anello::spawn(async move {
+    ///     let handler = async |_: Request| Response::text("ciao");
+    ///     Server::builder().build().serve_connection(stream, &handler).await
+    /// });
+    /// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    /// let response = client.recv().await?.expect("the server responds");
+    /// assert!(response.ends_with(b"\r\n\r\nciao"));
+    /// drop(client);
+    /// serving.await??;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns an error if the connection fails. The error is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
@@ -222,6 +380,23 @@ impl Server {
     }
 
     /// Returns the number of open connections.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().build();
+    /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+    /// let client = anello::net::TcpStream::connect(address).await?;
+    /// while server.connections() == 0 {
+    ///     anello::task::yield_now().await;
+    /// }
+    /// assert_eq!(server.connections(), 1);
+    /// # drop(client);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connections(&self) -> usize {
         self.worker.connections()
     }
@@ -232,6 +407,21 @@ impl Server {
     ///
     /// The caller must stop accepting connections first. If the future is dropped, the remaining requests are answered
     /// without a deadline.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().build();
+    /// let accepting = server.serve(listener, async |_: Request| Response::text("ciao"));
+    /// exchange("GET / HTTP/1.0\r\n\r\n").await?;
+    /// accepting.abort();
+    /// assert_eq!(server.drain().await, 0, "no connection had to be aborted");
+    /// assert_eq!(server.connections(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
         if self.wait_until_closed(self.worker.options.drain_timeout, || {}).await {
@@ -242,6 +432,24 @@ impl Server {
 
     /// Aborts all connections and waits for them to close, for up to a second if a handler does not react to the
     /// cancellation. Returns their number. If the future is dropped, the remaining connections close on their own.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().build();
+    /// server.serve(listener, async |_: Request| std::future::pending().await).detach();
+    /// let mut client = anello::net::TcpStream::connect(address).await?;
+    /// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    /// while server.connections() == 0 {
+    ///     anello::task::yield_now().await;
+    /// }
+    /// assert_eq!(server.abort_and_wait().await, 1);
+    /// assert_eq!(server.connections(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
         // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
@@ -263,23 +471,101 @@ impl Server {
     }
 
     /// Aborts all connections immediately and drops their pending handlers.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let server = Server::builder().build();
+    /// server.serve(listener, async |_: Request| std::future::pending().await).detach();
+    /// let mut client = anello::net::TcpStream::connect(address).await?;
+    /// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    /// while server.connections() == 0 {
+    ///     anello::task::yield_now().await;
+    /// }
+    /// while server.connections() > 0 {
+    ///     server.abort_connections();
+    ///     anello::task::yield_now().await;
+    /// }
+    /// assert!(!matches!(client.recv().await, Ok(Some(_))), "there is no response");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort_connections(&self) {
         self.worker.abort_all();
     }
 }
 
 /// A source of incoming connections.
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::io;
+///
+/// use anello::net::UnixStream;
+/// use anello_http::server::Accept;
+/// use anello_http::{Request, Response, Server};
+///
+/// /// Returns a fixed list of connections.
+/// struct Connections(RefCell<Vec<UnixStream>>);
+///
+/// impl Accept for Connections {
+///     type Connection = UnixStream;
+///
+///     async fn accept(&self) -> io::Result<Option<UnixStream>> {
+///         Ok(self.0.borrow_mut().pop())
+///     }
+/// }
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let (stream, mut client) = UnixStream::pair()?;
+/// let connections = Connections(RefCell::new(vec![stream]));
+/// Server::builder().build().serve(connections, async |_: Request| Response::text("ciao")).await?;
+/// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+/// assert!(client.recv().await?.expect("the server responds").ends_with(b"\r\n\r\nciao"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Accept: 'static {
     /// The type of an accepted connection.
     type Connection: Stream;
 
     /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
     /// cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    /// use anello_http::server::Accept;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let stream = Accept::accept(&listener).await?.expect("a listener does not end");
+    /// assert_eq!(stream.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
     /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a
     /// file descriptor, so a server that is close to its limits forbids accepting ahead. The default implementation
     /// does nothing.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{TcpListener, TcpStream};
+    /// use anello_http::server::Accept;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// // The process is close to its limit of descriptors.
+    /// Accept::set_accept_ahead(&listener, false);
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert!(Accept::accept(&listener).await?.is_some());
+    /// # drop(client);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }
 

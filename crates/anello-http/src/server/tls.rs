@@ -40,11 +40,31 @@ thread_local! {
 ///
 /// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
 /// them.
+///
+/// ```
+#[doc = certificate!()]
+/// let config = TlsConfig::from_pem_files(&path.join("cert.pem"), &path.join("key.pem"))?;
+/// // Each worker has a server with a clone.
+/// let workers = anello::Workers::builder().unpinned_workers(2).start(move |_| {
+///     let server = Server::builder().tls(config.clone()).build();
+///     async move { server.connections() }
+/// })?;
+/// assert_eq!(workers.join()?, [0, 0]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TlsConfig(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
+    ///
+    /// ```
+    #[doc = certificate!()]
+    /// assert!(TlsConfig::from_pem_files(&path.join("cert.pem"), &path.join("key.pem")).is_ok());
+    /// let error = TlsConfig::from_pem_files(&path.join("key.pem"), &path.join("key.pem")).unwrap_err();
+    /// assert!(error.to_string().ends_with("no certificates found (expected a PEM chain)"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns `InvalidData` if a file cannot be read or contains no certificate or key, or if the key does not match
@@ -73,6 +93,22 @@ impl TlsConfig {
 
     /// Creates a configuration from a rustls `ServerConfig`. Sets ALPN to the supported protocols, `http/1.1` and
     /// `http/1.0`.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+    ///
+    #[doc = certificate!()]
+    /// let certificate = CertificateDer::from_pem_file(path.join("cert.pem")).map_err(Error::other)?;
+    /// let key = PrivateKeyDer::from_pem_file(path.join("key.pem")).map_err(Error::other)?;
+    /// let builder = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    /// let builder = builder.with_safe_default_protocol_versions().map_err(Error::other)?;
+    /// let config = builder.with_no_client_auth().with_single_cert(vec![certificate], key);
+    /// let server = Server::builder().tls(TlsConfig::new(config.map_err(Error::other)?)).build();
+    /// # assert_eq!(server.connections(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(mut config: ServerConfig) -> Self {
         // Some HTTP/1.0 clients offer only `http/1.0` and would otherwise be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
@@ -81,6 +117,16 @@ impl TlsConfig {
 
     /// Replaces the configuration, for example with a new certificate. Applies to new connections of all servers that
     /// have a clone of this configuration.
+    ///
+    /// ```
+    #[doc = certificate!()]
+    /// let config = TlsConfig::from_pem_files(&path.join("cert.pem"), &path.join("key.pem"))?;
+    /// let server = Server::builder().tls(config.clone()).build();
+    /// // Later, when the certificate has been renewed:
+    /// config.replace(&TlsConfig::from_pem_files(&path.join("cert.pem"), &path.join("key.pem"))?);
+    /// # assert_eq!(server.connections(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn replace(&self, other: &Self) {
         let replacement = other.current();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replacement;

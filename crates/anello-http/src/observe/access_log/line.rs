@@ -19,6 +19,13 @@ const PEER_FIELDS: usize = 4;
 /// Every line consists of printable ASCII characters and a line feed, regardless of the input. Times are in UTC. In the
 /// common and combined formats a missing value is written as `-`, and control bytes, quotes, backslashes and non-ASCII
 /// bytes are escaped as `\xHH`.
+///
+/// ```
+/// use anello_http::observe::access_log::LogFormat;
+///
+/// assert_eq!("json".parse(), Ok(LogFormat::Json));
+/// assert_eq!(LogFormat::default().to_string(), "combined");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Common Log Format: `PEER - - [TIME] "METHOD TARGET VERSION" STATUS BYTES`. The peer is an IP address without a
@@ -48,6 +55,16 @@ pub enum LogFormat {
 }
 
 /// The data logged for one request.
+///
+/// ```
+#[doc = access_log!()]
+/// let entry = LogEntry { duration_us: 750, user_agent: Some(b"curl/8.5"), ..entry };
+/// log.worker(0).record(&entry);
+/// log.close()?;
+/// let line = std::fs::read_to_string(path)?;
+/// assert!(line.ends_with("\"GET / HTTP/1.1\" 200 5 \"-\" \"curl/8.5\"\n"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a> {
     /// Time at which the response was queued for sending, in nanoseconds since the Unix epoch.
@@ -70,6 +87,14 @@ pub struct LogEntry<'a> {
 }
 
 /// The request line: method, target and version.
+///
+/// ```
+/// use anello_http::observe::access_log::RequestLine;
+///
+/// let line = RequestLine { method: "GET", target: b"/", version: "HTTP/1.1" };
+/// let read = RequestLine::read(b"GET / HTTP/1.1").expect("the line is valid");
+/// assert_eq!((read.method, read.target, read.version), (line.method, line.target, line.version));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
     /// Method, as received.
@@ -83,6 +108,14 @@ pub struct RequestLine<'a> {
 impl<'a> RequestLine<'a> {
     /// Parses a request line without its line ending. Returns `None` if it does not have the form `METHOD TARGET
     /// HTTP/1.x`.
+    ///
+    /// ```
+    /// use anello_http::observe::access_log::RequestLine;
+    ///
+    /// let line = RequestLine::read(b"GET /about HTTP/1.1").expect("the line is valid");
+    /// assert_eq!((line.method, line.target), ("GET", &b"/about"[..]));
+    /// assert!(RequestLine::read(b"GET /about").is_none());
+    /// ```
     pub fn read(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.split(|&byte| byte == b' ');
         let (method, target) = (str::from_utf8(parts.next()?).ok()?, parts.next()?);
@@ -97,6 +130,13 @@ impl<'a> RequestLine<'a> {
 }
 
 /// The formatted address of a peer. Format it once per connection.
+///
+/// ```
+/// use anello_http::observe::access_log::FormattedPeer;
+///
+/// let peer = FormattedPeer::new(([203, 0, 113, 9], 4711).into());
+/// assert_eq!((peer.as_bytes(), peer.ip()), (&b"203.0.113.9:4711"[..], &b"203.0.113.9"[..]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
@@ -108,6 +148,16 @@ pub struct FormattedPeer {
 impl FormattedPeer {
     /// Formats an IP address and port. An IPv4-mapped IPv6 address (`::ffff:203.0.113.9`) is formatted as IPv4. The
     /// zone of a link-local address is omitted.
+    ///
+    /// ```
+    /// use std::net::{IpAddr, Ipv6Addr};
+    ///
+    /// use anello_http::observe::access_log::FormattedPeer;
+    ///
+    /// let mapped = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0xcb00, 0x7109);
+    /// let peer = FormattedPeer::new((IpAddr::from(mapped), 4711).into());
+    /// assert_eq!(peer.as_bytes(), b"203.0.113.9:4711");
+    /// ```
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let text = address.to_string();
@@ -117,17 +167,37 @@ impl FormattedPeer {
     }
 
     /// Creates the text `unix:` for a peer that is connected through a Unix socket and has no address.
+    ///
+    /// ```
+    /// use anello_http::observe::access_log::FormattedPeer;
+    ///
+    /// assert_eq!(FormattedPeer::unix().as_bytes(), b"unix:");
+    /// ```
     pub fn unix() -> Self {
         let text = "unix:".to_owned();
         Self { ip: 0..text.len(), text }
     }
 
     /// Returns the address with its port.
+    ///
+    /// ```
+    /// use anello_http::observe::access_log::FormattedPeer;
+    ///
+    /// let peer = FormattedPeer::new(([203, 0, 113, 9], 4711).into());
+    /// assert_eq!(peer.as_bytes(), b"203.0.113.9:4711");
+    /// ```
     pub fn as_bytes(&self) -> &[u8] {
         self.text.as_bytes()
     }
 
     /// Returns the IP address without brackets or port.
+    ///
+    /// ```
+    /// use anello_http::observe::access_log::FormattedPeer;
+    ///
+    /// let peer = FormattedPeer::new("[2001:db8::9]:4711".parse().expect("valid address"));
+    /// assert_eq!(peer.ip(), b"2001:db8::9");
+    /// ```
     pub fn ip(&self) -> &[u8] {
         &self.text.as_bytes()[self.ip.clone()]
     }

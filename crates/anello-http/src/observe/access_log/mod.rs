@@ -43,6 +43,14 @@ use writer::Writer;
 
 /// A running access log. Dropping it has the same effect as [`close`](Self::close), except that errors are reported
 /// through `tracing`.
+///
+/// ```
+#[doc = access_log!()]
+/// log.worker(0).record(&entry);
+/// log.close()?;
+/// assert!(std::fs::read_to_string(path)?.contains("\"GET / HTTP/1.1\" 200 5"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct AccessLog {
     handle: AccessLogHandle,
@@ -52,6 +60,15 @@ pub struct AccessLog {
 
 /// A handle to an access log that any thread can use. Clones are cheap and refer to the same log. A handle can outlive
 /// the log.
+///
+/// ```
+#[doc = access_log!()]
+/// let handle = log.handle();
+/// let thread = std::thread::spawn(move || handle.worker(1).flush());
+/// assert!(thread.join().expect("the thread does not panic"));
+/// log.close()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AccessLogHandle {
     shared: Arc<Shared>,
@@ -62,6 +79,15 @@ pub struct AccessLogHandle {
 impl AccessLog {
     /// Opens the target (`open(2)`) and starts the writer thread. The thread inherits the CPU affinity of the caller,
     /// so start the log before pinning threads to cores.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// assert!(path.exists());
+    /// let too_small = AccessLogOptions::default().buffer_bytes(100);
+    /// assert!(AccessLog::start(too_small).is_err());
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error from the system call if
@@ -87,11 +113,31 @@ impl AccessLog {
     }
 
     /// Returns a handle to the log.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let handle = log.handle();
+    /// log.worker(0).record(&entry);
+    /// log.close()?;
+    /// // The handle outlives the log.
+    /// assert_eq!(handle.stats().written_lines, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn handle(&self) -> AccessLogHandle {
         self.handle.clone()
     }
 
     /// Creates the log of one worker, like [`AccessLogHandle::worker`].
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// assert_eq!(worker.buffered_lines(), 1);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn worker(&self, index: usize) -> WorkerLog {
         self.handle.worker(index)
     }
@@ -99,6 +145,16 @@ impl AccessLog {
     /// Writes all flushed lines and stops the writer thread. Blocks for at most
     /// [`close_timeout`](AccessLogOptions::close_timeout). Drop every [`WorkerLog`] first, to flush its buffer. Lines
     /// recorded afterwards are dropped and counted.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// drop(worker);
+    /// log.close()?;
+    /// assert_eq!(std::fs::read_to_string(path)?.lines().count(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if lines could not be written in time, because writes fail or the reader of a pipe is stalled.
@@ -140,6 +196,19 @@ impl Drop for AccessLog {
 impl AccessLogHandle {
     /// Creates the log of one worker. JSON lines contain `index` in the field `worker`. Each worker needs its own log,
     /// with its own buffers. Once the access log is closed, all lines are dropped and counted.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let handle = log.handle();
+    /// let mut worker = handle.worker(1);
+    /// worker.record(&entry);
+    /// drop(worker);
+    /// log.close()?;
+    /// // A worker of a closed log drops its lines.
+    /// handle.worker(1).record(&entry);
+    /// assert_eq!(handle.stats().written_lines, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
@@ -149,6 +218,18 @@ impl AccessLogHandle {
     /// still go to the old file, and opening is retried after [`retry_interval`](AccessLogOptions::retry_interval). If
     /// the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
     /// output.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// std::fs::rename(&path, path.with_extension("1"))?;
+    /// log.handle().reopen();
+    /// while log.handle().stats().reopens == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(path.exists());
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reopen(&self) {
         self.shared.reopen_requests.fetch_add(1, Ordering::Release);
         self.wake_writer();
@@ -162,6 +243,17 @@ impl AccessLogHandle {
     }
 
     /// Returns the counts since the log was started.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let handle = log.handle();
+    /// log.worker(0).record(&entry);
+    /// log.close()?;
+    /// let stats = handle.stats();
+    /// assert_eq!((stats.written_lines, stats.dropped_lines), (1, 0));
+    /// assert_eq!(stats.written_bytes, std::fs::metadata(path)?.len());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stats(&self) -> LogStats {
         let shared = &self.shared;
         LogStats {

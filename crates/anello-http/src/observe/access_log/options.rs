@@ -7,6 +7,15 @@ use std::time::Duration;
 use super::line::{LineWriter, LogFormat};
 
 /// Access log options: target, line format and memory limits.
+///
+/// ```
+/// use anello_http::observe::access_log::{AccessLogOptions, LogFormat, LogTarget};
+///
+/// let options = AccessLogOptions::default().format(LogFormat::Json);
+/// assert_eq!(options.target, LogTarget::Stdout);
+/// let options = options.target(LogTarget::File("access.log".into()));
+/// assert_eq!(options.format, LogFormat::Json);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AccessLogOptions {
@@ -33,14 +42,14 @@ pub struct AccessLogOptions {
 }
 
 setters!(AccessLogOptions {
-    target: LogTarget,
-    format: LogFormat,
-    buffer_bytes: usize,
-    max_buffers: usize,
-    max_field_bytes: usize,
-    flush_interval: Duration,
-    retry_interval: Duration,
-    close_timeout: Duration,
+    target: LogTarget = LogTarget::File("access.log".into()),
+    format: LogFormat = LogFormat::Json,
+    buffer_bytes: usize = 64 * 1024,
+    max_buffers: usize = 16,
+    max_field_bytes: usize = 1024,
+    flush_interval: Duration = Duration::from_millis(100),
+    retry_interval: Duration = Duration::from_secs(5),
+    close_timeout: Duration = Duration::from_secs(10),
 });
 
 impl Default for AccessLogOptions {
@@ -76,6 +85,13 @@ impl AccessLogOptions {
 }
 
 /// Destination of the log lines.
+///
+/// ```
+/// use anello_http::observe::access_log::{AccessLogOptions, LogTarget};
+///
+/// let options = AccessLogOptions::default().target(LogTarget::File("access.log".into()));
+/// assert_ne!(options.target, LogTarget::Stdout);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output. Its descriptor is duplicated when the log is started.

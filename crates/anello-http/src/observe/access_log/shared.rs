@@ -14,6 +14,15 @@ pub(super) const FINISHING: u8 = 1;
 pub(super) const ABANDONED: u8 = 2;
 
 /// Counts of an access log since it was started.
+///
+/// ```
+/// use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogStats};
+///
+/// let log = AccessLog::start(AccessLogOptions::default())?;
+/// assert_eq!(log.handle().stats(), LogStats::default());
+/// log.close()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {

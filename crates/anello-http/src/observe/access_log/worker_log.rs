@@ -13,6 +13,16 @@ use super::shared::{Batch, Message, Shared, WorkerBuffers};
 const MAX_FREE_BUFFERS: usize = 8;
 
 /// The access log of one worker. Dropping it flushes its buffer.
+///
+/// ```
+#[doc = access_log!()]
+/// let mut worker = log.worker(0);
+/// worker.record(&entry);
+/// drop(worker);
+/// log.close()?;
+/// assert_eq!(std::fs::read_to_string(path)?.lines().count(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct WorkerLog {
     line: LineWriter,
@@ -46,6 +56,17 @@ impl WorkerLog {
 
     /// Records one request. Formats the line into the buffer of the worker, and flushes the buffer when it is full or its
     /// first line is too old. Never blocks. If no buffer is available, the line is dropped and counted.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// worker.record(&entry);
+    /// assert_eq!(worker.buffered_lines(), 2);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn record(&mut self, entry: &LogEntry<'_>) {
         let free_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
         if free_bytes < self.line.max_entry_bytes(entry) && !self.flush_batch() {
@@ -66,6 +87,19 @@ impl WorkerLog {
     ///
     /// [`record`](Self::record) does this automatically. Call this method about once per flush interval from a timer,
     /// so that the lines of an idle worker are written as well.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// worker.flush_old(entry.unix_time_ns + 1);
+    /// assert_eq!(worker.buffered_lines(), 1);
+    /// worker.flush_old(entry.unix_time_ns + 1_000_000_000);
+    /// assert_eq!(worker.buffered_lines(), 0);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn flush_old(&mut self, unix_time_ns: u64) {
         // Uses `abs_diff`, because the clock may have been set back.
         if self.batch.lines > 0 && unix_time_ns.abs_diff(self.oldest_ns) >= self.flush_interval_ns {
@@ -75,21 +109,62 @@ impl WorkerLog {
 
     /// Flushes the buffer immediately. Returns `false` if all buffers are waiting to be written, or the log is closed;
     /// the lines then stay in the buffer.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// assert!(worker.flush());
+    /// assert_eq!(worker.buffered_lines(), 0);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn flush(&mut self) -> bool {
         self.batch.lines == 0 || self.flush_batch()
     }
 
     /// Returns the number of lines that this worker has dropped.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// worker.record(&entry);
+    /// assert_eq!(worker.dropped_lines(), 0);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn dropped_lines(&self) -> u64 {
         self.dropped_lines
     }
 
     /// Returns the number of lines that have not been flushed.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let mut worker = log.worker(0);
+    /// assert_eq!(worker.buffered_lines(), 0);
+    /// worker.record(&entry);
+    /// assert_eq!(worker.buffered_lines(), 1);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn buffered_lines(&self) -> u64 {
         self.batch.lines
     }
 
     /// Returns the number of buffers allocated for this worker.
+    ///
+    /// ```
+    #[doc = access_log!()]
+    /// let worker = log.worker(0);
+    /// assert_eq!(worker.buffers(), 1);
+    /// # drop(worker);
+    /// # log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn buffers(&self) -> usize {
         self.batch.buffers.allocated.load(Ordering::Relaxed)
     }

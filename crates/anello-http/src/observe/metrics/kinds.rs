@@ -6,6 +6,13 @@
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
 
 /// Why a connection was closed.
+///
+/// ```
+#[doc = metrics!()]
+/// worker.connection_accepted();
+/// worker.connection_closed(CloseReason::Idle);
+/// assert!(scrape().contains("anello_http_connections_closed_total{reason=\"idle\"} 1\n"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The peer closed the connection between requests.
@@ -38,6 +45,12 @@ pub enum CloseReason {
 }
 
 /// Why a connection was rejected.
+///
+/// ```
+#[doc = metrics!()]
+/// worker.connection_rejected(RejectReason::MaxConnections);
+/// assert!(scrape().contains("anello_http_connections_rejected_total{reason=\"max_connections\"} 1\n"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectReason {
     /// The maximum number of connections was reached.
@@ -45,6 +58,12 @@ pub enum RejectReason {
 }
 
 /// Class of a request parse error, derived from the response status code.
+///
+/// ```
+#[doc = metrics!()]
+/// worker.parse_error(ParseErrorKind::Malformed);
+/// assert!(scrape().contains("anello_http_parse_errors_total{kind=\"malformed\"} 1\n"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseErrorKind {
     /// 400: malformed.
@@ -83,6 +102,13 @@ impl ParseErrorKind {
     pub(super) const COUNT: usize = Self::Other as usize + 1;
 
     /// Returns the class of a parse error that is reported with this status code.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::ParseErrorKind;
+    ///
+    /// assert_eq!(ParseErrorKind::of(414), ParseErrorKind::TargetTooLong);
+    /// assert_eq!(ParseErrorKind::of(408), ParseErrorKind::Other);
+    /// ```
     pub fn of(status: u16) -> Self {
         match status {
             400 => Self::Malformed,

@@ -32,9 +32,30 @@ use process::Process;
 use worker::Block;
 
 /// Media type of the text that [`ServerMetrics::render`] produces.
+///
+/// ```
+/// use anello_http::Response;
+/// use anello_http::h1::FieldName;
+/// use anello_http::observe::metrics::{CONTENT_TYPE, MetricsOptions, ServerMetrics};
+///
+/// let mut text = Vec::new();
+/// ServerMetrics::new(MetricsOptions::default()).render(None, &mut text);
+/// let response = Response::new(200).field(FieldName::CONTENT_TYPE, CONTENT_TYPE.as_bytes())?.with_body(text);
+/// assert!(response.body().length() > Some(1000));
+/// # Ok::<(), anello_http::h1::InvalidField>(())
+/// ```
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Options of [`ServerMetrics`].
+///
+/// ```
+/// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+///
+/// let options = MetricsOptions::default().workers(2).build_labels(vec![("driver", "epoll".to_owned())]);
+/// let mut text = Vec::new();
+/// ServerMetrics::new(options).render(None, &mut text);
+/// assert!(String::from_utf8_lossy(&text).contains("driver=\"epoll\""));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MetricsOptions {
@@ -48,8 +69,8 @@ pub struct MetricsOptions {
 }
 
 setters!(MetricsOptions {
-    workers: usize,
-    build_labels: Vec<(&'static str, String)>,
+    workers: usize = 4,
+    build_labels: Vec<(&'static str, String)> = vec![("driver", "epoll".to_owned())],
 });
 
 impl Default for MetricsOptions {
@@ -59,6 +80,12 @@ impl Default for MetricsOptions {
 }
 
 /// The metrics of a server. Clones are cheap and share the same counters.
+///
+/// ```
+#[doc = metrics!()]
+/// worker.record_request(Method::Get, 200, 750_000);
+/// assert!(scrape().contains("anello_http_requests_total{method=\"GET\",status=\"2xx\"} 1\n"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
     inner: Arc<Inner>,
@@ -76,6 +103,14 @@ impl ServerMetrics {
     /// inside a sandbox that allows `pread64`, `prlimit64`, and either `fstat` or `statx`. Create the metrics before
     /// entering the sandbox. Before Linux 6.2 a scrape also opens `/proc/self/fd`; if that is denied, it omits
     /// `process_open_fds`.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+    ///
+    /// let metrics = ServerMetrics::new(MetricsOptions::default().workers(2));
+    /// assert!(metrics.worker(1).is_some());
+    /// assert!(metrics.worker(2).is_none());
+    /// ```
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
         let inner = Inner { blocks, build_labels: options.build_labels, process: Process::open() };
@@ -84,12 +119,32 @@ impl ServerMetrics {
 
     /// Returns the counters of the worker with this index, or `None` if the index is out of range or another
     /// [`WorkerMetrics`] for it exists. A worker that replaces another one continues from the existing values.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+    ///
+    /// let metrics = ServerMetrics::new(MetricsOptions::default());
+    /// let worker = metrics.worker(0).expect("not in use");
+    /// assert!(metrics.worker(0).is_none(), "there is one writer at a time");
+    /// drop(worker);
+    /// assert!(metrics.worker(0).is_some());
+    /// ```
     pub fn worker(&self, index: usize) -> Option<WorkerMetrics> {
         self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
 
     /// Appends all metrics to `text` (about 10 KiB, plus 0.5 KiB per worker) in the format of the media type
     /// [`CONTENT_TYPE`]. Reads three `/proc` files. `log` contains the counts of the access log, if there is one.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+    ///
+    /// let metrics = ServerMetrics::new(MetricsOptions::default());
+    /// metrics.worker(0).expect("not in use").add_sent_bytes(5);
+    /// let mut text = Vec::new();
+    /// metrics.render(None, &mut text);
+    /// assert!(String::from_utf8_lossy(&text).contains("anello_http_sent_bytes_total 5\n"));
+    /// ```
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
         let Inner { blocks, build_labels, process } = &*self.inner;
         render::render(blocks, build_labels, log, &process.snapshot(), text);

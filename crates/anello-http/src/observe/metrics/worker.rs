@@ -12,6 +12,15 @@ use crate::h1::Method;
 use crate::observe::counter::Counter;
 
 /// Maximum number of samples that a worker can publish. Further samples are ignored.
+///
+/// ```
+#[doc = metrics!()]
+/// let sample = Sample::gauge("answer", "The answer.", 42);
+/// let mut samples = vec![Sample::gauge("other", "Another value.", 1); MAX_SAMPLES];
+/// samples.push(sample);
+/// assert!(worker.publish(&samples));
+/// assert!(!scrape().contains("anello_driver_answer"), "further samples are ignored");
+/// ```
 pub const MAX_SAMPLES: usize = 64;
 
 /// Aligned to two cache lines, because processors prefetch cache lines in pairs.
@@ -35,6 +44,14 @@ pub(super) struct Block {
 
 /// Handle with which one worker updates its counters. Each call takes a few instructions. No method blocks, and only
 /// [`publish`](Self::publish) allocates or uses a lock.
+///
+/// ```
+#[doc = metrics!()]
+/// worker.connection_accepted();
+/// worker.record_request(Method::Get, 200, 750_000);
+/// worker.connection_closed(CloseReason::Complete);
+/// assert!(scrape().contains("anello_http_connections_accepted_total 1\n"));
+/// ```
 #[derive(Debug)]
 pub struct WorkerMetrics {
     block: Arc<Block>,
@@ -52,12 +69,26 @@ impl WorkerMetrics {
 
     /// Records a completed or aborted request. [`Server`](crate::Server) measures the duration from the end of the
     /// request head until the response has been queued for sending.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.record_request(Method::Get, 404, 750_000);
+    /// assert!(scrape().contains("anello_http_requests_total{method=\"GET\",status=\"4xx\"} 1\n"));
+    /// assert!(scrape().contains("anello_http_request_duration_seconds_count 1\n"));
+    /// ```
     pub fn record_request(&self, method: Method, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
     /// Records a request that is not part of the duration histogram, such as one that could not be parsed.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.record_untimed_request(Method::Other, 400);
+    /// assert!(scrape().contains("anello_http_requests_total{method=\"other\",status=\"4xx\"} 1\n"));
+    /// assert!(scrape().contains("anello_http_request_duration_seconds_count 0\n"));
+    /// ```
     pub fn record_untimed_request(&self, method: Method, status: u16) {
         let method = (method as usize).min(METHODS.len() - 1);
         let class = usize::from((status / 100).clamp(1, 5)) - 1;
@@ -65,48 +96,103 @@ impl WorkerMetrics {
     }
 
     /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, the plaintext is counted.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.add_received_bytes(64);
+    /// assert!(scrape().contains("anello_http_received_bytes_total 64\n"));
+    /// ```
     pub fn add_received_bytes(&self, bytes: u64) {
         self.block.received_bytes.add(bytes);
     }
 
     /// Adds response body bytes sent to a peer.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.add_sent_bytes(5);
+    /// assert!(scrape().contains("anello_http_sent_bytes_total 5\n"));
+    /// ```
     pub fn add_sent_bytes(&self, bytes: u64) {
         self.block.sent_bytes.add(bytes);
     }
 
     /// Records an accepted connection. Call [`connection_closed`](Self::connection_closed) when it closes, on this
     /// worker or another.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.connection_accepted();
+    /// assert!(scrape().contains("anello_http_connections_accepted_total 1\n"));
+    /// ```
     pub fn connection_accepted(&self) {
         self.block.accepted.add(1);
     }
 
     /// Records a rejected connection. It is counted neither as accepted nor as closed.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.connection_rejected(RejectReason::MaxConnections);
+    /// assert!(scrape().contains("anello_http_connections_rejected_total{reason=\"max_connections\"} 1\n"));
+    /// ```
     pub fn connection_rejected(&self, reason: RejectReason) {
         self.block.rejected[reason as usize].add(1);
     }
 
     /// Records that an accepted connection was closed.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.connection_accepted();
+    /// worker.connection_closed(CloseReason::Peer);
+    /// assert!(scrape().contains("anello_http_connections_closed_total{reason=\"peer\"} 1\n"));
+    /// ```
     pub fn connection_closed(&self, reason: CloseReason) {
         self.block.closed[reason as usize].add(1);
     }
 
     /// Records a request that was rejected with a parse error. If a response was sent, also call
     /// [`record_untimed_request`](Self::record_untimed_request).
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.parse_error(ParseErrorKind::of(431));
+    /// assert!(scrape().contains("anello_http_parse_errors_total{kind=\"fields_too_large\"} 1\n"));
+    /// ```
     pub fn parse_error(&self, kind: ParseErrorKind) {
         self.block.parse_errors[kind as usize].add(1);
     }
 
     /// Records a file served from the cache: the entry was fresh or was revalidated successfully.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.cache_hit();
+    /// assert!(scrape().contains("anello_http_cache_hits_total 1\n"));
+    /// ```
     pub fn cache_hit(&self) {
         self.block.cache_hits.add(1);
     }
 
     /// Records a cacheable file that was not in the cache, or whose entry was outdated.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.cache_miss();
+    /// assert!(scrape().contains("anello_http_cache_misses_total 1\n"));
+    /// ```
     pub fn cache_miss(&self) {
         self.block.cache_misses.add(1);
     }
 
     /// Sets the current size of the worker's cache.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.set_cache_bytes(4096);
+    /// assert!(scrape().contains("anello_http_cache_bytes 4096\n"));
+    /// ```
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.block.cache_bytes.set(bytes);
     }
@@ -116,6 +202,12 @@ impl WorkerMetrics {
     /// periodically, for example once per second.
     ///
     /// Never blocks: returns `false` without publishing if a scrape is reading the samples. Allocates on the first call.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// assert!(worker.publish(&[Sample::counter("errors", "Errors of the back end.", 3)]));
+    /// assert!(scrape().contains("anello_driver_errors_total{worker=\"0\"} 3\n"));
+    /// ```
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -181,6 +273,13 @@ fn bucket(value_ns: u64) -> usize {
 }
 
 /// A named value.
+///
+/// ```
+/// use anello_http::observe::metrics::{Sample, SampleKind};
+///
+/// let sample = Sample { name: "sockets", help: "Open sockets.", kind: SampleKind::Gauge, value: 3 };
+/// assert_eq!(sample, Sample::gauge("sockets", "Open sockets.", 3));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Metric name, rendered as `anello_driver_NAME`, with the suffix `_total` for a counter. Consists of ASCII letters,
@@ -196,6 +295,12 @@ pub struct Sample {
 }
 
 /// Type of a sample.
+///
+/// ```
+/// use anello_http::observe::metrics::{Sample, SampleKind};
+///
+/// assert_eq!(Sample::counter("errors", "Errors.", 3).kind, SampleKind::Counter);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleKind {
     /// A count since startup. It never decreases.
@@ -206,17 +311,41 @@ pub enum SampleKind {
 
 impl Sample {
     /// Creates a counter sample.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::{Sample, SampleKind};
+    ///
+    /// let sample = Sample::counter("errors", "Errors.", 3);
+    /// assert_eq!((sample.kind, sample.value), (SampleKind::Counter, 3));
+    /// ```
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Counter, value }
     }
 
     /// Creates a gauge sample.
+    ///
+    /// ```
+    /// use anello_http::observe::metrics::{Sample, SampleKind};
+    ///
+    /// let sample = Sample::gauge("sockets", "Open sockets.", 3);
+    /// assert_eq!((sample.kind, sample.value), (SampleKind::Gauge, 3));
+    /// ```
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Gauge, value }
     }
 }
 
 /// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
+///
+/// ```
+#[doc = metrics!()]
+/// # anello::Runtime::new()?.block_on(async {
+/// let driver = anello::current_metrics().expect("a runtime is running");
+/// assert!(worker.publish(&driver_samples(&driver)));
+/// assert!(scrape().contains("anello_driver_accepted_total{worker=\"0\"} 0\n"));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 16] {
     let (exhaustions, late_completions) = (metrics.buffer_exhaustions, metrics.late_completions);
     let counters = [
