@@ -56,6 +56,16 @@ enum State {
 }
 
 /// A decoded part of a chunked body.
+///
+/// ```
+/// use anello_http::h1::{ChunkedDecoder, ChunkedEvent, Limits};
+///
+/// let mut decoder = ChunkedDecoder::new(Limits::default());
+/// let mut input = &b"4\r\nciao\r\n0\r\n\r\n"[..];
+/// assert_eq!(decoder.decode(&mut input)?, Some(ChunkedEvent::Data(b"ciao")));
+/// assert_eq!(decoder.decode(&mut input)?, Some(ChunkedEvent::End(None)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, PartialEq)]
 pub enum ChunkedEvent<'a> {
     /// Body bytes, borrowed from the input; never empty.
@@ -66,6 +76,13 @@ pub enum ChunkedEvent<'a> {
 
 impl ChunkedDecoder {
     /// Creates a decoder for the start of a body.
+    ///
+    /// ```
+    /// use anello_http::h1::{ChunkedDecoder, Limits};
+    ///
+    /// let mut decoder = ChunkedDecoder::new(Limits { max_body_bytes: 3, ..Limits::default() });
+    /// assert_eq!(decoder.decode(&mut &b"4\r\nciao\r\n"[..]).unwrap_err().status, 413);
+    /// ```
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
@@ -81,6 +98,17 @@ impl ChunkedDecoder {
 
     /// Decodes the next part and removes its bytes from the front of `input`. Returns `None` if more bytes are needed,
     /// and after the end of the body.
+    ///
+    /// ```
+    /// use anello_http::h1::{ChunkedDecoder, ChunkedEvent, Limits};
+    ///
+    /// let mut decoder = ChunkedDecoder::new(Limits::default());
+    /// // A chunk that arrives in two parts is returned in two parts.
+    /// assert_eq!(decoder.decode(&mut &b"4\r\nci"[..])?, Some(ChunkedEvent::Data(b"ci")));
+    /// assert_eq!(decoder.decode(&mut &b"ao"[..])?, Some(ChunkedEvent::Data(b"ao")));
+    /// assert_eq!(decoder.decode(&mut &b"\r\n"[..])?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Rejects a malformed body (400), a body that is too long (413), and a trailer section with too many fields or
@@ -100,6 +128,15 @@ impl ChunkedDecoder {
     }
 
     /// Returns the number of buffered bytes of an incomplete trailer section.
+    ///
+    /// ```
+    /// use anello_http::h1::{ChunkedDecoder, Limits};
+    ///
+    /// let mut decoder = ChunkedDecoder::new(Limits::default());
+    /// assert_eq!(decoder.decode(&mut &b"0\r\nSum: 1"[..])?, None);
+    /// assert_eq!(decoder.buffered_bytes(), b"Sum: 1".len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }
@@ -203,6 +240,14 @@ pub(super) fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
 }
 
 /// Appends the size line of a chunk of `data_bytes` bytes, which must not be 0: an empty chunk ends the body.
+///
+/// ```
+/// use anello_http::h1::write_chunk_start;
+///
+/// let mut out = Vec::new();
+/// write_chunk_start(&mut out, 255);
+/// assert_eq!(out, b"ff\r\n");
+/// ```
 pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
     debug_assert!(data_bytes > 0, "an empty chunk would end the body");
     let mut line = *b"0000000000000000\r\n";
@@ -217,11 +262,32 @@ pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
 }
 
 /// Appends the line ending that follows the chunk data.
+///
+/// ```
+/// use anello_http::h1::{write_chunk_end, write_chunk_start};
+///
+/// let mut out = Vec::new();
+/// write_chunk_start(&mut out, 4);
+/// out.extend_from_slice(b"ciao");
+/// write_chunk_end(&mut out);
+/// assert_eq!(out, b"4\r\nciao\r\n");
+/// ```
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the last chunk and the trailers, which end the body.
+///
+/// ```
+/// use anello_http::h1::{FieldBlock, FieldName, write_last_chunk};
+///
+/// let mut trailers = FieldBlock::default();
+/// trailers.push(FieldName::new("Checksum")?, b"17")?;
+/// let mut out = Vec::new();
+/// write_last_chunk(&mut out, &trailers);
+/// assert_eq!(out, b"0\r\nChecksum: 17\r\n\r\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers.as_bytes());

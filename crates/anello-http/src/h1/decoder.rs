@@ -63,6 +63,23 @@ enum State {
 }
 
 /// A part of a request. Each request consists of one `Head`, any number of `Data`, and one `End`.
+///
+/// ```
+/// use anello_http::h1::{Decoder, Event, Limits};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let mut input = &b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nciao"[..];
+/// let mut body = Vec::new();
+/// while let Some(event) = decoder.decode(&mut input)? {
+///     match event {
+///         Event::Head(head) => assert_eq!(head.method_text(), "PUT"),
+///         Event::Data(data) => body.extend_from_slice(data),
+///         Event::End(trailers) => assert_eq!(trailers, None),
+///     }
+/// }
+/// assert_eq!(body, b"ciao");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The head of the request.
@@ -75,6 +92,14 @@ pub enum Event<'a> {
 
 impl Decoder {
     /// Creates a decoder for a new connection.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits { max_head_bytes: 32, ..Limits::default() });
+    /// let mut input = &b"GET / HTTP/1.1\r\nHost: a.very.long.host.example.com\r\n\r\n"[..];
+    /// assert_eq!(decoder.decode(&mut input).unwrap_err().status, 431);
+    /// ```
     pub fn new(limits: Limits) -> Self {
         let limits = limits.clamped();
         Self {
@@ -92,6 +117,18 @@ impl Decoder {
     /// Returns `None` if more bytes are needed. The whole input has then been consumed, except after the last request,
     /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call this method until it returns `None`,
     /// because it needs no further input to return the end of a request.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Event, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// // The head arrives in two parts.
+    /// assert!(decoder.decode(&mut &b"GET / HTTP/1.1\r\nHo"[..])?.is_none());
+    /// let Some(Event::Head(head)) = decoder.decode(&mut &b"st: a\r\n\r\n"[..])? else { panic!() };
+    /// assert_eq!(head.host(), Some("a"));
+    /// assert!(matches!(decoder.decode(&mut &b""[..])?, Some(Event::End(None))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
@@ -122,6 +159,20 @@ impl Decoder {
 
     /// Takes back a head for reuse, so that the next request needs no allocation. The head may come from another
     /// decoder.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Event, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n"[..];
+    /// for path in ["/a", "/b"] {
+    ///     let Some(Event::Head(head)) = decoder.decode(&mut input)? else { panic!() };
+    ///     assert_eq!(head.path(), path);
+    ///     decoder.recycle(head);
+    ///     assert!(matches!(decoder.decode(&mut input)?, Some(Event::End(None))));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn recycle(&mut self, head: Head) {
         if head.0.fields.capacity_bytes() <= MAX_RETAINED_BYTES {
             self.spare = Some(head);
@@ -129,6 +180,16 @@ impl Decoder {
     }
 
     /// Returns `true` if no request has been partially received, so that closing the connection aborts no request.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// assert!(decoder.is_idle());
+    /// assert!(decoder.decode(&mut &b"GET /"[..])?.is_none());
+    /// assert!(!decoder.is_idle());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_idle(&self) -> bool {
         match &self.state {
             State::Head => self.partial.is_empty() && self.scanner.is_before_request(),
@@ -139,16 +200,51 @@ impl Decoder {
 
     /// Returns `true` if no further requests are accepted: the last one has ended, or
     /// [`begin_upgrade`](Self::begin_upgrade) was called.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Event, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits { max_requests_per_connection: 1, ..Limits::default() });
+    /// let mut input = &b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET"[..];
+    /// assert!(matches!(decoder.decode(&mut input)?, Some(Event::Head(_))));
+    /// assert!(matches!(decoder.decode(&mut input)?, Some(Event::End(_))));
+    /// assert!(decoder.is_closed());
+    /// assert_eq!(input, b"GET", "the second request is not read");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
 
     /// Returns `true` while the body of a request is being received.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nciao"[..];
+    /// decoder.decode(&mut input)?;
+    /// assert!(decoder.is_in_body());
+    /// decoder.decode(&mut input)?;
+    /// assert!(!decoder.is_in_body());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_in_body(&self) -> bool {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
     /// Returns the number of bytes still missing from the current request body, or `None` if the body is chunked.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nci"[..];
+    /// decoder.decode(&mut input)?;
+    /// decoder.decode(&mut input)?;
+    /// assert_eq!(decoder.body_bytes_left(), Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn body_bytes_left(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
@@ -159,6 +255,15 @@ impl Decoder {
 
     /// Returns the number of bytes that are buffered until more bytes arrive. The limits for heads and trailers apply
     /// to this number.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// assert!(decoder.decode(&mut &b"GET / HTTP/1.1\r\n"[..])?.is_none());
+    /// assert_eq!(decoder.buffered_bytes(), 16);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
@@ -169,6 +274,15 @@ impl Decoder {
 
     /// Returns the first line of a rejected or incomplete head as received, excluding its line ending. Returns `None`
     /// if the line is incomplete or longer than its limit.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"GET /a HTTP/1.1\r\nHost a\r\n\r\n"[..];
+    /// assert!(decoder.decode(&mut input).is_err());
+    /// assert_eq!(decoder.first_line(), Some(&b"GET /a HTTP/1.1"[..]));
+    /// ```
     pub fn first_line(&self) -> Option<&[u8]> {
         let line = &self.partial[..line_end(&self.partial)?];
         Some(line.strip_suffix(b"\r").unwrap_or(line))
@@ -176,12 +290,31 @@ impl Decoder {
 
     /// Returns the method of a rejected or incomplete head, or [`Method::Get`] if the method is incomplete. The
     /// response to `HEAD` has no content, even if the request is rejected (RFC 9110, section 9.3.2).
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits, Method};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"HEAD /a HTTP/1.1\r\nHost a\r\n\r\n"[..];
+    /// assert!(decoder.decode(&mut input).is_err());
+    /// assert_eq!(decoder.rejected_method(), Method::Head);
+    /// ```
     pub fn rejected_method(&self) -> Method {
         let end = self.partial.iter().position(|&byte| byte == b' ');
         end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
     }
 
     /// Informs the decoder of EOF from the peer.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// assert!(decoder.finish_eof().is_ok());
+    /// assert!(decoder.decode(&mut &b"GET /"[..])?.is_none());
+    /// assert_eq!(decoder.finish_eof().unwrap_err().status, 400);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Rejects a partially received request. The client may no longer be able to receive the response.
@@ -198,6 +331,18 @@ impl Decoder {
 
     /// Stops decoding requests, because the bytes that follow an accepted `Upgrade` or `CONNECT` belong to another
     /// protocol. Returns the bytes, if any, that `decode` has consumed after the end of that request.
+    ///
+    /// ```
+    /// use anello_http::h1::{Decoder, Event, Limits};
+    ///
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut input = &b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nciao"[..];
+    /// assert!(matches!(decoder.decode(&mut input)?, Some(Event::Head(_))));
+    /// assert!(matches!(decoder.decode(&mut input)?, Some(Event::End(_))));
+    /// assert!(decoder.begin_upgrade().is_empty());
+    /// assert_eq!(input, b"ciao", "belongs to the other protocol");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
         let mut consumed = std::mem::take(&mut self.scanner).empty_lines();

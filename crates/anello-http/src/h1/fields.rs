@@ -4,6 +4,16 @@ use std::ops::Range;
 
 use super::syntax;
 
+/// Beginning of the examples: the trailers of a decoded body.
+macro_rules! trailers {
+    () => {
+        "use anello_http::h1::{ChunkedDecoder, ChunkedEvent, Limits};\n\n\
+         let mut input = &b\"0\\r\\nChecksum: 17\\r\\nNote: a\\r\\nNote: b\\r\\n\\r\\n\"[..];\n\
+         let event = ChunkedDecoder::new(Limits::default()).decode(&mut input)?;\n\
+         let Some(ChunkedEvent::End(Some(trailers))) = event else { panic!() };"
+    };
+}
+
 /// Received fields, in order, with the section that contains them. Names are compared case-insensitively.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Fields {
@@ -93,6 +103,13 @@ impl Fields {
 ///
 /// Fields that affect framing, routing or the interpretation of the message are not allowed in trailers and are
 /// omitted. An application can therefore safely merge trailers into the fields of the head (RFC 9110, section 6.5.1).
+///
+/// ```
+#[doc = trailers!()]
+/// assert_eq!(trailers.fields().count(), 3);
+/// assert_eq!(trailers.field("checksum"), Some(&b"17"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default, PartialEq)]
 pub struct Trailers(Fields);
 
@@ -118,21 +135,47 @@ impl Trailers {
     }
 
     /// Returns `true` if there are no trailers.
+    ///
+    /// ```
+    #[doc = trailers!()]
+    /// assert!(!trailers.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
     /// Returns the fields in order: the name as received, and the value without surrounding whitespace.
+    ///
+    /// ```
+    #[doc = trailers!()]
+    /// let names: Vec<_> = trailers.fields().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Checksum", "Note", "Note"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter()
     }
 
     /// Returns the first value of this field, ignoring the case of the name.
+    ///
+    /// ```
+    #[doc = trailers!()]
+    /// assert_eq!(trailers.field("NOTE"), Some(&b"a"[..]));
+    /// assert_eq!(trailers.field("Other"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.0.first(name)
     }
 
     /// Returns all values of this field, ignoring the case of the name.
+    ///
+    /// ```
+    #[doc = trailers!()]
+    /// assert_eq!(trailers.fields_named("note").collect::<Vec<_>>(), [b"a", b"b"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fields_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.0.named(name)
     }
@@ -166,6 +209,15 @@ pub struct FieldName<'a>(&'a str);
 impl<'a> FieldName<'a> {
     /// Checks a field name.
     ///
+    /// ```
+    /// use anello_http::h1::{FieldName, InvalidField};
+    ///
+    /// assert_eq!(FieldName::new("X-Robots-Tag")?.as_str(), "X-Robots-Tag");
+    /// assert_eq!(FieldName::new("X Robots"), Err(InvalidField::Name));
+    /// assert_eq!(FieldName::new("Date"), Err(InvalidField::Reserved));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`InvalidField::Name`] if the name is not a token. Returns [`InvalidField::Reserved`] for `Connection`,
     /// `Content-Length`, `Keep-Alive`, `Transfer-Encoding` and `Upgrade`, which are determined by the request and the
@@ -186,38 +238,58 @@ impl<'a> FieldName<'a> {
     }
 
     /// Returns the name as it is sent.
+    ///
+    /// ```
+    /// use anello_http::h1::FieldName;
+    ///
+    /// assert_eq!(FieldName::CONTENT_TYPE.as_str(), "Content-Type");
+    /// ```
     pub const fn as_str(&self) -> &'a str {
         self.0
     }
 }
 
-impl FieldName<'static> {
-    /// `Accept-Ranges`.
-    pub const ACCEPT_RANGES: Self = Self::constant("Accept-Ranges");
-    /// `Allow`.
-    pub const ALLOW: Self = Self::constant("Allow");
-    /// `Cache-Control`.
-    pub const CACHE_CONTROL: Self = Self::constant("Cache-Control");
-    /// `Content-Encoding`.
-    pub const CONTENT_ENCODING: Self = Self::constant("Content-Encoding");
-    /// `Content-Range`.
-    pub const CONTENT_RANGE: Self = Self::constant("Content-Range");
-    /// `Content-Type`.
-    pub const CONTENT_TYPE: Self = Self::constant("Content-Type");
-    /// `ETag`.
-    pub const ETAG: Self = Self::constant("ETag");
-    /// `Last-Modified`.
-    pub const LAST_MODIFIED: Self = Self::constant("Last-Modified");
-    /// `Location`.
-    pub const LOCATION: Self = Self::constant("Location");
-    /// `Retry-After`.
-    pub const RETRY_AFTER: Self = Self::constant("Retry-After");
-    /// `Server`.
-    pub const SERVER: Self = Self::constant("Server");
-    /// `Vary`.
-    pub const VARY: Self = Self::constant("Vary");
+/// Defines a constant per field name. Each has an example, which writes the field.
+macro_rules! names {
+    ($($constant:ident = $name:literal, $value:literal;)+) => {
+        impl FieldName<'static> {$(
+            #[doc = concat!(
+                "`", $name, "`.\n\n```\n",
+                "use anello_http::h1::{FieldBlock, FieldName};\n\n",
+                "let mut fields = FieldBlock::default();\n",
+                "fields.push(FieldName::", stringify!($constant), ", b", stringify!($value), ")?;\n",
+                "assert!(fields.as_bytes().starts_with(b\"", $name, ": \"));\n",
+                "# Ok::<(), anello_http::h1::InvalidField>(())\n```"
+            )]
+            pub const $constant: Self = Self::constant($name);
+        )+}
+    };
+}
 
+names! {
+    ACCEPT_RANGES = "Accept-Ranges", "bytes";
+    ALLOW = "Allow", "GET, HEAD";
+    CACHE_CONTROL = "Cache-Control", "no-store";
+    CONTENT_ENCODING = "Content-Encoding", "br";
+    CONTENT_RANGE = "Content-Range", "bytes 0-4/10";
+    CONTENT_TYPE = "Content-Type", "text/css";
+    ETAG = "ETag", "\"17\"";
+    LAST_MODIFIED = "Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT";
+    LOCATION = "Location", "/elsewhere";
+    RETRY_AFTER = "Retry-After", "120";
+    SERVER = "Server", "example";
+    VARY = "Vary", "Accept-Encoding";
+}
+
+impl FieldName<'static> {
     /// Checks a constant field name.
+    ///
+    /// ```
+    /// use anello_http::h1::FieldName;
+    ///
+    /// const ROBOTS: FieldName<'static> = FieldName::constant("X-Robots-Tag");
+    /// assert_eq!(ROBOTS.as_str(), "X-Robots-Tag");
+    /// ```
     ///
     /// # Panics
     /// Panics if [`FieldName::new`] returns an error. In a constant, this is a compile error.
@@ -247,6 +319,16 @@ pub struct FieldBlock(Vec<u8>);
 impl FieldBlock {
     /// Adds a field.
     ///
+    /// ```
+    /// use anello_http::h1::{FieldBlock, FieldName, InvalidField};
+    ///
+    /// let mut block = FieldBlock::default();
+    /// block.push(FieldName::VARY, b"Accept")?.push(FieldName::ALLOW, b"GET")?;
+    /// assert_eq!(block.push(FieldName::SERVER, b"a\nb"), Err(InvalidField::Value));
+    /// assert_eq!(block.as_bytes(), b"Vary: Accept\r\nAllow: GET\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`InvalidField::Value`], without adding anything, if the value contains a control byte such as CR, LF or
     /// NUL.
@@ -257,6 +339,16 @@ impl FieldBlock {
     }
 
     /// Returns the encoded lines, each with its line ending.
+    ///
+    /// ```
+    /// use anello_http::h1::{FieldBlock, FieldName};
+    ///
+    /// let mut block = FieldBlock::default();
+    /// assert_eq!(block.as_bytes(), b"");
+    /// block.push(FieldName::ETAG, b"\"17\"")?;
+    /// assert_eq!(block.as_bytes(), b"ETag: \"17\"\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -281,6 +373,13 @@ pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// The reason why a field cannot be sent.
+///
+/// ```
+/// use anello_http::h1::{FieldName, InvalidField};
+///
+/// assert_eq!(FieldName::new(""), Err(InvalidField::Name));
+/// assert_eq!(FieldName::new("Connection"), Err(InvalidField::Reserved));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidField {
     /// The name is not a token.

@@ -4,10 +4,28 @@ use super::fields::Fields;
 use super::framing::FramingDecision;
 use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 
+/// Beginning of the examples: a decoded head.
+macro_rules! head {
+    () => {
+        "use anello_http::h1::{Decoder, Event, Limits};\n\n\
+         let received = b\"GET /search?q=ciao HTTP/1.1\\r\\nHost: example.com\\r\\nAccept: text/html\\r\\n\\\n\
+         \u{20}   Connection: upgrade\\r\\nUpgrade: echo\\r\\n\\r\\n\";\n\
+         let decoded = Decoder::new(Limits::default()).decode(&mut &received[..]);\n\
+         let Ok(Some(Event::Head(head))) = decoded else { panic!() };"
+    };
+}
+
 /// A request head whose framing has been checked.
 ///
 /// It owns its bytes and is as cheap to move as a pointer. [`Decoder::recycle`](super::Decoder::recycle) takes it back,
 /// so the next head needs no allocation. If the next head has the same fields, they are not parsed again.
+///
+/// ```
+#[doc = head!()]
+/// assert_eq!((head.method_text(), head.path(), head.query()), ("GET", "/search", Some("q=ciao")));
+/// assert_eq!(head.host(), Some("example.com"));
+/// assert_eq!(head.field("accept"), Some(&b"text/html"[..]));
+/// ```
 #[derive(Debug, Default)]
 pub struct Head(pub(super) Box<Parts>);
 
@@ -53,18 +71,33 @@ impl Parts {
 
 impl Head {
     /// Returns the method.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.method(), anello_http::h1::Method::Get);
+    /// ```
     #[inline]
     pub fn method(&self) -> Method {
         self.0.method
     }
 
     /// Returns the method as received.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.method_text(), "GET");
+    /// ```
     pub fn method_text(&self) -> &str {
         self.text(0, self.0.method_end)
     }
 
     /// Returns the target as received: ASCII without spaces, control bytes and `#`. See also [`Head::path`] and
     /// [`Head::query`].
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.target(), "/search?q=ciao");
+    /// ```
     pub fn target(&self) -> &str {
         self.text(self.0.method_end + 1, self.0.target_end)
     }
@@ -76,12 +109,22 @@ impl Head {
     }
 
     /// Returns the form of the target.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.target_form(), anello_http::h1::TargetForm::Origin);
+    /// ```
     pub fn target_form(&self) -> TargetForm {
         self.0.form
     }
 
     /// Returns the path of the target, neither decoded nor normalized. It starts with `/`. The path is `/` for a URL
     /// without a path, and empty for the authority and asterisk forms.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.path(), "/search");
+    /// ```
     pub fn path(&self) -> &str {
         let (path, _) = self.path_and_query();
         match self.0.form {
@@ -92,6 +135,11 @@ impl Head {
     }
 
     /// Returns the query, which is the part of the target after the first `?`.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.query(), Some("q=ciao"));
+    /// ```
     pub fn query(&self) -> Option<&str> {
         self.path_and_query().1
     }
@@ -103,6 +151,11 @@ impl Head {
     }
 
     /// Returns the version.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.version(), anello_http::h1::Version::Http11);
+    /// ```
     #[inline]
     pub fn version(&self) -> Version {
         self.0.version
@@ -110,6 +163,11 @@ impl Head {
 
     /// Returns the requested host, with its port if there is one: the host in the target, or otherwise the `Host`
     /// field. The result is `None` or empty if the client sent no host.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.host(), Some("example.com"));
+    /// ```
     pub fn host(&self) -> Option<&str> {
         if self.0.host_end > 0 {
             return Some(self.text(self.0.host_start, self.0.host_end));
@@ -119,6 +177,12 @@ impl Head {
 
     /// Returns all fields in order: the name as received, and the value without surrounding whitespace. A value
     /// contains no control bytes except tabs.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// let names: Vec<_> = head.fields().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Host", "Accept", "Connection", "Upgrade"]);
+    /// ```
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.fields.iter()
     }
@@ -134,18 +198,34 @@ impl Head {
     }
 
     /// Returns the first value of this field, ignoring the case of the name.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.field("accept"), Some(&b"text/html"[..]));
+    /// assert_eq!(head.field("Cookie"), None);
+    /// ```
     #[inline]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.0.fields.first(name)
     }
 
     /// Returns all values of this field in order, ignoring the case of the name.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.fields_named("Upgrade").collect::<Vec<_>>(), [b"echo"]);
+    /// ```
     #[inline]
     pub fn fields_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.0.fields.named(name)
     }
 
     /// Returns how the body is delimited.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.framing(), anello_http::h1::RequestFraming::None);
+    /// ```
     #[inline]
     pub fn framing(&self) -> RequestFraming {
         self.0.decision.framing
@@ -153,6 +233,11 @@ impl Head {
 
     /// Returns `true` if the connection can be kept alive after this request: the version and the `Connection` field of
     /// the request allow it, and the request limit has not been reached.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert!(head.keeps_alive());
+    /// ```
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         self.0.keeps_alive
@@ -164,6 +249,11 @@ impl Head {
     }
 
     /// Returns `true` if there is a body and the client waits for `100 Continue` before it sends the body.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert!(!head.expects_continue(), "there is no body");
+    /// ```
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.0.decision.expects_continue
@@ -171,17 +261,33 @@ impl Head {
 
     /// Returns the protocols that the client offers to switch to: the first `Upgrade` field, if `Connection` names it
     /// and the version is HTTP/1.1.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.upgrade(), Some("echo"));
+    /// ```
     pub fn upgrade(&self) -> Option<&str> {
         str::from_utf8(self.0.fields.get(self.0.decision.upgrade?)?).ok()
     }
 
     /// Returns the properties that the response encoder needs after the head has been dropped.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// let context = head.context();
+    /// assert_eq!((context.method, context.keeps_alive), (head.method(), head.keeps_alive()));
+    /// ```
     #[inline]
     pub fn context(&self) -> RequestContext {
         RequestContext { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }
     }
 
     /// Returns the length of the received head in bytes.
+    ///
+    /// ```
+    #[doc = head!()]
+    /// assert_eq!(head.head_bytes(), received.len());
+    /// ```
     pub fn head_bytes(&self) -> usize {
         self.0.fields.bytes.len()
     }

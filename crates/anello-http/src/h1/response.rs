@@ -11,11 +11,38 @@ use super::rejection::{Rejection, is_final, reason_phrase};
 use super::syntax;
 use super::types::{Method, RequestContext, Version};
 
+/// Beginning of the examples: the properties of a request, and an empty output buffer.
+macro_rules! context {
+    () => {
+        "use anello_http::h1::*;\n\n\
+         let context = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };\n\
+         let mut out = Vec::new();"
+    };
+}
+
 /// The interim response to `Expect: 100-continue`.
+///
+/// ```
+/// use anello_http::h1::CONTINUE;
+///
+/// // Before the body of a request for which `Head::expects_continue` returns `true` is read.
+/// let mut out = Vec::new();
+/// out.extend_from_slice(CONTINUE);
+/// assert!(out.starts_with(b"HTTP/1.1 100 "));
+/// ```
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const TYPICAL_HEAD_BYTES: usize = 256;
 
 /// What is known about the length of a response body when the head is sent.
+///
+/// ```
+#[doc = context!()]
+/// let head = ResponseHead::begin(&mut out, context, 200)?;
+/// let body = head.finish(BodyLength::Unknown);
+/// assert_eq!(body.framing(), ResponseFraming::Chunked);
+/// # body.finish(&mut out)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// The length in bytes. For `HEAD`, the length that the response to `GET` would have.
@@ -60,6 +87,15 @@ pub struct ResponseHead<'a> {
 impl<'a> ResponseHead<'a> {
     /// Appends the status line of the response to a request.
     ///
+    /// ```
+    #[doc = context!()]
+    /// assert_eq!(ResponseHead::begin(&mut out, context, 99).unwrap_err(), InvalidStatus(99));
+    /// let body = ResponseHead::begin(&mut out, context, 404)?.finish(BodyLength::Known(0));
+    /// body.finish(&mut out)?;
+    /// assert_eq!(out, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`InvalidStatus`] unless the status is 101 or in the range 200 to 999.
     #[inline]
@@ -84,6 +120,16 @@ impl<'a> ResponseHead<'a> {
 
     /// Appends a field.
     ///
+    /// ```
+    #[doc = context!()]
+    /// let mut head = ResponseHead::begin(&mut out, context, 200)?;
+    /// head.field(FieldName::CONTENT_TYPE, b"text/css")?;
+    /// assert!(head.field(FieldName::LOCATION, b"/a\r\nSet-Cookie: b").is_err());
+    /// head.finish(BodyLength::Known(0)).finish(&mut out)?;
+    /// assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nContent-Length: 0\r\n\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`InvalidField::Value`], without appending anything, if the value contains a control byte such as CR, LF
     /// or NUL, which could inject another field.
@@ -100,6 +146,17 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Appends fields that were encoded in advance.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let mut fields = FieldBlock::default();
+    /// fields.push(FieldName::CONTENT_TYPE, b"text/css")?;
+    /// let mut head = ResponseHead::begin(&mut out, context, 200)?;
+    /// head.block(&fields);
+    /// head.finish(BodyLength::Known(0)).finish(&mut out)?;
+    /// assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nContent-Length: 0\r\n\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn block(&mut self, block: &FieldBlock) -> &mut Self {
         self.out.extend_from_slice(block.as_bytes());
@@ -107,6 +164,15 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Appends the `Date` field.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let mut head = ResponseHead::begin(&mut out, context, 200)?;
+    /// head.date(&HttpDate::from_unix(0));
+    /// head.finish(BodyLength::Known(0)).finish(&mut out)?;
+    /// assert!(out.starts_with(b"HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn date(&mut self, date: &HttpDate) -> &mut Self {
         let mut line = *b"Date: .............................\r\n";
@@ -117,6 +183,17 @@ impl<'a> ResponseHead<'a> {
 
     /// Appends `Upgrade` and lists it in `Connection`. In a 101 response, the field names the new protocol; in a 426
     /// response, the required one.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let mut head = ResponseHead::begin(&mut out, context, 101)?;
+    /// head.upgrade("echo")?;
+    /// let body = head.finish(BodyLength::Unknown);
+    /// assert_eq!(body.framing(), ResponseFraming::Tunnel);
+    /// assert!(out.ends_with(b"Upgrade: echo\r\nConnection: upgrade\r\n\r\n"));
+    /// # body.finish(&mut out)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Returns [`InvalidField::Value`], without appending anything, if the protocol contains a control byte.
@@ -129,6 +206,17 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Closes the connection after this response.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let mut head = ResponseHead::begin(&mut out, context, 200)?;
+    /// head.close();
+    /// let body = head.finish(BodyLength::Known(0));
+    /// assert!(!body.keeps_alive());
+    /// assert!(out.ends_with(b"Connection: close\r\nContent-Length: 0\r\n\r\n"));
+    /// # body.finish(&mut out)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&mut self) -> &mut Self {
         self.context.keeps_alive = false;
         self
@@ -136,6 +224,16 @@ impl<'a> ResponseHead<'a> {
 
     /// Appends the fields that depend on the length of the body, and the end of the head. Returns the body encoder. Its
     /// [`keeps_alive`](BodyEncoder::keeps_alive) returns `true` if another response can follow.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let head = ResponseHead::begin(&mut out, context, 200)?;
+    /// let mut body = head.finish(BodyLength::Known(4));
+    /// body.write(&mut out, b"ciao")?;
+    /// body.finish(&mut out)?;
+    /// assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nciao");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
         self.unfinished = None;
@@ -204,6 +302,15 @@ impl Rejection {
     /// ([`Decoder::rejected_method`](super::Decoder::rejected_method)) the text is omitted. `date` is the current time.
     ///
     /// Nothing may be sent after this response. A status outside the range 200 to 999 becomes 500.
+    ///
+    /// ```
+    /// use anello_http::h1::{Method, Rejection};
+    ///
+    /// let mut out = Vec::new();
+    /// Rejection::new(408, "the request took too long").write(&mut out, Method::Get, None);
+    /// assert!(out.starts_with(b"HTTP/1.1 408 Request Timeout\r\n"));
+    /// assert!(out.ends_with(b"\r\n\r\n408 Request Timeout: the request took too long\n"));
+    /// ```
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
@@ -254,6 +361,13 @@ pub struct EncodedResponse {
 
 impl EncodedResponse {
     /// Encodes a response with these fields and this body.
+    ///
+    /// ```
+    /// use anello_http::h1::{EncodedResponse, FieldBlock};
+    ///
+    /// let response = EncodedResponse::new(FieldBlock::default(), b"ciao\n");
+    /// assert_eq!(response.body_bytes(), 5);
+    /// ```
     pub fn new(fields: FieldBlock, body: &[u8]) -> Self {
         let mut encoded = Vec::with_capacity(fields.as_bytes().len() + 48 + body.len());
         encoded.extend_from_slice(fields.as_bytes());
@@ -264,16 +378,40 @@ impl EncodedResponse {
     }
 
     /// Returns the fields.
+    ///
+    /// ```
+    /// use anello_http::h1::{EncodedResponse, FieldBlock, FieldName};
+    ///
+    /// let mut fields = FieldBlock::default();
+    /// fields.push(FieldName::CONTENT_TYPE, b"text/plain")?;
+    /// let response = EncodedResponse::new(fields, b"ciao\n");
+    /// assert_eq!(response.fields().as_bytes(), b"Content-Type: text/plain\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fields(&self) -> &Rc<FieldBlock> {
         &self.fields
     }
 
     /// Returns the body without copying it.
+    ///
+    /// ```
+    /// use anello_http::h1::{EncodedResponse, FieldBlock};
+    ///
+    /// let response = EncodedResponse::new(FieldBlock::default(), b"ciao\n");
+    /// assert_eq!(response.body(), &b"ciao\n"[..]);
+    /// ```
     pub fn body(&self) -> Bytes {
         self.encoded.slice(self.head_bytes..)
     }
 
     /// Returns the length of the body in bytes.
+    ///
+    /// ```
+    /// use anello_http::h1::{EncodedResponse, FieldBlock};
+    ///
+    /// let response = EncodedResponse::new(FieldBlock::default(), b"ciao\n");
+    /// assert_eq!(response.body_bytes(), response.body().len());
+    /// ```
     #[inline]
     pub fn body_bytes(&self) -> usize {
         self.encoded.len() - self.head_bytes
@@ -283,6 +421,17 @@ impl EncodedResponse {
     /// (0 for `HEAD`).
     ///
     /// Otherwise, returns `None` without appending anything; the response then needs a separate head.
+    ///
+    /// ```
+    #[doc = context!()]
+    /// let response = EncodedResponse::new(FieldBlock::default(), b"ciao\n");
+    /// assert_eq!(response.write(&mut out, context, &HttpDate::from_unix(0)), Some(5));
+    /// assert!(out.ends_with(b"\r\nContent-Length: 5\r\n\r\nciao\n"));
+    /// // The response to the last request of a connection needs a `Connection` field.
+    /// let last = RequestContext { keeps_alive: false, ..context };
+    /// assert_eq!(response.write(&mut out, last, &HttpDate::from_unix(0)), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
         if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {
@@ -318,6 +467,12 @@ fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
 }
 
 /// The error for an invalid response status.
+///
+/// ```
+/// use anello_http::h1::InvalidStatus;
+///
+/// assert_eq!(InvalidStatus(99).to_string(), "invalid response status 99 (expected 101 or 200 to 999)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid response status {0} (expected 101 or 200 to 999)")]
 pub struct InvalidStatus(pub u16);

@@ -1,6 +1,16 @@
 //! Types that requests and responses share, and limits for requests.
 
 /// The method of a request.
+///
+/// ```
+/// use anello_http::h1::{Decoder, Event, Limits, Method};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let mut input = &b"PURGE / HTTP/1.1\r\nHost: a\r\n\r\n"[..];
+/// let Some(Event::Head(head)) = decoder.decode(&mut input)? else { panic!() };
+/// assert_eq!((head.method(), head.method_text()), (Method::Other, "PURGE"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`.
@@ -46,6 +56,16 @@ impl Method {
 }
 
 /// The HTTP version under which a request is processed. Requests with another major version are rejected.
+///
+/// ```
+/// use anello_http::h1::{Decoder, Event, Limits, Version};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let Some(Event::Head(head)) = decoder.decode(&mut &b"GET / HTTP/1.0\r\n\r\n"[..])? else { panic!() };
+/// assert_eq!(head.version(), Version::Http10);
+/// assert!(!head.keeps_alive());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
     /// HTTP/1.0.
@@ -56,6 +76,16 @@ pub enum Version {
 }
 
 /// The form of a request's target (RFC 9112, section 3.2).
+///
+/// ```
+/// use anello_http::h1::{Decoder, Event, Limits, TargetForm};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let mut input = &b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"[..];
+/// let Some(Event::Head(head)) = decoder.decode(&mut input)? else { panic!() };
+/// assert_eq!(head.target_form(), TargetForm::Asterisk);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetForm {
     /// A path that starts with `/`, with an optional query.
@@ -70,6 +100,17 @@ pub enum TargetForm {
 }
 
 /// The properties of a request that determine the framing of its response.
+///
+/// ```
+/// use anello_http::h1::{BodyLength, Method, RequestContext, ResponseHead, Version};
+///
+/// let context = RequestContext { version: Version::Http10, method: Method::Get, keeps_alive: true };
+/// let mut out = Vec::new();
+/// let body = ResponseHead::begin(&mut out, context, 200)?.finish(BodyLength::Known(0));
+/// body.finish(&mut out)?;
+/// assert_eq!(out, b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestContext {
     /// The version of the request.
@@ -81,6 +122,16 @@ pub struct RequestContext {
 }
 
 /// How a request body is delimited.
+///
+/// ```
+/// use anello_http::h1::{Decoder, Event, Limits, RequestFraming};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let mut input = &b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"[..];
+/// let Some(Event::Head(head)) = decoder.decode(&mut input)? else { panic!() };
+/// assert_eq!(head.framing(), RequestFraming::Length(4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// There is no body.
@@ -94,6 +145,13 @@ pub enum RequestFraming {
 
 impl RequestFraming {
     /// Returns `true` if a body follows the head.
+    ///
+    /// ```
+    /// use anello_http::h1::RequestFraming;
+    ///
+    /// assert!(RequestFraming::Chunked.has_body());
+    /// assert!(!RequestFraming::Length(0).has_body());
+    /// ```
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Length(0))
     }
