@@ -15,6 +15,13 @@ use crate::h1::{EncodedResponse, FieldBlock};
 pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 
 /// The body of a response.
+///
+/// ```
+/// use anello_http::{Body, Response};
+///
+/// let response = Response::new(200).with_body(Body::from("ciao"));
+/// assert_eq!(response.body().length(), Some(4));
+/// ```
 #[derive(Default)]
 pub struct Body(pub(crate) BodyKind);
 
@@ -45,6 +52,19 @@ pub(crate) enum StreamEnd {
 pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 
 /// A part of a body: bytes in memory, or a range of a file.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello_http::{Body, BodyPart};
+///
+/// # let path = tempfile::NamedTempFile::new()?;
+/// # std::fs::write(&path, "length 4: ciao")?;
+/// let file = anello::fs::File::open(&path).await?;
+/// let parts = vec![BodyPart::Bytes("<pre>".into()), BodyPart::File { file, offset: 10, length: 4 }];
+/// assert_eq!(Body::parts(parts).length(), Some(9));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum BodyPart {
     /// Bytes in memory.
@@ -64,17 +84,44 @@ pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
     /// Creates an empty body.
+    ///
+    /// ```
+    /// use anello_http::Body;
+    ///
+    /// assert_eq!(Body::empty().length(), Some(0));
+    /// ```
     pub const fn empty() -> Self {
         Self(BodyKind::Empty)
     }
 
     /// Creates a body from a range of a file ([`BodyPart::File`]). If the file ends before the range does, the
     /// connection is closed before the body is complete, so that the client detects the truncation.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Body, Response};
+    ///
+    /// # let path = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&path, "ciao")?;
+    /// let file = anello::fs::File::open(&path).await?;
+    /// let length = file.metadata().await?.len();
+    /// let response = Response::new(200).with_body(Body::file(file, 0, length));
+    /// assert_eq!(response.body().length(), Some(4));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
     /// Creates a body from several parts, which are sent in order.
+    ///
+    /// ```
+    /// use anello_http::{Body, BodyPart};
+    ///
+    /// let parts = ["ciao ", "mondo"].map(|text| BodyPart::Bytes(text.into()));
+    /// assert_eq!(Body::parts(parts.into()).length(), Some(10));
+    /// ```
     pub fn parts(parts: Vec<BodyPart>) -> Self {
         let part_bytes = |part: &BodyPart| match part {
             BodyPart::Bytes(bytes) => bytes.len() as u64,
@@ -92,6 +139,22 @@ impl Body {
     /// closing the connection, the connection is reset instead. In both cases the client detects the truncation.
     ///
     /// The stream can read the [request body](crate::RequestBody), which stays readable while the stream holds it.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Body, Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |_: Request| {
+    ///     let chunks = ["ciao ", "mondo"].map(|text| Ok(text.into()));
+    ///     Response::new(200).with_body(Body::stream(futures_util::stream::iter(chunks)))
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
+    /// assert!(response.ends_with("\r\n\r\n5\r\nciao \r\n5\r\nmondo\r\n0\r\n\r\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
     }
@@ -101,6 +164,27 @@ impl Body {
     ///
     /// Trailers are sent only with the chunked transfer coding, so HTTP/1.0 clients do not receive them. Announce them
     /// in the `Trailer` header field.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::h1::{FieldBlock, FieldName};
+    /// use anello_http::{Body, Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |_: Request| {
+    ///     let chunks = futures_util::stream::iter([Ok("ciao".into())]);
+    ///     Response::new(200).with_body(Body::stream_with_trailers(chunks, || {
+    ///         let mut trailers = FieldBlock::default();
+    ///         trailers.push(FieldName::constant("Checksum"), b"17").expect("the value is valid");
+    ///         trailers
+    ///     }))
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
+    /// assert!(response.ends_with("4\r\nciao\r\n0\r\nChecksum: 17\r\n\r\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stream_with_trailers(
         chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
         trailers: impl FnOnce() -> FieldBlock + 'static,
@@ -111,11 +195,34 @@ impl Body {
 
     /// Creates a body like [`stream`](Self::stream), with a known length in bytes. If the stream yields more or fewer
     /// bytes, the connection is closed.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Body, Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |_: Request| {
+    ///     let chunks = ["ciao ", "mondo"].map(|text| Ok(text.into()));
+    ///     Response::new(200).with_body(Body::stream_with_length(10, futures_util::stream::iter(chunks)))
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("GET / HTTP/1.0\r\n\r\n").await?;
+    /// assert!(response.ends_with("\r\nContent-Length: 10\r\n\r\nciao mondo"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stream_with_length(length: u64, chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
     /// Returns the length in bytes, or `None` if it is unknown.
+    ///
+    /// ```
+    /// use anello_http::Body;
+    ///
+    /// assert_eq!(Body::from("ciao").length(), Some(4));
+    /// assert_eq!(Body::stream(futures_util::stream::empty()).length(), None);
+    /// ```
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             BodyKind::Empty => Some(0),

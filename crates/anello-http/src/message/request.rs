@@ -13,6 +13,20 @@ use bytes::Bytes;
 use crate::h1::{Head, Rejection, Trailers};
 
 /// A request: its head, and its body, which is received on demand.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello_http::{Request, Response, Server};
+///
+#[doc = listener!()]
+/// let handler = async |request: Request| {
+///     Response::text(format!("{} {}\n", request.method_text(), request.path()))
+/// };
+/// Server::builder().build().serve(listener, handler).detach();
+/// assert!(exchange("GET /hello HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nGET /hello\n"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Request {
     /// `Some` until the request is split into its parts or dropped.
@@ -27,6 +41,18 @@ impl Request {
     }
 
     /// Returns the request head.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |request: Request| Response::text(request.head().target().to_owned());
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET /search?q=ciao HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n/search?q=ciao"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn head(&self) -> &Head {
         let Some(head) = &self.head else { unreachable!("the head is taken only by into_parts and drop") };
@@ -34,17 +60,65 @@ impl Request {
     }
 
     /// Returns the body for reading.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |mut request: Request| match request.body().collect().await {
+    ///     Ok(body) => Response::text(body),
+    ///     Err(_) => Response::new(400),
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
+    /// assert!(response.ends_with("\r\n\r\nciao"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn body(&mut self) -> &mut RequestBody {
         &mut self.body
     }
 
     /// Returns the address of the client (`getpeername(2)`), or `None` if the connection uses a Unix socket or the
     /// client has disconnected.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |request: Request| match request.peer() {
+    ///     Some(peer) if peer.ip().is_loopback() => Response::text("welcome"),
+    ///     _ => Response::new(403),
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nwelcome"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer(&self) -> Option<SocketAddr> {
         self.connection.peer_addr().ok()
     }
 
     /// Splits the request into its head and its body.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |request: Request| {
+    ///     let (head, mut body) = request.into_parts();
+    ///     let length = body.collect().await.map_or(0, |body| body.len());
+    ///     Response::text(format!("{} received {length} bytes", head.path()))
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("POST /upload HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
+    /// assert!(response.ends_with("/upload received 4 bytes"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn into_parts(mut self) -> (Head, RequestBody) {
         (self.head.take().unwrap_or_default(), std::mem::take(&mut self.body))
@@ -104,6 +178,26 @@ pub(crate) trait BodySource {
 ///
 /// If the handler does not read the complete body, the server reads and discards the rest if it is short, and otherwise
 /// closes the connection after the response.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello_http::{Body, Request, Response, Server};
+///
+#[doc = listener!()]
+/// // Sends the body back while it arrives.
+/// let handler = async |request: Request| {
+///     let (_, body) = request.into_parts();
+///     Response::new(200).with_body(Body::stream(futures_util::stream::unfold(body, async |mut body| {
+///         let chunk = body.next().await.map_err(std::io::Error::other).transpose()?;
+///         Some((chunk, body))
+///     })))
+/// };
+/// Server::builder().build().serve(listener, handler).detach();
+/// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
+/// assert!(response.ends_with("\r\n\r\nciao"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct RequestBody {
     /// A weak reference, so that a retained body does not keep the connection open.
@@ -122,6 +216,25 @@ impl RequestBody {
     /// The first call sends `100 Continue` to a client that is waiting for it (`Expect: 100-continue`). Cancel-safe: no
     /// data is lost.
     ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |mut request: Request| {
+    ///     let mut sum = 0;
+    ///     while let Ok(Some(chunk)) = request.body().next().await {
+    ///         sum += chunk.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    ///     }
+    ///     Response::text(sum.to_string())
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\n00").await?;
+    /// assert!(response.ends_with("\r\n\r\n96"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
     /// [`RequestBodyError::Io`] if the connection fails or is closed. No more data follows an error.
@@ -132,6 +245,26 @@ impl RequestBody {
 
     /// Polls for the next chunk, like [`next`](Self::next). After a call has returned `Pending`, the body timeout runs
     /// until a later call returns `Ready` or the body is dropped.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::future::poll_fn;
+    ///
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |mut request: Request| {
+    ///     match poll_fn(|context| request.body().poll_next(context)).await {
+    ///         Ok(Some(chunk)) => Response::text(chunk.to_vec()),
+    ///         Ok(None) => Response::text("no body"),
+    ///         Err(_) => Response::new(400),
+    ///     }
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nno body"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
@@ -155,6 +288,23 @@ impl RequestBody {
 
     /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
     /// Returns the same errors as [`next`](Self::next). Not cancel-safe: the data read so far is lost.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, RequestBodyError, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |mut request: Request| match request.body().collect().await {
+    ///     Ok(body) => Response::text(format!("{} bytes", body.len())),
+    ///     Err(RequestBodyError::Rejected(rejection)) => Response::new(rejection.status),
+    ///     Err(_) => Response::new(400),
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
+    /// assert!(response.ends_with("\r\n\r\n4 bytes"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.next().await? {
@@ -164,6 +314,24 @@ impl RequestBody {
     }
 
     /// Takes the trailers, which are available after [`next`](Self::next) has returned `None`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |mut request: Request| {
+    ///     while let Ok(Some(_)) = request.body().next().await {}
+    ///     let trailers = request.body().trailers().unwrap_or_default();
+    ///     Response::text(trailers.field("Checksum").unwrap_or_default().to_vec())
+    /// };
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    /// let response = exchange(&format!("{head}4\r\nciao\r\n0\r\nChecksum: 17\r\n\r\n")).await?;
+    /// assert!(response.ends_with("\r\n\r\n17"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn trailers(&mut self) -> Option<Trailers> {
         self.with_source(|source| source.take_trailers()).flatten()
     }
@@ -185,6 +353,23 @@ impl Drop for PauseOnDrop<'_> {
 
 /// The reason why a request body cannot be read. After [`Rejected`](Self::Rejected), the handler's response may still
 /// reach the client; after [`Io`](Self::Io), it is not sent.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello_http::{Request, RequestBodyError, Response, Server};
+///
+#[doc = listener!()]
+/// let handler = async |mut request: Request| match request.body().collect().await {
+///     Err(RequestBodyError::Rejected(rejection)) => Response::new(rejection.status),
+///     _ => Response::new(200),
+/// };
+/// Server::builder().build().serve(listener, handler).detach();
+/// let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// let response = exchange(&format!("{head}not a chunk size\r\n")).await?;
+/// assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestBodyError {

@@ -64,6 +64,13 @@ impl fmt::Debug for Upgrade {
 
 impl Response {
     /// Creates a response without fields or a body. A status outside 200 to 999 is sent as 500.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// let response = Response::new(404);
+    /// assert_eq!((response.status(), response.body().length()), (404, Some(0)));
+    /// ```
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -76,6 +83,17 @@ impl Response {
     }
 
     /// Creates a `200 OK` response from fields and a body that were encoded in advance.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    ///
+    /// use anello_http::Response;
+    /// use anello_http::h1::{EncodedResponse, FieldBlock};
+    ///
+    /// let encoded = Rc::new(EncodedResponse::new(FieldBlock::default(), b"ciao\n"));
+    /// let response = Response::encoded(Rc::clone(&encoded));
+    /// assert_eq!((response.status(), response.body().length()), (200, Some(5)));
+    /// ```
     #[inline]
     pub fn encoded(response: Rc<EncodedResponse>) -> Self {
         Self {
@@ -153,16 +171,36 @@ impl Response {
     }
 
     /// Creates a `200 OK` response with plain text.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// assert_eq!(Response::text("ciao\n").body().length(), Some(5));
+    /// ```
     pub fn text(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
     /// Creates a `200 OK` response with HTML.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// let page = String::from("<!doctype html><title>Ciao</title>");
+    /// assert_eq!(Response::html(page).body().length(), Some(34));
+    /// ```
     pub fn html(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
     /// Creates a `200 OK` response with serialized JSON.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// let text = serde_json::json!({ "answer": 42 }).to_string();
+    /// assert_eq!(Response::json(text).body().length(), Some(13));
+    /// ```
     pub fn json(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"application/json", text)
     }
@@ -172,6 +210,15 @@ impl Response {
     }
 
     /// Adds a field.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    /// use anello_http::h1::FieldName;
+    ///
+    /// let response = Response::text("ciao").field(FieldName::CACHE_CONTROL, b"no-store")?;
+    /// assert!(response.field(FieldName::LOCATION, b"/a\r\nSet-Cookie: b").is_err());
+    /// # Ok::<(), anello_http::h1::InvalidField>(())
+    /// ```
     ///
     /// # Errors
     /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
@@ -190,6 +237,24 @@ impl Response {
     }
 
     /// Sets fields that were encoded once for many responses. They are sent before the response's own fields.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::rc::Rc;
+    ///
+    /// use anello_http::h1::{FieldBlock, FieldName};
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let mut fields = FieldBlock::default();
+    /// fields.push(FieldName::SERVER, b"example").expect("the value is valid");
+    /// let fields = Rc::new(fields);
+    /// let handler = async move |_: Request| Response::text("ciao").with_shared_fields(Rc::clone(&fields));
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.contains("\r\nServer: example\r\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn with_shared_fields(mut self, fields: Rc<FieldBlock>) -> Self {
         self.shared = Some(fields);
@@ -197,6 +262,13 @@ impl Response {
     }
 
     /// Sets the status. A status outside 200 to 999 is sent as 500.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// let response = Response::text("try again later\n").with_status(503);
+    /// assert_eq!(response.status(), 503);
+    /// ```
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
@@ -204,6 +276,13 @@ impl Response {
     }
 
     /// Sets the body.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// let response = Response::new(404).with_body("not found\n");
+    /// assert_eq!(response.body().length(), Some(10));
+    /// ```
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Body>) -> Self {
         self.body = body.into();
@@ -211,6 +290,19 @@ impl Response {
     }
 
     /// Closes the connection after this response.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::{Request, Response, Server};
+    ///
+    #[doc = listener!()]
+    /// let handler = async |_: Request| Response::text("ciao").with_connection_close();
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await?;
+    /// assert!(response.contains("\r\nConnection: close\r\n"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn with_connection_close(mut self) -> Self {
         self.closes = true;
@@ -218,11 +310,23 @@ impl Response {
     }
 
     /// Returns the status.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// assert_eq!(Response::text("ciao").status(), 200);
+    /// ```
     pub fn status(&self) -> u16 {
         self.status
     }
 
     /// Returns the body.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// assert_eq!(Response::text("ciao").body().length(), Some(4));
+    /// ```
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -234,6 +338,25 @@ type PollReceive = dyn FnMut(&mut Context<'_>) -> Poll<io::Result<Option<Bytes>>
 ///
 /// The server applies no timeouts to it. It is closed when dropped. Its methods return an error if the connection
 /// fails.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello_http::{Request, Response, Server};
+///
+#[doc = listener!()]
+/// let handler = async |_: Request| {
+///     Response::upgrade("echo", async |mut upgraded| {
+///         if let Ok(Some(bytes)) = upgraded.recv().await {
+///             upgraded.write_all(&bytes).await.ok();
+///         }
+///     })
+/// };
+/// Server::builder().build().serve(listener, handler).detach();
+/// let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+/// assert!(exchange(&format!("{head}ciao")).await?.ends_with("\r\n\r\nciao"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Upgraded {
     poll_receive: Box<PollReceive>,
     sender: Box<dyn PollSender>,
@@ -251,11 +374,41 @@ impl Upgraded {
     }
 
     /// Waits for data. Returns `None` at EOF. Cancel-safe: no data is lost.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     // Data that the client has sent together with its request comes first.
+    ///     if let Ok(Some(bytes)) = upgraded.recv().await {
+    ///         upgraded.write_all(&bytes).await.ok();
+    ///     }
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nciao"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
     /// Polls for data, like [`recv`](Self::recv).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     let received = std::future::poll_fn(|context| upgraded.poll_recv(context)).await;
+    ///     if let Ok(Some(bytes)) = received {
+    ///         upgraded.write_all(&bytes).await.ok();
+    ///     }
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nciao"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
@@ -268,12 +421,43 @@ impl Upgraded {
     /// Under TLS, some of the bytes may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
     /// needed. Cancel-safe: if the future is dropped, no data has been accepted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     let mut rest = &b"welcome"[..];
+    ///     while let Ok(count @ 1..) = upgraded.write(rest).await {
+    ///         rest = &rest[count..];
+    ///         if rest.is_empty() {
+    ///             break;
+    ///         }
+    ///     }
+    ///     upgraded.flush().await.ok();
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nwelcome"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
 
     /// Copies all of `bytes` into the send buffer, waiting for space as needed. Not cancel-safe: if the future is
     /// dropped, it is unknown how many bytes were accepted.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     upgraded.write_all(b"welcome").await.ok();
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nwelcome"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let count = self.write(bytes).await?;
@@ -284,11 +468,40 @@ impl Upgraded {
     }
 
     /// Waits until the kernel has accepted all data. Cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     if upgraded.write_all(b"welcome").await.is_ok() {
+    ///         upgraded.flush().await.ok();
+    ///     }
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nwelcome"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_flush(context)).await
     }
 
     /// Sends all data, then shuts down the write half. Cancel-safe.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    #[doc = upgraded!()]
+    /// let handler = async |mut upgraded: Upgraded| {
+    ///     upgraded.write_all(b"welcome").await.ok();
+    ///     upgraded.shutdown().await.ok();
+    ///     // The client can still send.
+    ///     while let Ok(Some(_)) = upgraded.recv().await {}
+    /// };
+    /// let response = run(handler).await?;
+    /// assert!(response.ends_with("\r\n\r\nwelcome"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_shutdown(context)).await
     }
