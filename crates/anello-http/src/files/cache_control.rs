@@ -5,6 +5,15 @@ use globset::{GlobBuilder, GlobMatcher};
 use super::invalid_option::InvalidOption;
 
 /// A `Cache-Control` value for the files that match a pattern.
+///
+/// ```
+/// use anello_http::files::FileOptions;
+/// use anello_http::files::cache_control::CacheRule;
+///
+/// let rule = CacheRule { pattern: "assets/**".to_owned(), value: "max-age=31536000, immutable".to_owned() };
+/// let options = FileOptions { cache_control: vec![rule], ..FileOptions::default() };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheRule {
     /// Glob pattern. `*` matches any characters within a name, `?` one character, `**` any number of directories,
@@ -23,6 +32,16 @@ impl CacheRule {
 }
 
 /// Compiled cache rules, in order. The first matching rule applies.
+///
+/// ```
+/// use anello_http::files::cache_control::{CacheRule, CacheRules};
+///
+/// let rule = CacheRule { pattern: "*.css".to_owned(), value: "max-age=3600".to_owned() };
+/// let rules = CacheRules::new(&[rule])?;
+/// assert_eq!(rules.value_for("styles/main.css"), Some("max-age=3600"));
+/// assert_eq!(rules.value_for("index.html"), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CacheRules {
     rules: Vec<(GlobMatcher, String)>,
@@ -30,6 +49,13 @@ pub struct CacheRules {
 
 impl CacheRules {
     /// Compiles rules.
+    ///
+    /// ```
+    /// use anello_http::files::cache_control::{CacheRule, CacheRules};
+    ///
+    /// let invalid = CacheRule { pattern: "[".to_owned(), value: "no-cache".to_owned() };
+    /// assert_eq!(CacheRules::new(&[invalid]).unwrap_err().option(), "cache-control");
+    /// ```
     ///
     /// # Errors
     /// Returns an error if a pattern is malformed, or if a value is empty or contains characters other than

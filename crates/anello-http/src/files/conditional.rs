@@ -16,6 +16,20 @@ use super::validator::{EntityTag, RequestTag, Validator};
 use crate::h1::{HttpDate, trim};
 
 /// Result of evaluating the preconditions of a request.
+///
+/// ```
+/// # use anello_http::files::stamp::{FileStamp, Timestamp};
+/// # use anello_http::files::validator::Validator;
+/// use anello_http::files::conditional::{Outcome, evaluate};
+/// use anello_http::files::fields::RequestFields;
+/// # let stamp = FileStamp { size_bytes: 13, ..FileStamp::default() };
+/// # let validator = Validator::of(&stamp, None, Timestamp { seconds: 60, nanoseconds: 0 });
+///
+/// let outcome = |name, value: &str| evaluate(&RequestFields::pick([(name, value.as_bytes())]), &validator);
+/// assert_eq!(outcome("Accept", "*/*"), Outcome::Proceed);
+/// assert_eq!(outcome("If-None-Match", validator.tag.as_str()), Outcome::NotModified);
+/// assert_eq!(outcome("If-Match", "\"another\""), Outcome::PreconditionFailed);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Respond as if the request had no preconditions.
@@ -62,6 +76,21 @@ fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Out
 
 /// Returns the value of `Range`. Returns `None` if the request has no `Range`, or if `If-Range` does not match the
 /// validator.
+///
+/// ```
+/// # use anello_http::files::stamp::{FileStamp, Timestamp};
+/// # use anello_http::files::validator::Validator;
+/// use anello_http::files::conditional::applicable_range;
+/// use anello_http::files::fields::RequestFields;
+/// # let stamp = FileStamp { size_bytes: 13, ..FileStamp::default() };
+/// # let validator = Validator::of(&stamp, None, Timestamp { seconds: 60, nanoseconds: 0 });
+///
+/// let range = ("Range", &b"bytes=0-4"[..]);
+/// assert_eq!(applicable_range(&RequestFields::pick([range]), &validator), Some(range.1));
+/// // The file has changed since the client received the first part.
+/// let fields = RequestFields::pick([range, ("If-Range", b"\"old\"")]);
+/// assert_eq!(applicable_range(&fields, &validator), None);
+/// ```
 #[inline]
 pub fn applicable_range<'a>(fields: &RequestFields<'a>, validator: &Validator) -> Option<&'a [u8]> {
     fields.range.filter(|_| fields.if_range.is_none_or(|condition| if_range_matches(condition, validator)))

@@ -6,6 +6,16 @@
 use super::invalid_option::InvalidOption;
 
 /// The origins whose scripts may read responses.
+///
+/// ```
+/// use anello_http::files::cors::CorsOrigins;
+///
+/// let all = CorsOrigins::new(&["*".to_owned()])?;
+/// assert_eq!(all.headers(Some(b"https://example.org")).allow_origin, Some("*"));
+/// let none = CorsOrigins::default();
+/// assert_eq!(none.headers(Some(b"https://example.org")).allow_origin, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorsOrigins {
     allows_all: bool,
@@ -13,6 +23,15 @@ pub struct CorsOrigins {
 }
 
 /// CORS headers of a response.
+///
+/// ```
+/// use anello_http::files::cors::{CorsHeaders, CorsOrigins};
+///
+/// let origins = CorsOrigins::new(&["https://example.org".to_owned()])?;
+/// let CorsHeaders { allow_origin, varies } = origins.headers(Some(b"https://example.org"));
+/// assert_eq!((allow_origin, varies), (Some("https://example.org"), true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CorsHeaders<'a> {
     /// Value of `Access-Control-Allow-Origin`; `None` if the origin is not allowed.
@@ -24,6 +43,14 @@ pub struct CorsHeaders<'a> {
 impl CorsOrigins {
     /// Parses origins in the form that browsers send: `https://example.org`, with the port if it is not the scheme's
     /// default. A default port is accepted and removed. `*` allows all origins.
+    ///
+    /// ```
+    /// use anello_http::files::cors::CorsOrigins;
+    ///
+    /// assert!(CorsOrigins::new(&["https://example.org:8443".to_owned()]).is_ok());
+    /// // An origin has no path.
+    /// assert_eq!(CorsOrigins::new(&["https://example.org/".to_owned()]).unwrap_err().option(), "cors-origin");
+    /// ```
     ///
     /// # Errors
     /// Returns an error if an origin is malformed.

@@ -34,6 +34,15 @@ impl<'a> RequestFields<'a> {
     /// of a list field are kept in order; memory is allocated only for the second and subsequent lines. RFC 9110 does
     /// not allow a singleton field to occur more than once. If one does, its extracted value is empty, which no
     /// evaluation accepts.
+    ///
+    /// ```
+    /// use anello_http::files::fields::RequestFields;
+    ///
+    /// let lines: [(&str, &[u8]); 3] =
+    ///     [("Accept", b"text/html"), ("ACCEPT", b"application/json"), ("Cookie", b"a=b")];
+    /// let fields = RequestFields::pick(lines);
+    /// assert_eq!(fields.accept.iter().collect::<Vec<_>>(), [&b"text/html"[..], b"application/json"]);
+    /// ```
     #[inline]
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
@@ -49,6 +58,13 @@ impl<'a> RequestFields<'a> {
 
     /// Returns `true` if the request has a precondition. `If-Range` is not a precondition here: it only affects
     /// `Range`.
+    ///
+    /// ```
+    /// use anello_http::files::fields::RequestFields;
+    ///
+    /// let fields = RequestFields::pick([("If-None-Match", &b"\"17\""[..])]);
+    /// assert!(fields.is_conditional());
+    /// ```
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_present()
             || self.if_modified_since.is_some()
@@ -81,6 +97,14 @@ fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
 }
 
 /// The lines of a list field. Its value can be split across several lines (RFC 9110, section 5.3).
+///
+/// ```
+/// use anello_http::files::fields::FieldLines;
+///
+/// let lines: FieldLines<'_> = [&b"gzip"[..], b"br"].into_iter().collect();
+/// assert!(lines.is_present());
+/// assert_eq!(lines.iter().count(), 2);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,
@@ -90,11 +114,25 @@ pub struct FieldLines<'a> {
 
 impl<'a> FieldLines<'a> {
     /// Returns `true` if the request has the field.
+    ///
+    /// ```
+    /// use anello_http::files::fields::{FieldLines, RequestFields};
+    ///
+    /// assert!(!FieldLines::default().is_present());
+    /// assert!(RequestFields::pick([("Accept", &b"*/*"[..])]).accept.is_present());
+    /// ```
     pub fn is_present(&self) -> bool {
         self.first.is_some()
     }
 
     /// Returns the values of the lines in order.
+    ///
+    /// ```
+    /// use anello_http::files::fields::RequestFields;
+    ///
+    /// let fields = RequestFields::pick([("If-Match", &b"\"1\""[..]), ("If-Match", b"\"2\"")]);
+    /// assert_eq!(fields.if_match.iter().collect::<Vec<_>>(), [b"\"1\"", b"\"2\""]);
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.first.into_iter().chain(self.further.iter().copied())
     }

@@ -1,6 +1,15 @@
 //! The error for an invalid option.
 
 /// Error for an invalid option. The message names the option, the value and the expected form.
+///
+/// ```
+/// use anello_http::files::FileOptions;
+/// use anello_http::files::options::InvalidOption;
+///
+/// let options = FileOptions { default_media_type: "text".to_owned(), ..FileOptions::default() };
+/// let error: InvalidOption = options.validate().unwrap_err();
+/// assert!(error.to_string().starts_with("default-media-type: \"text\": "));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {value:?}: {reason}")]
 pub struct InvalidOption {
@@ -15,6 +24,13 @@ impl InvalidOption {
     }
 
     /// Returns the name of the option as used in flags and configuration files.
+    ///
+    /// ```
+    /// use anello_http::files::FileOptions;
+    ///
+    /// let options = FileOptions { index_files: vec!["a/b.html".to_owned()], ..FileOptions::default() };
+    /// assert_eq!(options.validate().unwrap_err().option(), "index");
+    /// ```
     pub fn option(&self) -> &'static str {
         self.option
     }

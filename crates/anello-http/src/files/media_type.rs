@@ -43,6 +43,14 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
 ];
 
 /// Mapping from file extension to media type.
+///
+/// ```
+/// use anello_http::files::media_type::MediaTypes;
+///
+/// let types = MediaTypes::new(&Default::default(), "application/octet-stream")?;
+/// assert_eq!(types.of("app.js"), "text/javascript; charset=utf-8");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MediaTypes {
     /// Pairs of an extension, without the dot, and its media type.
@@ -53,6 +61,18 @@ pub struct MediaTypes {
 impl MediaTypes {
     /// Creates a mapping from extensions (case-insensitive, with or without a leading dot) to media types, which are
     /// sent unchanged. `default` is the type for files without a known extension.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use anello_http::files::media_type::MediaTypes;
+    ///
+    /// let overrides = BTreeMap::from([("html".to_owned(), "text/html; charset=windows-1252".to_owned())]);
+    /// let types = MediaTypes::new(&overrides, "text/plain")?;
+    /// assert_eq!(types.of("index.HTML"), "text/html; charset=windows-1252");
+    /// assert_eq!(types.of("LICENSE"), "text/plain");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if a media type is malformed, or if an extension is empty or contains a dot or a slash.

@@ -16,11 +16,28 @@ use std::ops::Range;
 use super::range::{ByteRange, ContentRange};
 
 /// Delimiter between parts. It is random, so that authors of file contents cannot predict it.
+///
+/// ```
+/// use anello_http::files::multipart::Boundary;
+///
+/// // A server passes random bits.
+/// assert_ne!(Boundary::from_random(1), Boundary::from_random(2));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary([u8; 32]);
 
 impl Boundary {
     /// Creates a boundary from 128 random bits.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    ///
+    /// let multipart = Multipart::new(&[], 1000, "text/plain", Boundary::from_random(0xa));
+    /// assert_eq!(
+    ///     multipart.content_type(),
+    ///     "multipart/byteranges; boundary=a0000000000000000000000000000000"
+    /// );
+    /// ```
     pub fn from_random(random: u128) -> Self {
         Self(std::array::from_fn(|index| b"0123456789abcdef"[(random >> (4 * index)) as usize & 15]))
     }
@@ -55,6 +72,15 @@ pub struct Multipart {
 
 impl Multipart {
     /// Creates the framing for these ranges of a file with this size and media type.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    /// use anello_http::files::range::ByteRange;
+    ///
+    /// let ranges = [ByteRange { first: 0, last: 0 }, ByteRange { first: 500, last: 501 }];
+    /// let multipart = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
+    /// assert_eq!(multipart.parts().len(), 2);
+    /// ```
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
         let mut text = String::with_capacity(ranges.len() * (140 + media_type.len()) + 40);
         let mut parts = Vec::with_capacity(ranges.len());
@@ -72,16 +98,41 @@ impl Multipart {
     }
 
     /// Returns the `Content-Type` of the response.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    ///
+    /// let multipart = Multipart::new(&[], 1000, "text/plain", Boundary::from_random(7));
+    /// assert!(multipart.content_type().starts_with("multipart/byteranges; boundary=7"));
+    /// ```
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary.as_str())
     }
 
     /// Returns the header and the byte range of each part, in sending order.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    /// use anello_http::files::range::ByteRange;
+    ///
+    /// let ranges = [ByteRange { first: 500, last: 501 }];
+    /// let multipart = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
+    /// let (header, range) = multipart.parts().next().expect("there is a part");
+    /// assert_eq!(range, ranges[0]);
+    /// assert!(header.ends_with(b"\r\nContent-Range: bytes 500-501/1000\r\n\r\n"));
+    /// ```
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&[u8], ByteRange)> {
         self.parts.iter().map(|(head, range)| (&self.text.as_bytes()[head.clone()], *range))
     }
 
     /// Returns the closing delimiter, to be sent after the last part.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    ///
+    /// let multipart = Multipart::new(&[], 1000, "text/plain", Boundary::from_random(7));
+    /// assert_eq!(multipart.end(), b"\r\n--70000000000000000000000000000000--\r\n");
+    /// ```
     pub fn end(&self) -> &[u8] {
         &self.text.as_bytes()[self.parts.last().map_or(0, |(head, _)| head.end)..]
     }

@@ -10,6 +10,12 @@ use super::fields::FieldLines;
 use crate::h1::trim;
 
 /// Content coding of a precompressed file.
+///
+/// ```
+/// use anello_http::files::negotiate::Coding;
+///
+/// assert_eq!((Coding::Gzip.token(), Coding::Gzip.suffix()), ("gzip", ".gz"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// Brotli (RFC 7932).
@@ -22,9 +28,22 @@ pub enum Coding {
 
 impl Coding {
     /// All codings, in order of preference.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::Coding;
+    ///
+    /// let variants = Coding::ALL.map(|coding| format!("app.js{}", coding.suffix()));
+    /// assert_eq!(variants, ["app.js.br", "app.js.zst", "app.js.gz"]);
+    /// ```
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
     /// Returns the `Content-Encoding` value.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::Coding;
+    ///
+    /// assert_eq!(Coding::Brotli.token(), "br");
+    /// ```
     pub fn token(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -34,6 +53,12 @@ impl Coding {
     }
 
     /// Returns the suffix that is appended to the file name.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::Coding;
+    ///
+    /// assert_eq!(Coding::Zstandard.suffix(), ".zst");
+    /// ```
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",
@@ -44,6 +69,15 @@ impl Coding {
 }
 
 /// Set of content codings, for example the variants of a file.
+///
+/// ```
+/// use anello_http::files::FileOptions;
+/// use anello_http::files::negotiate::{Coding, Codings};
+///
+/// let precompressed = Codings::NONE.with(Coding::Gzip).with(Coding::Brotli);
+/// let options = FileOptions { precompressed, ..FileOptions::default() };
+/// assert!(options.precompressed.contains(Coding::Gzip));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
     bits: u8,
@@ -51,28 +85,69 @@ pub struct Codings {
 
 impl Codings {
     /// The empty set.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::Codings;
+    ///
+    /// assert!(Codings::NONE.is_empty());
+    /// assert_eq!(Codings::NONE, Codings::default());
+    /// ```
     pub const NONE: Self = Self { bits: 0 };
 
     /// All codings.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::{Coding, Codings};
+    ///
+    /// assert!(Coding::ALL.into_iter().all(|coding| Codings::ALL.contains(coding)));
+    /// ```
     pub const ALL: Self = Self { bits: 0b111 };
 
     /// Returns the set with `coding` added.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::{Coding, Codings};
+    ///
+    /// const GZIP: Codings = Codings::NONE.with(Coding::Gzip);
+    /// assert!(GZIP.contains(Coding::Gzip) && !GZIP.contains(Coding::Brotli));
+    /// ```
     #[must_use]
     pub const fn with(self, coding: Coding) -> Self {
         Self { bits: self.bits | (1 << coding as u8) }
     }
 
     /// Returns `true` if the set contains `coding`.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::{Coding, Codings};
+    ///
+    /// assert!(Codings::ALL.contains(Coding::Brotli));
+    /// assert!(!Codings::NONE.contains(Coding::Brotli));
+    /// ```
     pub const fn contains(self, coding: Coding) -> bool {
         self.bits & (1 << coding as u8) != 0
     }
 
     /// Returns `true` if the set is empty.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::{Coding, Codings};
+    ///
+    /// assert!(Codings::NONE.is_empty());
+    /// assert!(!Codings::NONE.with(Coding::Gzip).is_empty());
+    /// ```
     pub const fn is_empty(self) -> bool {
         self.bits == 0
     }
 
     /// Returns the codings in order of preference.
+    ///
+    /// ```
+    /// use anello_http::files::negotiate::{Coding, Codings};
+    ///
+    /// let codings: Codings = [Coding::Gzip, Coding::Brotli].into_iter().collect();
+    /// assert_eq!(codings.iter().collect::<Vec<_>>(), [Coding::Brotli, Coding::Gzip]);
+    /// ```
     pub fn iter(self) -> impl Iterator<Item = Coding> {
         Coding::ALL.into_iter().filter(move |&coding| self.contains(coding))
     }
@@ -85,6 +160,18 @@ impl FromIterator<Coding> for Codings {
 }
 
 /// Result of content negotiation.
+///
+/// ```
+/// use anello_http::files::fields::FieldLines;
+/// use anello_http::files::negotiate::{Choice, Coding, Codings, negotiate};
+///
+/// let choice = |accept_encoding: &'static str| {
+///     negotiate(&FieldLines::from_iter([accept_encoding.as_bytes()]), Codings::NONE.with(Coding::Gzip))
+/// };
+/// assert_eq!(choice("gzip, br"), Choice::Encoded(Coding::Gzip));
+/// assert_eq!(choice("br"), Choice::Identity);
+/// assert_eq!(choice("br, identity;q=0"), Choice::NotAcceptable);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The uncompressed file, without `Content-Encoding`.

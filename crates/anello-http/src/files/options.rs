@@ -14,6 +14,17 @@ use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
 /// File server options. [`validate`](Self::validate) checks the values and their combination.
+///
+/// ```
+/// use anello_http::files::FileOptions;
+///
+/// let options = FileOptions {
+///     listing: true,
+///     not_found_file: Some("errors/404.html".to_owned()),
+///     ..FileOptions::default()
+/// };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Index file names for directories, in order of preference. May be empty. Default: `index.html`.
@@ -67,6 +78,15 @@ pub struct FileOptions {
 
 /// Policy for symbolic links in a path. No link can lead out of the document root (`openat2(2)` with
 /// `RESOLVE_BENEATH`, Linux 5.6) or through a magic link of `/proc` (`RESOLVE_NO_MAGICLINKS`).
+///
+/// ```
+/// use anello_http::files::FileOptions;
+/// use anello_http::files::options::Symlinks;
+///
+/// assert_eq!(FileOptions::default().symlinks, Symlinks::FollowBeneath);
+/// let options = FileOptions { symlinks: Symlinks::Deny, ..FileOptions::default() };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// Follows links that stay in the document root. Absolute links are never followed, even if the target is in
@@ -118,6 +138,18 @@ impl FileOptions {
     }
 
     /// Returns all errors in the options, whereas [`validate`](Self::validate) returns only the first.
+    ///
+    /// ```
+    /// use anello_http::files::FileOptions;
+    ///
+    /// let options = FileOptions {
+    ///     index_files: vec!["a/b.html".to_owned()],
+    ///     default_media_type: "text".to_owned(),
+    ///     ..FileOptions::default()
+    /// };
+    /// let names: Vec<_> = options.validation_errors().iter().map(|error| error.option()).collect();
+    /// assert_eq!(names, ["index", "default-media-type"]);
+    /// ```
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [

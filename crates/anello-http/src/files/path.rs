@@ -13,8 +13,23 @@ use std::borrow::Cow;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Maximum length of a name in a path, in bytes: `NAME_MAX` on Linux.
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, PathError, resolve};
+///
+/// let name = "a".repeat(MAX_NAME_BYTES);
+/// assert!(resolve(&format!("/{name}"), Dotfiles::Hide).is_ok());
+/// assert_eq!(resolve(&format!("/{name}a"), Dotfiles::Hide), Err(PathError::TooLong));
+/// ```
 pub const MAX_NAME_BYTES: usize = 255;
 /// Maximum length of a path, in bytes: `PATH_MAX` on Linux, without the terminating NUL.
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, MAX_PATH_BYTES, PathError, resolve};
+///
+/// let target = "/a".repeat(MAX_PATH_BYTES);
+/// assert_eq!(resolve(&target, Dotfiles::Hide), Err(PathError::TooLong));
+/// ```
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Reserved for well-known URIs (RFC 8615). It is served even though its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
@@ -31,6 +46,14 @@ const QUERY: &AsciiSet = {
 };
 
 /// Policy for hidden files, which are files whose path contains a name that starts with a dot.
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, PathError, resolve};
+///
+/// assert_eq!(resolve("/.git/config", Dotfiles::Hide), Err(PathError::Hidden));
+/// assert!(resolve("/.git/config", Dotfiles::Serve).is_ok());
+/// assert!(resolve("/.well-known/security.txt", Dotfiles::Hide).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
     /// Treats hidden files as missing, except those below `.well-known` in the document root (RFC 8615). Dotfiles such
@@ -42,6 +65,14 @@ pub enum Dotfiles {
 }
 
 /// Path below the document root that a request target resolves to.
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, TargetPath, resolve};
+///
+/// let path: TargetPath<'_> = resolve("/docs/?page=2", Dotfiles::Hide)?;
+/// assert_eq!((path.relative(), path.is_directory(), path.query()), ("docs", true, Some("page=2")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPath<'a> {
     relative: Cow<'a, str>,
@@ -52,16 +83,38 @@ pub struct TargetPath<'a> {
 impl<'a> TargetPath<'a> {
     /// Returns the path relative to the document root: names separated by single slashes, without a leading or trailing
     /// slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
+    ///
+    /// ```
+    /// use anello_http::files::path::{Dotfiles, resolve};
+    ///
+    /// assert_eq!(resolve("//caf%C3%A9//menu.html", Dotfiles::Hide)?.relative(), "café/menu.html");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
     /// Returns `true` if the target ends with a slash. It then refers to a directory and does not match a file.
+    ///
+    /// ```
+    /// use anello_http::files::path::{Dotfiles, resolve};
+    ///
+    /// assert!(resolve("/docs/", Dotfiles::Hide)?.is_directory());
+    /// assert!(!resolve("/docs", Dotfiles::Hide)?.is_directory());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
     /// Returns the part after the question mark, as the client encoded it.
+    ///
+    /// ```
+    /// use anello_http::files::path::{Dotfiles, resolve};
+    ///
+    /// assert_eq!(resolve("/docs?page=%32", Dotfiles::Hide)?.query(), Some("page=%32"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn query(&self) -> Option<&'a str> {
         self.query
     }
@@ -69,6 +122,14 @@ impl<'a> TargetPath<'a> {
     /// Returns `true` if the last path segment has no extension, as is usual for routes of a single-page application.
     /// If the server responded to a request for a missing asset (`app.js`) with the page of the application, the error
     /// would go unnoticed.
+    ///
+    /// ```
+    /// use anello_http::files::path::{Dotfiles, resolve};
+    ///
+    /// assert!(resolve("/users/17", Dotfiles::Hide)?.has_no_extension());
+    /// assert!(!resolve("/app.js", Dotfiles::Hide)?.has_no_extension());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
@@ -76,6 +137,14 @@ impl<'a> TargetPath<'a> {
     /// Returns the `Location` of a redirect to the same path with a trailing slash and the same query, for requests that
     /// name a directory without the slash. It starts with exactly one slash, so it cannot lead to another host, and
     /// contains only characters that RFC 3986 allows.
+    ///
+    /// ```
+    /// use anello_http::files::path::{Dotfiles, resolve};
+    ///
+    /// let path = resolve("/caf%C3%A9?page=2", Dotfiles::Hide)?;
+    /// assert_eq!(path.redirect_location(), "/caf%C3%A9/?page=2");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn redirect_location(&self) -> String {
         let mut location = match self.relative() {
             "" => "/".to_owned(),
@@ -107,6 +176,13 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
 
 /// Reason why a target does not resolve to a file. Ordinary clients cause no errors with status 400. For errors with
 /// status 404, the response is the same as for a missing file.
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, PathError, resolve};
+///
+/// assert_eq!(resolve("/100%", Dotfiles::Hide), Err(PathError::InvalidPercentEncoding));
+/// assert_eq!(resolve("/a%2Fb", Dotfiles::Hide), Err(PathError::EncodedSlash));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
@@ -140,6 +216,13 @@ pub enum PathError {
 
 impl PathError {
     /// Returns the status of the response: 400 or 404.
+    ///
+    /// ```
+    /// use anello_http::files::path::PathError;
+    ///
+    /// assert_eq!(PathError::DotSegment.status(), 400);
+    /// assert_eq!(PathError::Hidden.status(), 404);
+    /// ```
     pub fn status(self) -> u16 {
         if matches!(self, Self::EncodedSlash | Self::Backslash | Self::Hidden | Self::TooLong) {
             404

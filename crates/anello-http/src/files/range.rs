@@ -11,11 +11,35 @@ use std::fmt;
 use crate::h1::elements;
 
 /// Maximum number of ranges in a request. If there are more, the whole file is sent.
+///
+/// ```
+/// use anello_http::files::range::{MAX_RANGES, Selection, select};
+///
+/// let range = vec!["0-0"; MAX_RANGES + 1].join(",");
+/// assert_eq!(select(format!("bytes={range}").as_bytes(), 1000), Selection::Whole);
+/// ```
 pub const MAX_RANGES: usize = 32;
 /// Maximum gap between two ranges that are coalesced, in bytes: about the size of a part header.
+///
+/// ```
+/// use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, Selection, select};
+///
+/// let second = 1 + COALESCE_GAP_BYTES;
+/// let range = format!("bytes=0-0,{second}-{second}");
+/// let coalesced = ByteRange { first: 0, last: second };
+/// assert_eq!(select(range.as_bytes(), 1000), Selection::One(coalesced));
+/// ```
 pub const COALESCE_GAP_BYTES: u64 = 128;
 
 /// Range of bytes in a file, both ends inclusive.
+///
+/// ```
+/// use anello_http::files::range::{ByteRange, Selection, select};
+///
+/// let range = ByteRange { first: 0, last: 4 };
+/// assert_eq!(select(b"bytes=0-4", 1000), Selection::One(range));
+/// assert_eq!(range.length_bytes(), 5);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
     /// Offset of the first byte.
@@ -26,12 +50,27 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// Returns the number of bytes, which is at least 1.
+    ///
+    /// ```
+    /// use anello_http::files::range::ByteRange;
+    ///
+    /// assert_eq!(ByteRange { first: 0, last: 0 }.length_bytes(), 1);
+    /// ```
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
     }
 }
 
 /// Result of evaluating `Range`.
+///
+/// ```
+/// use anello_http::files::range::{ByteRange, Selection, select};
+///
+/// let (start, end) = (ByteRange { first: 0, last: 4 }, ByteRange { first: 900, last: 999 });
+/// assert_eq!(select(b"bytes=0-4,-100", 1000), Selection::Several(vec![start, end]));
+/// assert_eq!(select(b"lines=0-4", 1000), Selection::Whole);
+/// assert_eq!(select(b"bytes=1000-", 1000), Selection::Unsatisfiable);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The whole file: respond with 200, as without `Range`.
@@ -132,6 +171,13 @@ fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
 }
 
 /// Value of `Content-Range`, formatted by [`Display`](fmt::Display).
+///
+/// ```
+/// use anello_http::files::range::{ByteRange, ContentRange};
+///
+/// let range = ByteRange { first: 0, last: 4 };
+/// assert_eq!(ContentRange::of(range, 1000).to_string(), "bytes 0-4/1000");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     range: Option<ByteRange>,
@@ -140,11 +186,24 @@ pub struct ContentRange {
 
 impl ContentRange {
     /// Creates the value for a response with this range of a file of `size_bytes` bytes.
+    ///
+    /// ```
+    /// use anello_http::files::range::{ByteRange, ContentRange};
+    ///
+    /// let range = ByteRange { first: 900, last: 999 };
+    /// assert_eq!(ContentRange::of(range, 1000).to_string(), "bytes 900-999/1000");
+    /// ```
     pub fn of(range: ByteRange, size_bytes: u64) -> Self {
         Self { range: Some(range), size_bytes }
     }
 
     /// Creates the value for a 416 response, which contains only the size of the file.
+    ///
+    /// ```
+    /// use anello_http::files::range::ContentRange;
+    ///
+    /// assert_eq!(ContentRange::unsatisfiable(1000).to_string(), "bytes */1000");
+    /// ```
     pub fn unsatisfiable(size_bytes: u64) -> Self {
         Self { range: None, size_bytes }
     }

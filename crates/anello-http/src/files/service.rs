@@ -55,6 +55,13 @@ pub struct Files {
 }
 
 /// The error returned by [`Files::open`].
+///
+/// ```
+/// use anello_http::files::{FileOptions, Files, FilesError};
+///
+/// let missing = Files::open("/does/not/exist", FileOptions::default());
+/// assert!(matches!(missing, Err(FilesError::Folder(_))));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -87,6 +94,16 @@ const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Range, ETag";
 impl Files {
     /// Opens a directory as the document root.
     ///
+    /// ```
+    /// use anello_http::files::{FileOptions, Files};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let files = Files::open(path, FileOptions { listing: true, ..FileOptions::default() })?;
+    /// assert_eq!(files.cache_bytes(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`FilesError::Option`] if an option is invalid, and [`FilesError::Folder`] if the directory cannot
     /// be opened.
@@ -106,6 +123,23 @@ impl Files {
 
     /// Sets the metrics that record cache hits, misses and bytes. They can be shared with the server on the same
     /// thread.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    ///
+    /// use anello_http::files::{FileOptions, Files};
+    /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+    /// use anello_http::Server;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let metrics = ServerMetrics::new(MetricsOptions::default());
+    /// let worker = Rc::new(metrics.worker(0).expect("not in use"));
+    /// let files = Files::open(path, FileOptions::default())?.with_metrics(Rc::clone(&worker));
+    /// let server = Server::builder().metrics(worker).build();
+    /// # assert_eq!((files.cache_bytes(), server.connections()), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_metrics(self, metrics: Rc<WorkerMetrics>) -> Self {
         self.cache.set_metrics(metrics);
@@ -113,6 +147,28 @@ impl Files {
     }
 
     /// Returns the approximate memory use of the file cache in bytes.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::rc::Rc;
+    ///
+    /// use anello_http::files::{FileOptions, Files};
+    /// use anello_http::{Request, Server};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    #[doc = listener!()]
+    /// std::fs::write(path.join("hello.txt"), "ciao")?;
+    /// let files = Rc::new(Files::open(path, FileOptions::default())?);
+    /// let served = Rc::clone(&files);
+    /// let handler = async move |request: Request| served.handle(&request).await;
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert_eq!(files.cache_bytes(), 0);
+    /// exchange("GET /hello.txt HTTP/1.0\r\n\r\n").await?;
+    /// assert!(files.cache_bytes() >= b"ciao".len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes.get()
     }
@@ -120,6 +176,21 @@ impl Files {
     /// Returns an error for each file named in the options ([`not_found_file`](FileOptions::not_found_file),
     /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be opened. A server can start without these
     /// files; it then sends a line of text instead.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::files::{FileOptions, Files};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let options = FileOptions { not_found_file: Some("404.html".to_owned()), ..FileOptions::default() };
+    /// let files = Files::open(path, options)?;
+    /// // The directory is empty.
+    /// let invalid = files.invalid_option_files().await;
+    /// assert_eq!(invalid.iter().map(|error| error.option()).collect::<Vec<_>>(), ["not-found-file"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let FileOptions { not_found_file, spa_fallback_file, .. } = &self.options;
         let mut invalid = Vec::new();
@@ -135,6 +206,27 @@ impl Files {
 
     /// Handles a request. Responds with 501 to unknown methods ([`Method::Other`]), and with 405 to all others except
     /// GET, HEAD and OPTIONS.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use std::rc::Rc;
+    ///
+    /// use anello_http::files::{FileOptions, Files};
+    /// use anello_http::{Request, Server};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    #[doc = listener!()]
+    /// std::fs::write(path.join("hello.txt"), "ciao")?;
+    /// let files = Rc::new(Files::open(path, FileOptions::default())?);
+    /// let served = Rc::clone(&files);
+    /// let handler = async move |request: Request| served.handle(&request).await;
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET /hello.txt HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao"));
+    /// assert!(exchange("GET /missing HTTP/1.0\r\n\r\n").await?.starts_with("HTTP/1.1 404 Not Found\r\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();
         let response = match head.method() {

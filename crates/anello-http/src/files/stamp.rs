@@ -11,6 +11,13 @@ const LAST_SECOND: i64 = 253_402_300_799;
 const SETTLE_SECONDS: i64 = 1;
 
 /// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
+///
+/// ```
+/// use anello_http::files::stamp::Timestamp;
+///
+/// let earlier = Timestamp { seconds: 60, nanoseconds: 999_999_999 };
+/// assert!(earlier < Timestamp { seconds: 61, nanoseconds: 0 });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Whole seconds since 1970-01-01 00:00 UTC; negative for earlier times.
@@ -22,6 +29,15 @@ pub struct Timestamp {
 impl Timestamp {
     /// Converts the timestamp to a `SystemTime`, truncated to whole seconds and clamped to the years 1970 to 9999, the
     /// range of HTTP dates.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// use anello_http::files::stamp::Timestamp;
+    ///
+    /// let timestamp = Timestamp { seconds: 60, nanoseconds: 999_999_999 };
+    /// assert_eq!(timestamp.to_system_time(), UNIX_EPOCH + Duration::from_secs(60));
+    /// ```
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
     }
@@ -30,6 +46,14 @@ impl Timestamp {
 /// Metadata that identifies the contents of a file (`fstat(2)` on the open file). Caches compare stamps to detect
 /// changes. Equal stamps prove that the contents are unchanged only if the first stamp was taken when the file was
 /// settled; see [`is_settled`](Self::is_settled).
+///
+/// ```
+/// use anello_http::files::stamp::FileStamp;
+///
+/// let stamp = FileStamp { size_bytes: 13, inode: 7, ..FileStamp::default() };
+/// // Another file has replaced this one.
+/// assert_ne!(stamp, FileStamp { inode: 8, ..stamp });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     /// Size of the contents in bytes.
@@ -51,6 +75,15 @@ impl FileStamp {
     /// equal contents. In this case, it is not enough to revalidate data read from the file: it must be read again.
     ///
     /// Returns `false` for change times in the future.
+    ///
+    /// ```
+    /// use anello_http::files::stamp::{FileStamp, Timestamp};
+    ///
+    /// let changed = Timestamp { seconds: 60, nanoseconds: 5 };
+    /// let stamp = FileStamp { changed, ..FileStamp::default() };
+    /// assert!(!stamp.is_settled(Timestamp { seconds: 61, nanoseconds: 0 }));
+    /// assert!(stamp.is_settled(Timestamp { seconds: 61, nanoseconds: 5 }));
+    /// ```
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {
         let settled_at = self.changed.seconds.saturating_add(SETTLE_SECONDS);
         Timestamp { seconds: settled_at, ..self.changed } <= checked_at

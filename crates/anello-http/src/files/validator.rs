@@ -34,6 +34,17 @@ use super::stamp::{FileStamp, Timestamp};
 const TAG_BYTES: usize = 4 + 16 + 8 + 16 + 3 + 5;
 
 /// Entity tag and modification date of a representation.
+///
+/// ```
+/// use anello_http::files::stamp::{FileStamp, Timestamp};
+/// use anello_http::files::validator::Validator;
+///
+/// let modified = Timestamp { seconds: 1_790_000_000, nanoseconds: 0 };
+/// let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
+/// let just_now = Validator::of(&stamp, None, modified);
+/// assert!(!just_now.tag.is_strong(), "the file can still change within this clock tick");
+/// assert_eq!(just_now.last_modified_seconds, None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validator {
     /// Entity tag of the variant.
@@ -75,6 +86,17 @@ impl Validator {
 }
 
 /// Entity tag, stored inline.
+///
+/// ```
+/// # use anello_http::files::stamp::{FileStamp, Timestamp};
+/// use anello_http::files::validator::Validator;
+///
+/// # let checked_at = Timestamp { seconds: 60, nanoseconds: 0 };
+/// # let stamp = FileStamp { size_bytes: 13, ..FileStamp::default() };
+/// let changed = FileStamp { size_bytes: 14, ..stamp };
+/// let tag = Validator::of(&stamp, None, checked_at).tag;
+/// assert_ne!(tag, Validator::of(&changed, None, checked_at).tag);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EntityTag {
     text: [u8; TAG_BYTES],
@@ -98,12 +120,32 @@ impl EntityTag {
     }
 
     /// Returns the `ETag` value.
+    ///
+    /// ```
+    /// # use anello_http::files::stamp::{FileStamp, Timestamp};
+    /// use anello_http::files::validator::Validator;
+    ///
+    /// # let checked_at = Timestamp { seconds: 1_790_000_060, nanoseconds: 0 };
+    /// let modified = Timestamp { seconds: 1_790_000_000, nanoseconds: 5 };
+    /// let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
+    /// assert_eq!(Validator::of(&stamp, None, checked_at).tag.as_str(), "\"6ab13b80-5-d\"");
+    /// ```
     pub fn as_str(&self) -> &str {
         // The text is ASCII.
         std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
     }
 
     /// Returns `true` if the tag is strong: equal tags mean equal bytes.
+    ///
+    /// ```
+    /// use anello_http::files::stamp::{FileStamp, Timestamp};
+    /// use anello_http::files::validator::Validator;
+    ///
+    /// let stamp = FileStamp { size_bytes: 13, ..FileStamp::default() };
+    /// let tag = |seconds| Validator::of(&stamp, None, Timestamp { seconds, nanoseconds: 0 }).tag;
+    /// assert!(!tag(0).is_strong());
+    /// assert!(tag(60).is_strong());
+    /// ```
     pub fn is_strong(&self) -> bool {
         self.text[0] == b'"'
     }

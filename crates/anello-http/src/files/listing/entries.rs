@@ -32,6 +32,18 @@ pub struct Listing {
 
 /// Type of a directory entry. A symbolic link has the type of its target. Other types (FIFO, device) are neither
 /// served nor listed.
+///
+/// ```
+/// use anello_http::files::listing::{Contents, Listing};
+/// # use anello_http::files::path::Dotfiles;
+/// # use anello_http::files::stamp::Timestamp;
+///
+/// let mut listing = Listing::new("", Dotfiles::Hide, 100);
+/// assert!(listing.add(b"song.ogg", Contents::File { bytes: 2048 }, Timestamp::default()));
+/// assert!(listing.add(b"albums", Contents::Directory, Timestamp::default()));
+/// let json = listing.json();
+/// assert!(json.find("albums") < json.find("song.ogg"), "directories come first");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type")]
 pub enum Contents {
@@ -64,11 +76,28 @@ impl Listing {
     /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
     /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). The listing keeps at most `max_entries`
     /// entries.
+    ///
+    /// ```
+    /// use anello_http::files::listing::Listing;
+    /// use anello_http::files::path::Dotfiles;
+    ///
+    /// let listing = Listing::new("music", Dotfiles::Hide, 100);
+    /// assert_eq!(listing.json(), r#"{"path":"/music/","entries":[],"complete":true}"#);
+    /// ```
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }
 
     /// Returns `true` if entries with this name are listed. Call it before `fstatat(2)` to skip other entries.
+    ///
+    /// ```
+    /// use anello_http::files::listing::Listing;
+    /// use anello_http::files::path::Dotfiles;
+    ///
+    /// let listing = Listing::new("music", Dotfiles::Hide, 100);
+    /// assert!(listing.includes(b"song.ogg"));
+    /// assert!(!listing.includes(b".cache"));
+    /// ```
     pub fn includes(&self, name: &[u8]) -> bool {
         self.listable_name(name).is_some()
     }
@@ -82,6 +111,17 @@ impl Listing {
     /// Adds an entry if its name is [listed](Self::includes). Returns `false` if the listing is full; the caller should
     /// then stop reading the directory. In this case, the listing is marked as incomplete, and which entries it
     /// contains depends on the order of the calls.
+    ///
+    /// ```
+    /// use anello_http::files::listing::{Contents, Listing};
+    /// use anello_http::files::path::Dotfiles;
+    /// use anello_http::files::stamp::Timestamp;
+    ///
+    /// let mut listing = Listing::new("music", Dotfiles::Hide, 1);
+    /// assert!(listing.add(b"a.ogg", Contents::File { bytes: 2048 }, Timestamp::default()));
+    /// assert!(!listing.add(b"b.ogg", Contents::File { bytes: 2048 }, Timestamp::default()));
+    /// assert!(listing.json().ends_with(r#""complete":false}"#));
+    /// ```
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
         let Some(name) = self.listable_name(name) else { return true };
@@ -109,6 +149,17 @@ impl Listing {
     /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with a leading
     /// and a trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry has
     /// `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
+    ///
+    /// ```
+    /// use anello_http::files::listing::{Contents, Listing};
+    /// use anello_http::files::path::Dotfiles;
+    /// use anello_http::files::stamp::Timestamp;
+    ///
+    /// let mut listing = Listing::new("", Dotfiles::Hide, 100);
+    /// assert!(listing.add(b"a.ogg", Contents::File { bytes: 2048 }, Timestamp::default()));
+    /// let entry = r#"{"name":"a.ogg","type":"file","size_bytes":2048,"modified":"1970-01-01T00:00:00Z"}"#;
+    /// assert_eq!(listing.json(), format!(r#"{{"path":"/","entries":[{entry}],"complete":true}}"#));
+    /// ```
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Object<'a> {

@@ -14,11 +14,32 @@ const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
     <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
 
 /// `Content-Security-Policy` for the page: allows only the inline style sheet.
+///
+/// ```
+/// use anello_http::Response;
+/// use anello_http::files::listing::{CONTENT_SECURITY_POLICY, Listing};
+/// use anello_http::files::path::Dotfiles;
+/// use anello_http::h1::FieldName;
+///
+/// let page = Listing::new("music", Dotfiles::Hide, 100).html();
+/// let name = FieldName::constant("Content-Security-Policy");
+/// let response = Response::html(page).field(name, CONTENT_SECURITY_POLICY.as_bytes());
+/// assert!(response.is_ok());
+/// ```
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
 impl Listing {
     /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
+    ///
+    /// ```
+    /// use anello_http::files::listing::Listing;
+    /// use anello_http::files::path::Dotfiles;
+    ///
+    /// let page = Listing::new("music", Dotfiles::Hide, 100).html();
+    /// assert!(page.starts_with("<!DOCTYPE html>"));
+    /// assert!(page.contains("<title>Index of /music/</title>"));
+    /// ```
     pub fn html(&self) -> String {
         let entries = self.sorted_entries();
         let mut page = format!(

@@ -15,6 +15,15 @@ use super::fields::FieldLines;
 use super::negotiate::{Quality, weighted};
 
 /// Output format of a listing.
+///
+/// ```
+/// use anello_http::files::fields::FieldLines;
+/// use anello_http::files::listing::Format;
+///
+/// let accept: FieldLines<'_> = [&b"application/json"[..]].into_iter().collect();
+/// assert_eq!(Format::from_request(&accept, None), Format::Json);
+/// assert_eq!(Format::from_request(&FieldLines::default(), None), Format::Html);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// HTML page.
@@ -26,6 +35,16 @@ pub enum Format {
 impl Format {
     /// Selects the format from the query (`?format=json`, `?format=html`) or otherwise from the weights in `Accept`.
     /// The default is HTML. The response needs `Vary: Accept`.
+    ///
+    /// ```
+    /// use anello_http::files::fields::FieldLines;
+    /// use anello_http::files::listing::Format;
+    ///
+    /// let accept: FieldLines<'_> = [&b"text/html, application/json;q=0.5"[..]].into_iter().collect();
+    /// assert_eq!(Format::from_request(&accept, None), Format::Html);
+    /// // The query takes precedence.
+    /// assert_eq!(Format::from_request(&accept, Some("format=json")), Format::Json);
+    /// ```
     pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
         let parameters = query.into_iter().flat_map(|query| query.split('&'));
         for parameter in parameters {
