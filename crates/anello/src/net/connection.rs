@@ -6,6 +6,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -13,7 +14,8 @@ use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
 use crate::driver::{
-    Driver, End, FileRange, Key, OpenCount, PollIo, SendBuf, SocketOption, Target, unexpected_eof, wake_all,
+    Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, SocketOption, Target,
+    unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -295,6 +297,55 @@ impl Connection {
 
     pub fn poll_write_ready(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.poll_driver(context, |driver, waker| driver.poll_write_ready(self.key, waker), |()| 0)
+    }
+
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        if !interest.is_readable() && !interest.is_writable() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot wait for stream: the interest is neither READABLE nor WRITABLE",
+            ));
+        }
+        let mut reading = pin!(interest.is_readable().then(|| self.readable()));
+        let mut writing = pin!(interest.is_writable().then(|| self.writable()));
+        poll_fn(|context| {
+            let mut ready = Ready::EMPTY;
+            if let Some(reading) = reading.as_mut().as_pin_mut()
+                && reading.poll(context)?.is_ready()
+            {
+                ready |= self.read_readiness();
+            }
+            if let Some(writing) = writing.as_mut().as_pin_mut()
+                && writing.poll(context)?.is_ready()
+            {
+                ready |= self.write_readiness();
+            }
+            if ready.is_empty() { Poll::Pending } else { Poll::Ready(Ok(ready)) }
+        })
+        .await
+    }
+
+    /// Returns the readiness of a stream that is readable.
+    fn read_readiness(&self) -> Ready {
+        let mut driver = self.shared.driver.borrow_mut();
+        match driver.poll_now(self.key, |driver, waker| driver.poll_peek(self.key, &mut [0], waker)) {
+            Ok(0) => Ready::READABLE | Ready::READ_CLOSED,
+            Ok(_) => Ready::READABLE,
+            Err(_) => Ready::READABLE | Ready::READ_CLOSED | Ready::ERROR,
+        }
+    }
+
+    /// Returns the readiness of a stream that is writable.
+    fn write_readiness(&self) -> Ready {
+        let mut driver = self.shared.driver.borrow_mut();
+        // A write of nothing returns the error of an earlier send.
+        if driver.poll_now(self.key, |driver, waker| driver.poll_write(self.key, &[], waker)).is_err() {
+            Ready::WRITABLE | Ready::WRITE_CLOSED | Ready::ERROR
+        } else if driver.is_write_open(self.key) {
+            Ready::WRITABLE
+        } else {
+            Ready::WRITABLE | Ready::WRITE_CLOSED
+        }
     }
 
     pub fn try_recv(&self) -> io::Result<Option<Chunk>> {

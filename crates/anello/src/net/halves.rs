@@ -9,7 +9,7 @@ use super::family::StreamFamily;
 use super::stream::{ReadHalf, Sealed as _, Stream, WriteHalf};
 use super::stream_socket::StreamSocket;
 use crate::driver::buffer::Chunk;
-use crate::driver::{End, SendBuf};
+use crate::driver::{End, Interest, Ready, SendBuf};
 use crate::fs::File;
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {
@@ -70,6 +70,24 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// ```
     pub async fn readable(&self) -> io::Result<()> {
         self.connection().readable().await
+    }
+
+    /// See [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::Interest;
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (reader, _writer) = other.split();
+    /// drop(one);
+    /// assert!(reader.ready(Interest::READABLE).await?.is_read_closed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        self.connection().ready(interest).await
     }
 
     /// Receives bytes without waiting. See [`StreamSocket::try_recv`](super::StreamSocket::try_recv) for details and
@@ -185,6 +203,23 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.connection().writable().await
+    }
+
+    /// See [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::Interest;
+    /// use anello::net::UnixStream;
+    ///
+    /// let (_one, mut other) = UnixStream::pair()?;
+    /// let (_reader, writer) = other.split();
+    /// assert!(writer.ready(Interest::WRITABLE).await?.is_writable());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        self.connection().ready(interest).await
     }
 
     /// Writes bytes without waiting. See [`StreamSocket::try_write`](super::StreamSocket::try_write) for details and

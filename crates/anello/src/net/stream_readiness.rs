@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use super::family::StreamFamily;
 use super::stream_socket::StreamSocket;
 use crate::driver::buffer::Chunk;
+use crate::driver::{Interest, Ready};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Copies received bytes into `buffer` without removing them from the stream, and returns the number of bytes copied.
@@ -148,6 +149,34 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// ```
     pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection.poll_write_ready(context)
+    }
+
+    /// Waits until the stream is ready for any operation of the given interest, and returns for which. Several tasks can
+    /// wait concurrently, and each is woken. Cancel-safe.
+    ///
+    /// See [`readable`](Self::readable) and [`writable`](Self::writable) for what readiness means. The result contains
+    /// `READ_CLOSED` at EOF, `WRITE_CLOSED` after [`shutdown`](Self::shutdown), and `ERROR` with one of these if the next
+    /// receive or send would return an error. Only the directions of the interest are reported.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::Interest;
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, other) = UnixStream::pair()?;
+    /// let ready = other.ready(Interest::READABLE | Interest::WRITABLE).await?;
+    /// assert!(ready.is_writable() && !ready.is_readable());
+    /// drop(one);
+    /// assert!(other.ready(Interest::READABLE).await?.is_read_closed());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the interest contains neither `READABLE` nor `WRITABLE`: urgent data is received in
+    /// line, and errors make both directions ready. Otherwise, see [`readable`](Self::readable).
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        self.connection.ready(interest).await
     }
 
     /// Receives bytes like [`recv`](Self::recv), without waiting. Tasks that wait for the stream are not affected.

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Poll;
 
+use anello::io::{Interest, Ready};
 use anello::net::SendBuf;
 use anello::{JoinHandle, current_metrics, spawn, yield_now};
 
@@ -130,6 +131,35 @@ fn peek_and_readable_report_half_close_and_write_half_stays_usable() {
 }
 
 #[test]
+fn ready_reports_directions_of_interest() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let (mut one, mut other) = pair().await.unwrap();
+            assert!(poll_at_most(1, other.ready(Interest::READABLE)).await.is_none());
+            assert_eq!(other.ready(both).await.unwrap(), Ready::WRITABLE);
+            for unsupported in [Interest::PRIORITY, Interest::ERROR] {
+                let error = other.ready(unsupported).await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            }
+            one.write_all(b"last").await.unwrap();
+            assert_eq!(other.ready(Interest::READABLE | Interest::PRIORITY).await.unwrap(), Ready::READABLE);
+            assert_eq!(other.ready(both).await.unwrap(), Ready::READABLE | Ready::WRITABLE);
+            let mut received = [0; 4];
+            other.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"last");
+            one.shutdown().await.unwrap();
+            let closed = Ready::WRITABLE | Ready::WRITE_CLOSED;
+            assert_eq!(one.ready(Interest::WRITABLE).await.unwrap(), closed);
+            let (reader, writer) = other.split();
+            let at_eof = Ready::READABLE | Ready::READ_CLOSED;
+            assert_eq!(reader.ready(Interest::READABLE).await.unwrap(), at_eof);
+            assert_eq!(writer.ready(both).await.unwrap(), at_eof | Ready::WRITABLE);
+        });
+    });
+}
+
+#[test]
 fn peek_and_readable_leave_error_for_next_receive() {
     on_every_setup(|setup| {
         setup.run(async {
@@ -164,6 +194,8 @@ fn peek_and_readable_leave_error_for_next_receive() {
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
                 one.readable().await.unwrap();
                 assert_eq!(one.peek(&mut buffer).await.unwrap_err().kind(), error.kind());
+                let broken = Ready::READABLE | Ready::READ_CLOSED | Ready::ERROR;
+                assert_eq!(one.ready(Interest::READABLE).await.unwrap(), broken);
                 let result = match reads_ready {
                     false => one.recv().await.map(|_| 0),
                     true => one.try_read(&mut buffer),
@@ -184,8 +216,9 @@ fn every_waiting_task_is_woken_when_stream_becomes_readable() {
             for number in 0..6 {
                 let other = Rc::clone(&other);
                 waiting.push(spawn(async move {
-                    match number % 2 {
+                    match number % 3 {
                         0 => other.readable().await.unwrap(),
+                        1 => assert_eq!(other.ready(Interest::READABLE).await.unwrap(), Ready::READABLE),
                         _ => assert!(other.peek(&mut [0; 3]).await.unwrap() > 0),
                     }
                 }));
@@ -229,9 +262,17 @@ fn every_waiting_task_is_woken_when_send_queue_has_room() {
             }
             let one = Rc::new(one);
             let mut waiting: Vec<JoinHandle<()>> = Vec::new();
-            for _ in 0..3 {
+            for number in 0..4 {
                 let one = Rc::clone(&one);
-                waiting.push(spawn(async move { one.writable().await.unwrap() }));
+                waiting.push(spawn(async move {
+                    match number % 2 {
+                        0 => one.writable().await.unwrap(),
+                        _ => assert_eq!(
+                            one.ready(Interest::READABLE | Interest::WRITABLE).await.unwrap(),
+                            Ready::WRITABLE
+                        ),
+                    }
+                }));
             }
             settle().await;
             // With submission polling, another thread sends the queued bytes, possibly only now.
@@ -265,8 +306,9 @@ fn fault_10_dropped_waits_lose_no_bytes_and_no_wakeups() {
                     let mut sent = 0;
                     while sent < message.len() {
                         let part = &message[sent..][..random.usize(1..900).min(message.len() - sent)];
-                        match random.usize(..4) {
+                        match random.usize(..5) {
                             0 => drop(poll_at_most(random.usize(..2), one.writable()).await),
+                            4 => drop(poll_at_most(random.usize(..2), one.ready(Interest::WRITABLE)).await),
                             1 => match one.try_write(part) {
                                 Ok(count) => sent += count,
                                 Err(error) => assert!(is_would_block(&error), "{error}"),
@@ -284,8 +326,9 @@ fn fault_10_dropped_waits_lose_no_bytes_and_no_wakeups() {
                 let mut received = Vec::new();
                 loop {
                     let mut buffer = vec![0; random.usize(1..700)];
-                    match random.usize(..6) {
+                    match random.usize(..7) {
                         0 => drop(poll_at_most(random.usize(..2), other.readable()).await),
+                        6 => drop(poll_at_most(random.usize(..2), other.ready(Interest::READABLE)).await),
                         1 => {
                             if let Some(count) =
                                 poll_at_most(random.usize(..2), other.peek(&mut buffer)).await
