@@ -64,6 +64,7 @@ pub(crate) mod table;
 mod tests;
 mod token;
 mod uring;
+mod vectored_calls;
 mod waiting;
 mod wake;
 
@@ -105,7 +106,7 @@ use proactor::Proactor;
 use reactor::Reactor;
 pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
-use send_queue::{Queued, SendQueue};
+use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};

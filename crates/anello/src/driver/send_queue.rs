@@ -168,6 +168,10 @@ fn drop_shared(bytes: &mut Bytes) {
     catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(std::mem::take(bytes)));
 }
 
+pub(super) fn io_slices(buffers: &[SendBuf]) -> Vec<IoSlice<'_>> {
+    buffers.iter().map(|buffer| IoSlice::new(buffer.as_slice())).collect()
+}
+
 /// Maximum size of a message that is copied to the end of a queued buffer instead of being queued separately.
 const MAX_COPY_BYTES: usize = 512;
 
@@ -228,6 +232,26 @@ impl SendQueue {
             self.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(outgoing.as_slice())]), pools);
         } else {
             self.push(outgoing);
+        }
+    }
+
+    /// Adds the buffers of a vectored send, of which `sent_bytes` bytes have already been sent. Buffers that have been
+    /// sent completely stay in `outgoing`. If bytes have been sent, the queue must be empty.
+    pub fn queue_unsent(&mut self, outgoing: &mut Vec<SendBuf>, mut sent_bytes: usize, pools: &Rc<Pools>) {
+        debug_assert!(sent_bytes == 0 || self.is_empty());
+        let is_sent = |buffer: &&SendBuf| match sent_bytes.checked_sub(buffer.len()) {
+            Some(rest) => {
+                sent_bytes = rest;
+                true
+            }
+            None => false,
+        };
+        let sent_count = outgoing.iter().take_while(is_sent).count();
+        for buffer in outgoing.drain(sent_count..) {
+            self.queue(Queued(buffer), pools);
+        }
+        if sent_bytes > 0 {
+            self.mark_sent(sent_bytes);
         }
     }
 
@@ -359,6 +383,21 @@ mod tests {
             assert_eq!(send_queue.queued_bytes(), expected.len());
             assert_eq!(drain(&mut send_queue, step), expected);
             assert_eq!((send_queue.queued_bytes(), send_queue.is_empty()), (0, true));
+        }
+    }
+
+    #[test]
+    fn vectored_send_queues_only_unsent_buffers() {
+        let pools = Pools::new(None);
+        let parts: [&[u8]; 5] = [b"one", b"", b"two", b"", b"three"];
+        let whole = parts.concat();
+        for sent_bytes in 0..=whole.len() {
+            let mut send_queue = SendQueue::default();
+            let mut outgoing = Vec::from(parts.map(|part| SendBuf::Vec(part.to_vec())));
+            send_queue.queue_unsent(&mut outgoing, sent_bytes, &pools);
+            assert!(outgoing.iter().map(|buffer| buffer.len()).sum::<usize>() <= sent_bytes);
+            assert_eq!(send_queue.queued_bytes(), whole.len() - sent_bytes);
+            assert_eq!(drain(&mut send_queue, 2), whole[sent_bytes..]);
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::Ref;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::mem;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
@@ -407,6 +408,21 @@ impl Connection {
             self.shared.spend_budget(bytes);
         }
         sent
+    }
+
+    pub fn send_vectored(&self, mut outgoing: Vec<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
+        poll_fn(move |context| {
+            let bytes = outgoing.iter().map(|buffer| buffer.len()).fold(0, usize::saturating_add);
+            let send = |driver: &mut Driver, waker: &Waker| {
+                driver.poll_send_vectored(self.key, &mut outgoing, waker)
+            };
+            let sent = self.shared.poll_driver(context, send, |()| bytes);
+            if sent.is_ready() {
+                // See `send`. The driver must not be borrowed, either.
+                drop(mem::take(&mut outgoing));
+            }
+            sent
+        })
     }
 
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {

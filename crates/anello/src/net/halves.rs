@@ -72,7 +72,8 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.connection().readable().await
     }
 
-    /// See [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
+    /// Waits until the stream is ready for any operation of the given interest, and returns for which. See
+    /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -188,6 +189,28 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().send(bytes.into())
     }
 
+    /// Sends several owned buffers in order, with one system call. See
+    /// [`StreamSocket::send_vectored`](super::StreamSocket::send_vectored) for details, errors and cancel safety.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let (_reader, mut writer) = one.split();
+    /// writer.send_vectored(["head", "body"]).await?;
+    /// let mut bytes = [0; 8];
+    /// other.read_exact(&mut bytes).await?;
+    /// assert_eq!(&bytes, b"headbody");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn send_vectored(
+        &mut self,
+        buffers: impl IntoIterator<Item: Into<SendBuf>>,
+    ) -> impl Future<Output = io::Result<()>> + '_ {
+        self.connection().send_vectored(buffers.into_iter().map(Into::into).collect())
+    }
+
     /// Waits until a write would accept bytes or return an error. See
     /// [`StreamSocket::writable`](super::StreamSocket::writable) for details, errors and cancel safety.
     ///
@@ -205,7 +228,8 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().writable().await
     }
 
-    /// See [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
+    /// Waits until the stream is ready for any operation of the given interest, and returns for which. See
+    /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

@@ -153,6 +153,38 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.send(bytes.into())
     }
 
+    /// Queues several owned buffers to be sent one after the other, and returns once all are accepted. Sends a header and
+    /// a body without copying the body.
+    ///
+    /// Short buffers are copied into one, which is sent like that of [`send`](Self::send). Longer ones are passed to the
+    /// kernel immediately, in one system call for up to 1024 buffers (`sendmsg(2)`); the queue gets only those that the
+    /// kernel does not take. If one of the buffers is long enough for a [zero-copy](crate::DriverOptions::zero_copy) send,
+    /// they are queued one by one. Like a single large buffer, the buffers can exceed the limit of the queue. Cancel-safe:
+    /// a future that is dropped before completion has accepted nothing.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{SendBuf, UnixStream};
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let body = vec![b'x'; 50_000];
+    /// one.send_vectored([SendBuf::from("length: 50000\n"), body.into()]).await?;
+    /// let mut received = vec![0; 50_014];
+    /// other.read_exact(&mut received).await?;
+    /// assert!(received.starts_with(b"length: 50000\nxxx"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn send_vectored(
+        &mut self,
+        buffers: impl IntoIterator<Item: Into<SendBuf>>,
+    ) -> impl Future<Output = io::Result<()>> + '_ {
+        self.connection.send_vectored(buffers.into_iter().map(Into::into).collect())
+    }
+
     /// Accepts as many of `bytes` as fit into the send queue, and returns the number of bytes accepted.
     ///
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied and

@@ -80,6 +80,57 @@ fn echo_of_varying_sizes_on_one_connection() {
     });
 }
 
+/// More buffers than one system call takes, so that some are queued, and short ones, which are copied.
+#[test]
+fn vectored_sends_of_many_buffers_arrive_in_order() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            client.send_vectored([SendBuf::from(""), Vec::new().into()]).await.unwrap();
+            client.send_vectored(Vec::<Bytes>::new()).await.unwrap();
+            let mut expected = Vec::new();
+            let mut batches: Vec<Vec<SendBuf>> = Vec::new();
+            for (seed, count, length) in
+                [(1, 3, 10), (2, 2500, 40), (3, 1, 300_000), (4, 40, 5000), (5, 7, 1)]
+            {
+                let bytes = pattern(seed, count * length);
+                batches.push(bytes.chunks(length).map(|part| part.to_vec().into()).collect());
+                expected.extend_from_slice(&bytes);
+            }
+            let sending = spawn(async move {
+                for batch in batches {
+                    client.send_vectored(batch).await.unwrap();
+                }
+                // A future that is dropped while the queue is full has accepted nothing.
+                client.flush().await.unwrap();
+                while poll_at_most(1, client.send(vec![0; 100_000])).await.is_some() {}
+                assert!(poll_at_most(1, client.send_vectored(["lost", "lost"])).await.is_none());
+                client
+            });
+            let mut received = vec![0; expected.len()];
+            server.read_exact(&mut received).await.unwrap();
+            assert_same_bytes(&received, &expected);
+            let mut client = sending.await.unwrap();
+            let reading = spawn(async move {
+                let mut rest = Vec::new();
+                while let Some(chunk) = server.recv().await.unwrap() {
+                    rest.extend_from_slice(&chunk);
+                }
+                rest
+            });
+            client.send_vectored(["the ", "end"]).await.unwrap();
+            client.shutdown().await.unwrap();
+            assert_eq!(
+                client.send_vectored(["too ", "late"]).await.unwrap_err().kind(),
+                io::ErrorKind::BrokenPipe
+            );
+            let rest = reading.await.unwrap();
+            let (zeros, end) = rest.split_at(rest.len() - 7);
+            assert!(zeros.iter().all(|byte| *byte == 0) && end == b"the end");
+        });
+    });
+}
+
 #[test]
 fn mixed_calls_keep_byte_order() {
     on_every_setup(|setup| {
@@ -102,7 +153,12 @@ async fn mixed_calls(seed: u64) {
             let max_length = [10, 1000, 20_000][random.usize(..3)];
             let (part, rest) = left.split_at((1 + random.usize(..max_length)).min(left.len()));
             let mut accepted = part.len();
-            match random.usize(..8) {
+            match random.usize(..9) {
+                8 => {
+                    let (one, other) = part.split_at(random.usize(..part.len()));
+                    let buffers = [SendBuf::from(one.to_vec()), Bytes::new().into(), other.to_vec().into()];
+                    client.send_vectored(buffers).await.unwrap();
+                }
                 7 => {
                     let (one, other) = part.split_at(random.usize(..part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];

@@ -46,6 +46,7 @@ mod readiness;
 mod receive;
 mod release;
 mod send;
+mod send_vectored;
 mod source;
 mod stream;
 

@@ -186,7 +186,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Sends the front of the queue. A large buffer is sent immediately by a system call, so that it is read while it
     /// is in the CPU cache; any other is sent in the next turn.
     #[inline(never)]
-    fn start_sending(&mut self, key: Key) -> io::Result<()> {
+    pub(super) fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
         let mut would_block = false;
         while let Some(pending) = stream.sends.queue.pending() {
@@ -221,7 +221,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn submit_send(&mut self, key: Key, mode: SendMode) {
+    pub(super) fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.sends.queue.pending() else { return };
         // The kernel truncates longer sends, so these need a completion with the number of bytes sent.

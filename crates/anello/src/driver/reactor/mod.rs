@@ -21,6 +21,7 @@ mod accept;
 mod descriptors;
 mod readiness;
 mod send;
+mod send_vectored;
 mod source;
 mod stored;
 mod waiting;
