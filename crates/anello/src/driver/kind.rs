@@ -17,6 +17,7 @@ use super::sim::SimOptions;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum DriverKind {
     /// io_uring if it is available, otherwise epoll. The reason for the fallback is logged.
     #[default]

@@ -133,6 +133,7 @@ impl Default for DriverOptions {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ZeroCopy {
     /// No zero-copy sends.
     Never,
@@ -161,6 +162,7 @@ pub enum ZeroCopy {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SendCompletion {
     /// Sends complete during the system call that submits them. Only a short or failed send posts a completion (Linux
     /// 5.17).
@@ -181,6 +183,7 @@ pub enum SendCompletion {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TaskWork {
     /// Task work runs when the worker requests completions (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,

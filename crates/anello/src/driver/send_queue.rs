@@ -28,6 +28,7 @@ use super::{CLASS_BYTES, Chunk, IoSliceCursor, Pools, catch_and_log_panic};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SendBuf {
     /// A received chunk, sent without a copy.
     Chunk(Chunk),

@@ -13,6 +13,7 @@
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SimModel {
     /// A completion-based kernel, like io_uring.
     #[default]
