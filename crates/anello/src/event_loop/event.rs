@@ -60,9 +60,9 @@ pub enum EventKind {
     Timer,
     /// Another thread has called [`LoopWaker::wake`](super::LoopWaker::wake). The token is 0.
     Wake,
-    /// A registered descriptor is readable.
+    /// A registered descriptor or a UDP socket is readable.
     Readable,
-    /// A registered descriptor is writable.
+    /// A registered descriptor or a UDP socket is writable.
     Writable,
     /// A registered descriptor has urgent data or another exceptional condition.
     Priority,
@@ -313,6 +313,13 @@ pub struct SourceId {
     pub(super) token: usize,
 }
 
+/// Identifies a UDP socket of an [`EventLoop`](super::EventLoop). A stale identifier is an error, never another socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UdpId {
+    pub(super) key: Key,
+    pub(super) token: usize,
+}
+
 /// Identifies a timer of an [`EventLoop`](super::EventLoop). Stale once the timer has fired or been cancelled.
 ///
 /// ```
@@ -393,6 +400,11 @@ impl_id!(
      let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
      let socket = std::net::UdpSocket::bind(\"127.0.0.1:0\")?;\n\
      let id = event_loop.register(&socket, Interest::READABLE, 7)?;"
+);
+impl_id!(
+    UdpId,
+    "let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
+     let id = event_loop.bind_udp(\"127.0.0.1:0\".parse().expect(\"valid address\"), 7)?;"
 );
 
 #[cfg(test)]
