@@ -131,6 +131,29 @@ pub async fn unconstrained<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// Returns `true` if the running task has budget left. If not, its next operation yields.
+///
+/// Also returns `true` outside a runtime of this crate. See [`consume_budget`](crate::task::consume_budget) for the size
+/// of the budget.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{consume_budget, has_budget_remaining};
+///
+/// let mut units = 0;
+/// while has_budget_remaining() {
+///     consume_budget().await;
+///     units += 1;
+/// }
+/// assert_eq!(units, 128);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn has_budget_remaining() -> bool {
+    with_current(|shared| shared.budget.get() > 0).unwrap_or(true)
+}
+
 /// Calls `poll` if the running task has budget left. Otherwise the task yields. If the result is ready, charges one
 /// unit, plus one per 4 KiB of the number that `bytes` returns. Without a runtime on this thread, only calls `poll`.
 #[inline]
