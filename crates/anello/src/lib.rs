@@ -27,6 +27,19 @@
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. `ARCHITECTURE.md` describes the
 //! modules and traces a request through them.
 
+//!
+//! # Tracing
+//!
+//! The runtime sends these spans and events to the subscriber of [`tracing`](https://docs.rs/tracing), if there is one:
+//!
+//! | level | spans | events |
+//! |---|---|---|
+//! | warning, error | | [slow polls](RuntimeBuilder::slow_poll_threshold), exhausted descriptors, fallbacks, failures in the background |
+//! | info | | a runtime starts, with its driver |
+//! | debug | `worker` (`index`, `core`), `task` (`name`, `id`, `spawned_at`; only [named](task::Builder) tasks), `connect` (`peer`), `blocking` (`spawned_at`) | a connection is accepted or established, a runtime stops, a thread of a pool starts or exits |
+//!
+//! Receiving and sending produce none, so that they cost nothing.
+
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_os = "linux"))]

@@ -4,7 +4,7 @@
 //! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::JoinHandle;
 use super::origin::{Origin, OriginGuard};
-use crate::driver::catch_and_log_panic;
+use crate::driver::{catch_and_log_panic, log};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 pub const MAX_BLOCKING_THREADS: usize = 512;
@@ -68,7 +68,11 @@ impl Pool {
     }
 
     fn start_thread(&'static self) {
-        let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || self.run());
+        let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || {
+            log(|| tracing::debug!("blocking thread started"));
+            self.run();
+            log(|| tracing::debug!("blocking thread exits: no work for 10 s"));
+        });
         if let Err(error) = started {
             let mut state = self.lock();
             state.threads -= 1;
@@ -121,7 +125,8 @@ impl Pool {
 /// see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
 /// In the closure, [`Handle::current`](crate::Handle::current) returns the caller's runtime, and
-/// [`Handle::block_on`](crate::Handle::block_on) waits for a future.
+/// [`Handle::block_on`](crate::Handle::block_on) waits for a future. The closure runs in a debugging span `blocking` of
+/// `tracing`, whose parent is the caller's span.
 ///
 /// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
 /// not advance in the meantime, so that a seed always produces the same run. A closure that waits for a task, or for a
@@ -137,20 +142,23 @@ impl Pool {
 ///
 /// # Errors
 /// The handle returns a [`JoinError`](crate::JoinError) if the closure panicked or was aborted before it started.
+#[track_caller]
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     spawn_for(work, Origin::current())
 }
 
 /// Runs a closure on the blocking thread pool, for a runtime.
+#[track_caller]
 pub(super) fn spawn_for<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     origin: Option<Origin>,
 ) -> JoinHandle<T> {
     // Work that is spawned by awaited work is awaited too.
     let is_awaited = is_simulated() || origin.as_ref().is_some_and(|origin| origin.is_waiting);
+    let span = tracing::debug_span!("blocking", spawned_at = %Location::caller());
     let work = move || {
         let _origin = OriginGuard::new(origin);
-        work()
+        span.in_scope(work)
     };
     spawn_on(&WORK, work, is_awaited)
 }

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::io;
 
+use tracing::{Instrument as _, Span};
+
 use super::handle::Handle;
 use super::join::JoinHandle;
 use super::runtime::Runtime;
@@ -12,6 +14,7 @@ use super::task_info::Info;
 /// Configures a task before it is spawned.
 ///
 /// The name appears in [`task::dump`](crate::task::dump) and in the warnings about slow polls. It costs one allocation.
+/// If the subscriber of `tracing` is interested in debugging spans, a named task runs in a span `task` with its name.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -52,7 +55,11 @@ impl<'a> Builder<'a> {
         F: Future + 'static,
         F::Output: 'static,
     {
-        Ok(spawn_with_info(future, Info::new(self.name)))
+        let info = Info::new(self.name);
+        Ok(match span(&info) {
+            Some(span) => spawn_with_info(future.instrument(span), info),
+            None => spawn_with_info(future, info),
+        })
     }
 
     /// Spawns a future on the thread of another runtime; see [`Handle::spawn`].
@@ -65,7 +72,11 @@ impl<'a> Builder<'a> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Ok(handle.spawn_with_info(future, Info::new(self.name)))
+        let info = Info::new(self.name);
+        Ok(match span(&info) {
+            Some(span) => handle.spawn_with_info(future.instrument(span), info),
+            None => handle.spawn_with_info(future, info),
+        })
     }
 
     /// Spawns a future on a runtime of this thread; see [`Runtime::spawn`].
@@ -78,6 +89,18 @@ impl<'a> Builder<'a> {
         F: Future + 'static,
         F::Output: 'static,
     {
-        Ok(runtime.shared.spawn_with_info(future, Info::new(self.name)))
+        let info = Info::new(self.name);
+        Ok(match span(&info) {
+            Some(span) => runtime.shared.spawn_with_info(future.instrument(span), info),
+            None => runtime.shared.spawn_with_info(future, info),
+        })
     }
+}
+
+/// Returns the span of a named task, or `None` if the subscriber is not interested. It has no parent, because a task can
+/// outlive the span in which it was spawned.
+fn span(info: &Info) -> Option<Span> {
+    let name = info.name()?;
+    let span = tracing::debug_span!(parent: None, "task", name, id = %info.id, spawned_at = %info.location);
+    (!span.is_disabled()).then_some(span)
 }

@@ -117,6 +117,7 @@ impl Handle {
 
     /// Runs a blocking closure for this runtime on the blocking thread pool; see
     /// [`spawn_blocking`](crate::spawn_blocking).
+    #[track_caller]
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -89,6 +89,7 @@ impl Runtime {
     /// assert!(runtime.block_on(work)??.starts_with("Linux"));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -311,12 +312,14 @@ impl Drop for Runtime {
         }
         // An outer runtime on this thread cannot submit its queued notifications until this one has been dropped.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
+        let tasks = self.shared.task_count();
         let entered = RunGuard::new(&self.shared);
         // Drops the tasks, which release their sockets to the driver.
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
         self.shared.inbox.notifier.close();
+        log(|| tracing::debug!(tasks, "runtime stopped"));
     }
 }
 

@@ -138,6 +138,7 @@ impl WorkersBuilder {
                 drop(report);
                 let runtime = built?;
                 let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
+                let _span = tracing::debug_span!("worker", index, core).entered();
                 match all_started {
                     true => Ok(runtime.block_on(make(worker))),
                     false => Err(io::Error::other("another worker failed to start")),

@@ -158,6 +158,16 @@ impl Connection {
         Self { shared, key }
     }
 
+    /// Sends an event with the address of an accepted connection to `tracing`.
+    #[inline]
+    pub(super) fn trace_accepted(&self) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let peer = self.driver().address(self.target(), End::Peer);
+            let peer = peer.ok().and_then(|address| address.as_socket());
+            tracing::debug!(peer = peer.map(tracing::field::display), "connection accepted");
+        }
+    }
+
     #[track_caller]
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();

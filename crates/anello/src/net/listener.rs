@@ -280,7 +280,11 @@ impl Listener {
     fn poll_accept(&self, context: &Context<'_>) -> PollIo<Connection> {
         let poll = |driver: &mut Driver, waker: &Waker| driver.poll_accept(self.key, waker);
         let accepted = self.shared.poll_driver(context, poll, |_| 0);
-        accepted.map_ok(|key| Connection::new(Rc::clone(&self.shared), key))
+        accepted.map_ok(|key| {
+            let connection = Connection::new(Rc::clone(&self.shared), key);
+            connection.trace_accepted();
+            connection
+        })
     }
 
     /// Accepts the next connection, and returns it as a descriptor if `keeps` returns `false`. Does not pause if no

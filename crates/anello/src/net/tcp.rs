@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::connection::Connection;
 use super::family::Tcp;
 use super::happy_eyeballs::connect_to_first;
@@ -107,12 +109,17 @@ impl StreamSocket<Tcp> {
     }
 
     async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
+        Self::connect_once(source, peer).instrument(tracing::debug_span!("connect", %peer)).await
+    }
+
+    async fn connect_once(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
         let shared = current();
         let started = shared.driver.borrow_mut().connect(peer, source);
         let key = started.map_err(|error| connect_error(peer, source, error))?;
         let stream = Self::new(Connection::new(Rc::clone(&shared), key));
         let connected = poll_fn(|context| shared.driver.borrow_mut().poll_connect(key, context.waker()));
         connected.await.map_err(|error| connect_error(peer, source, error))?;
+        tracing::debug!("connected");
         Ok(stream)
     }
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
@@ -96,12 +98,21 @@ impl StreamSocket<Unix> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
+        let span = tracing::debug_span!("connect", peer = name(address));
+        Self::connect_with_retries(address).instrument(span).await
+    }
+
+    async fn connect_with_retries(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let mut delay = MIN_RETRY_DELAY;
         loop {
             let connect = |driver: &mut Driver, _: &Waker| Poll::Ready(driver.connect_unix(address));
             match poll_fn(|context| shared.poll_driver(context, connect, |_| 0)).await {
-                Ok(key) => return Ok(Self::new(Connection::new(shared, key))),
+                Ok(key) => {
+                    let stream = Self::new(Connection::new(shared, key));
+                    tracing::debug!("connected");
+                    return Ok(stream);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     sleep(delay).await;
                     delay = (delay * 2).min(MAX_RETRY_DELAY);

@@ -269,6 +269,7 @@ impl<L: GroupListener> GroupMember<L> {
                         if let Some(open_count) = open_count {
                             connection.hold_open_count(open_count);
                         }
+                        connection.trace_accepted();
                         AcceptStep::Accepted(connection)
                     }
                     Ok(Accepted::Descriptor(descriptor)) => {
