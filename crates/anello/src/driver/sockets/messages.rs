@@ -127,30 +127,32 @@ fn name_bytes(name: &libc::sockaddr_un, length: usize) -> &[u8] {
 /// `header` must describe control messages that the kernel has written, and whose descriptors nothing else owns.
 #[allow(clippy::unnecessary_cast, reason = "the type of the length differs between C libraries")]
 unsafe fn take_control(header: &libc::msghdr, fds: &mut Vec<OwnedFd>, message: &mut ReceivedMessage) {
-    // SAFETY: the macros of the C library visit the messages within `msg_controllen`. Payloads are read unaligned, and
-    // only as far as the message extends. The kernel has created the descriptors for this process, and each is wrapped
-    // once.
+    // SAFETY: the macros of the C library visit the messages within `msg_controllen`. No reference to a header is
+    // created, because it would not cover the payload. Payloads are read unaligned, and only as far as the message
+    // extends. The kernel has created the descriptors for this process, and each is wrapped once.
     unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(header);
-        while let Some(part) = next.as_ref() {
+        let mut part = libc::CMSG_FIRSTHDR(header);
+        while !part.is_null() {
             let data = libc::CMSG_DATA(part);
-            let bytes = (part.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            let bytes = ((*part).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             let count = bytes / size_of::<libc::c_int>();
-            let descriptor = |index| {
-                let number = ptr::read_unaligned(data.cast::<libc::c_int>().add(index));
-                OwnedFd::from_raw_fd(number)
-            };
-            match (part.cmsg_level, part.cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => fds.extend((0..count).map(descriptor)),
-                // The application has set SO_PASSPIDFD. Closed, because it is not reported.
-                (libc::SOL_SOCKET, SCM_PIDFD) => (0..count.min(1)).map(descriptor).for_each(drop),
+            let number = |index| ptr::read_unaligned(data.cast::<libc::c_int>().add(index));
+            match ((*part).cmsg_level, (*part).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    fds.extend((0..count).map(|index| OwnedFd::from_raw_fd(number(index))));
+                }
+                // The application has set SO_PASSPIDFD. The descriptor is closed, because it is not reported. The kernel
+                // stores a negated error number if it could not open one.
+                (libc::SOL_SOCKET, SCM_PIDFD) if count > 0 && number(0) >= 0 => {
+                    drop(OwnedFd::from_raw_fd(number(0)));
+                }
                 (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes >= size_of::<libc::ucred>() => {
                     message.credentials =
                         Some(PeerCredentials::from(ptr::read_unaligned(data.cast::<libc::ucred>())));
                 }
                 _ => {}
             }
-            next = libc::CMSG_NXTHDR(header, part);
+            part = libc::CMSG_NXTHDR(header, part);
         }
     }
 }
@@ -186,6 +188,30 @@ mod tests {
         assert_eq!(message.unwrap().bytes, 4);
         let empty = recv_with_fds(other.as_fd(), &mut [IoSliceMut::new(&mut bytes)], &mut Vec::new());
         assert_eq!(empty.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// The kernel stores an error number in place of the process descriptor if it cannot open one, for example because
+    /// the process has no free descriptors.
+    #[test]
+    fn error_in_place_of_process_descriptor_is_ignored() {
+        let mut control = [0_u64; 3];
+        // SAFETY: this function only computes a size.
+        let length = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as _) };
+        let part = control.as_mut_ptr().cast::<libc::cmsghdr>();
+        // SAFETY: the message fits into the array, which is aligned for its header.
+        unsafe {
+            (*part).cmsg_len = length as _;
+            ((*part).cmsg_level, (*part).cmsg_type) = (libc::SOL_SOCKET, SCM_PIDFD);
+            ptr::write_unaligned(libc::CMSG_DATA(part).cast(), -libc::EMFILE);
+        }
+        // SAFETY: zero is a valid value for all fields.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        (header.msg_control, header.msg_controllen) =
+            (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+        let (mut fds, mut message) = (Vec::new(), ReceivedMessage::default());
+        // SAFETY: the header describes the message above, which contains no descriptor.
+        unsafe { take_control(&header, &mut fds, &mut message) };
+        assert!(fds.is_empty());
     }
 
     #[test]

@@ -165,15 +165,16 @@ fn ipv4(address: libc::in_addr) -> Ipv4Addr {
 /// `header` must describe control messages that the kernel has written.
 #[allow(clippy::unnecessary_cast, reason = "the type of the length differs between C libraries")]
 unsafe fn read_control(header: &libc::msghdr, info: &mut DatagramInfo) {
-    // SAFETY: the macros of the C library visit the messages within `msg_controllen`. The payload is read unaligned,
-    // and only if the message is long enough.
+    // SAFETY: the macros of the C library visit the messages within `msg_controllen`. No reference to a header is
+    // created, because it would not cover the payload. The payload is read unaligned, and only if the message is long
+    // enough.
     unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(header);
-        while let Some(message) = next.as_ref() {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
             let data = libc::CMSG_DATA(message);
-            let bytes = (message.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            let bytes = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             let has = |size: usize| bytes >= size;
-            match (message.cmsg_level, message.cmsg_type) {
+            match ((*message).cmsg_level, (*message).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) if has(size_of::<libc::in_pktinfo>()) => {
                     let packet: libc::in_pktinfo = ptr::read_unaligned(data.cast());
                     info.destination = Some(IpAddr::V4(ipv4(packet.ipi_addr)));
@@ -201,7 +202,7 @@ unsafe fn read_control(header: &libc::msghdr, info: &mut DatagramInfo) {
                 }
                 _ => {}
             }
-            next = libc::CMSG_NXTHDR(header, message);
+            message = libc::CMSG_NXTHDR(header, message);
         }
     }
 }
