@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Executor, Read, ReadBufCursor, Sleep, Timer};
 
 use super::poll::impl_read;
-use crate::executor::{TimerKey, with_current};
+use crate::executor::{TimerKey, try_current, with_current};
 use crate::io::{DuplexStream, SimplexReader};
 use crate::net::{Connection, Sealed, StreamFamily, StreamSocket};
 
@@ -140,12 +140,11 @@ struct Sleeping {
 
 impl Sleeping {
     fn cancel(&mut self) {
-        if let Some((runtime_id, timer)) = self.registered.take() {
-            with_current(|shared| {
-                if shared.runtime_clock.id == runtime_id {
-                    shared.cancel_timer(timer);
-                }
-            });
+        if let Some((runtime_id, timer)) = self.registered.take()
+            && let Some(shared) = try_current()
+            && shared.runtime_clock.id == runtime_id
+        {
+            shared.cancel_timer(timer);
         }
     }
 }
@@ -157,27 +156,25 @@ impl Future for Sleeping {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let sleeping = self.get_mut();
-        let polled = with_current(|shared| {
-            let runtime_id = shared.runtime_clock.id;
-            if let Some((_, timer)) = sleeping.registered.filter(|(id, _)| *id == runtime_id) {
-                if shared.wait_on(timer, context.waker()) {
-                    return Poll::Pending;
-                }
-                // The timer has fired, and the wheel never fires early.
-                sleeping.registered = None;
-                return Poll::Ready(());
-            }
-            // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
-            let deadline_ns = shared.runtime_clock.ns_at(sleeping.deadline);
-            let timer = shared.timers.borrow_mut().insert(deadline_ns, context.waker().clone());
-            sleeping.registered = Some((runtime_id, timer));
-            Poll::Pending
-        });
-        polled.unwrap_or_else(|| {
+        let Some(shared) = try_current() else {
             panic!(
                 "no anello runtime on this thread (await the timer in Runtime::block_on or a spawned task)"
             )
-        })
+        };
+        let runtime_id = shared.runtime_clock.id;
+        if let Some((_, timer)) = sleeping.registered.filter(|(id, _)| *id == runtime_id) {
+            if shared.wait_on(timer, context.waker()) {
+                return Poll::Pending;
+            }
+            // The timer has fired, and the wheel never fires early.
+            sleeping.registered = None;
+            return Poll::Ready(());
+        }
+        // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
+        let deadline_ns = shared.runtime_clock.ns_at(sleeping.deadline);
+        let timer = shared.timers.borrow_mut().insert(deadline_ns, context.waker().clone());
+        sleeping.registered = Some((runtime_id, timer));
+        Poll::Pending
     }
 }
 

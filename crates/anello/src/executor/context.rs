@@ -99,10 +99,14 @@ thread_local! {
 
 /// Calls `action` with the current runtime of this thread: the one that is running or has been entered. Returns `None`
 /// outside of a runtime.
+///
+/// `action` must not run application code, which could leave a runtime that has only been entered, and drop it. Use
+/// [`try_current`] instead, which keeps the runtime alive.
 #[inline]
 pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     // SAFETY: `ContextGuard` sets the pointer, and keeps its `Rc` alive until the pointer has been reset on this
-    // thread. So the pointer is valid whenever it can be read here.
+    // thread. So the pointer is valid whenever it can be read here, and it stays valid during `action`, which runs no
+    // application code and therefore drops no guard.
     CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
@@ -129,6 +133,20 @@ pub(crate) fn try_current() -> Option<Rc<Shared>> {
     })
 }
 
+/// Returns whether the running task of the current runtime has budget left. If not, the task yields. Returns `None` outside
+/// of a runtime.
+#[inline]
+pub(crate) fn has_budget_or_yield(context: &Context<'_>) -> Option<bool> {
+    let has_budget = with_current(|shared| shared.budget.get() > 0)?;
+    Some(has_budget || may_proceed_without_budget(context))
+}
+
+#[cold]
+#[inline(never)]
+fn may_proceed_without_budget(context: &Context<'_>) -> bool {
+    try_current().is_none_or(|shared| shared.may_proceed_without_budget(context))
+}
+
 /// Returns whether the ready queue of this thread's runtime contains tasks. Tasks in the current batch are not counted.
 pub(super) fn has_ready_tasks() -> bool {
     with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
@@ -138,7 +156,9 @@ pub(super) fn has_ready_tasks() -> bool {
 /// blocks to wait for another worker, because the driver's next turn, which would otherwise submit the notifications,
 /// runs only after the wait.
 pub(crate) fn flush_wakes_before_blocking() {
-    with_current(Shared::flush_driver);
+    if let Some(shared) = try_current() {
+        shared.flush_driver();
+    }
 }
 
 /// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block.

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::context::{is_running, with_current};
+use super::context::{has_budget_or_yield, is_running, try_current, with_current};
 
 /// Value whose asynchronous operations consume the budget of the running task.
 ///
@@ -62,8 +62,9 @@ pub async fn yield_now() {
         if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
-        if with_current(|shared| shared.yield_task(context)).is_none() {
-            context.waker().wake_by_ref();
+        match try_current() {
+            Some(shared) => shared.yield_task(context),
+            None => context.waker().wake_by_ref(),
         }
         Poll::Pending
     })
@@ -93,10 +94,11 @@ pub async fn yield_now() {
 /// ```
 pub async fn consume_budget() {
     poll_fn(|context| {
-        match with_current(|shared| shared.has_budget_or_yield(context).then(|| shared.spend_budget(0))) {
-            Some(None) => Poll::Pending,
-            Some(Some(())) | None => Poll::Ready(()),
+        if has_budget_or_yield(context) == Some(false) {
+            return Poll::Pending;
         }
+        with_current(|shared| shared.spend_budget(0));
+        Poll::Ready(())
     })
     .await;
 }
@@ -162,8 +164,8 @@ pub(crate) fn poll_cooperatively<T>(
     poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     bytes: impl FnOnce(&T) -> usize,
 ) -> Poll<T> {
-    // The runtime is looked up twice, because it is not borrowed while application code runs.
-    if with_current(|shared| shared.has_budget_or_yield(context)) == Some(false) {
+    // The runtime is looked up again after the poll, because it is not borrowed while application code runs.
+    if has_budget_or_yield(context) == Some(false) {
         return Poll::Pending;
     }
     let polled = poll(context);
