@@ -184,6 +184,24 @@ fn fault_12_late_completion_of_released_source_is_counted() {
 }
 
 #[test]
+fn fault_13_terminated_polls_of_sources_are_armed_again() {
+    let faults = SimFaults { multishot_terminations: 900, ..SimFaults::none() };
+    let kind = DriverKind::Sim(SimOptions::new(1).faults(faults).socket_buffer_bytes(64));
+    let runtime = Runtime::builder().driver(kind).build().unwrap();
+    runtime.block_on(async {
+        let (near, far) = Source::pair().await;
+        let receiving = spawn(async move { far.receive_all().await });
+        for number in 0..50 {
+            // The receiver waits again before each part.
+            crate::time::sleep(Duration::from_millis(1)).await;
+            near.call(Direction::Write, |network, socket| network.send(socket, &[number])).await.unwrap();
+        }
+        near.send(&[]).await;
+        assert_eq!(receiving.await.unwrap(), (0..50).collect::<Vec<u8>>());
+    });
+}
+
+#[test]
 fn hung_up_source_that_waits_for_room_does_not_spin() {
     // A poll for writing reports the hangup of a full socket each time it is armed.
     let kind = DriverKind::Sim(SimOptions::new(1).socket_buffer_bytes(64));
