@@ -1,5 +1,6 @@
-//! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort. Futures are dropped at any await point,
-//! and the runtime at any moment. Some objects outlive the runtime, and some wakers and destructors misbehave.
+//! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort, and perform the other
+//! operations of the runtime. Futures are dropped at any await point, and the runtime at any moment. Some objects outlive
+//! the runtime, and some wakers and destructors misbehave.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
 //! - Every accepted byte arrives once and in order, or the connection reports an error that the program can account
@@ -18,6 +19,9 @@ mod datagrams;
 mod hostile;
 mod memory;
 mod model;
+#[path = "../common/operations.rs"]
+mod operations;
+mod waits;
 mod workers;
 
 use std::future::Future;
@@ -38,6 +42,7 @@ use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
 use common::{Rng, Setup, hang_timeout, on_each, random_simulator, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
+use operations::Kind;
 
 /// Virtual time after which no retry can be pending.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -61,8 +66,9 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
         setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
+    let kinds = waits::usable_kinds(setup, is_lossy);
     for _ in 0..1 + random.usize(..2) {
-        let program = program(Rc::clone(&world), Rng::with_seed(random.u64(..)), is_lossy);
+        let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
         // The main future panics if the program requests it, and the runtime is used again afterwards.
         contain(|| hostile::while_running(|| runtime.block_on(program)));
     }
@@ -183,7 +189,7 @@ struct Outcome {
 }
 
 /// Opens connections and lets them run. Returns when they have completed, or earlier if `ends_early` is set.
-async fn program(world: Rc<World>, mut random: Rng, is_lossy: bool) {
+async fn program(world: Rc<World>, kinds: &[Kind], mut random: Rng, is_lossy: bool) {
     let listener = TcpListener::bind(common::ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();
     let accepting = spawn(actors::accept_all(listener, Rc::clone(&world), Rng::with_seed(random.u64(..))));
@@ -197,6 +203,9 @@ async fn program(world: Rc<World>, mut random: Rng, is_lossy: bool) {
         .collect();
     if random.usize(..3) == 0 {
         datagrams::start(&world, &mut random, is_lossy).await;
+    }
+    if random.usize(..2) == 0 {
+        waits::start(&world, kinds, &mut random);
     }
     if world.ends_early {
         world.survivors.borrow_mut().extend(clients.into_iter().map(Survivor::Task));
