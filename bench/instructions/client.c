@@ -1,8 +1,9 @@
 // client: closed-loop load generator for instruction counts, single-threaded on epoll. Each connection sends a request,
-// waits for the complete response, checks it, and sends the next request. The protocol is TCP echo, with -u UDP echo or,
+// waits for the complete response, checks it, and sends the next request. The protocol is TCP echo, with -u UDP echo,
+// with -r the Redis protocol (batches of PIPELINE commands SET and batches of GET in turn, values of BYTES bytes) or,
 // with a PATH, HTTP/1.1 GET requests whose responses must be identical except for their Date field.
 //
-// usage: client [-u] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+// usage: client [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
 // Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
 // the peer of a new connection initially acknowledges every segment, which costs more. Prints
@@ -41,14 +42,20 @@ struct connection {
   bool is_send_blocked; // the socket's send buffer is full
   size_t sent, received; // bytes of the current request and response transferred so far
   const char *request;   // start of the request in the pattern
+  size_t batches;        // batches of Redis commands started
 };
 
 static int socket_type = SOCK_STREAM;
-static size_t request_bytes, response_bytes;
+static size_t default_request_bytes, default_response_bytes;
 static char *pattern; // request_bytes + PERIOD bytes; a request starts at any of the first PERIOD offsets
 static unsigned next_start;
 static char *response; // expected HTTP response; the bytes of its date are ignored
 static size_t date_start, date_end;
+static size_t pipeline; // Redis commands per batch; 0 for the other protocols
+static struct batch {
+  char *request, *response;
+  size_t request_bytes, response_bytes;
+} batches[2]; // SET and GET
 
 static void fail(const char *format, ...) {
   va_list arguments;
@@ -106,13 +113,20 @@ static int connect_to(int port) {
 // Starts each request at another offset in the pattern, so that bytes from another connection or request are detected.
 static void start_request(struct connection *connection) {
   connection->sent = connection->received = 0;
+  if (pipeline) {
+    connection->batches++;
+    return;
+  }
   connection->request = pattern + next_start;
   if (!response) next_start = (next_start + 1) % PERIOD;
 }
 
+static const struct batch *batch_of(const struct connection *connection) { return &batches[connection->batches % 2]; }
+
 // Returns true if the received bytes differ from the expected response.
 static bool is_wrong(const struct connection *connection, const char *bytes, size_t count) {
   size_t start = connection->received, end = start + count;
+  if (pipeline) return memcmp(bytes, batch_of(connection)->response + start, count);
   if (!response) return memcmp(bytes, connection->request + start, count);
   size_t head_end = end < date_start ? end : date_start, tail_start = start > date_end ? start : date_end;
   return (start < head_end && memcmp(bytes, response + start, head_end - start)) ||
@@ -125,31 +139,54 @@ static void learn_response(int port, const char *path) {
   int fd = connect_to(port), length = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", path, port);
   if (length >= (int)sizeof text) fail("the path is too long");
   pattern = strdup(text);
-  request_bytes = length;
+  default_request_bytes = length;
   response = calloc(1, MAX_RESPONSE_BYTES + 1);
   if (!pattern || !response) fail("out of memory");
   if (send(fd, text, length, MSG_NOSIGNAL) != length) fail("send: %s", strerror(errno));
-  for (char *end = NULL; !response_bytes || date_end < response_bytes;) {
+  for (char *end = NULL; !default_response_bytes || date_end < default_response_bytes;) {
     ssize_t received = recv(fd, response + date_end, MAX_RESPONSE_BYTES - date_end, 0); // date_end: number of bytes received so far
     if (received <= 0) fail("the first response is truncated: %.60s", response);
     date_end += received;
     const char *bytes = strcasestr(response, "\r\nContent-Length:");
     if (!end && (end = strstr(response, "\r\n\r\n"))) {
       if (strncmp(response, "HTTP/1.1 200 ", 13) || !bytes || bytes > end) fail("unexpected response: %.60s", response);
-      response_bytes = end + 4 - response + strtoul(bytes + 17, NULL, 10);
-      if (response_bytes > MAX_RESPONSE_BYTES) fail("the response exceeds %d bytes", MAX_RESPONSE_BYTES);
+      default_response_bytes = end + 4 - response + strtoul(bytes + 17, NULL, 10);
+      if (default_response_bytes > MAX_RESPONSE_BYTES) fail("the response exceeds %d bytes", MAX_RESPONSE_BYTES);
     }
   }
   const char *date = strcasestr(response, "\r\nDate:");
-  date_start = date ? date - response : response_bytes;
-  date_end = date ? strstr(date + 2, "\r\n") - response : response_bytes;
+  date_start = date ? date - response : default_response_bytes;
+  date_end = date ? strstr(date + 2, "\r\n") - response : default_response_bytes;
   close(fd);
+}
+
+// Repeats a Redis command or reply.
+static void repeat(const char *text, char **repeated, size_t *length) {
+  size_t text_bytes = strlen(text);
+  *length = text_bytes * pipeline;
+  if (!(*repeated = malloc(*length))) fail("out of memory");
+  for (size_t i = 0; i < pipeline; i++) memcpy(*repeated + i * text_bytes, text, text_bytes);
+}
+
+static void make_batches(int value_bytes) {
+  char *value = malloc(value_bytes + 1), *set = malloc(value_bytes + 100), *reply = malloc(value_bytes + 100);
+  if (!value || !set || !reply) fail("out of memory");
+  memset(value, 'x', value_bytes);
+  value[value_bytes] = 0;
+  sprintf(set, "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$%d\r\n%s\r\n", value_bytes, value);
+  sprintf(reply, "$%d\r\n%s\r\n", value_bytes, value);
+  repeat(set, &batches[1].request, &batches[1].request_bytes);
+  repeat("+OK\r\n", &batches[1].response, &batches[1].response_bytes);
+  repeat("*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n", &batches[0].request, &batches[0].request_bytes);
+  repeat(reply, &batches[0].response, &batches[0].response_bytes);
 }
 
 // Sends until the socket would block; registers for EPOLLOUT only in that case.
 static void send_more(int epoll, struct connection *connection) {
+  const char *request = pipeline ? batch_of(connection)->request : connection->request;
+  size_t request_bytes = pipeline ? batch_of(connection)->request_bytes : default_request_bytes;
   while (connection->sent < request_bytes) {
-    ssize_t sent = send(connection->fd, connection->request + connection->sent, request_bytes - connection->sent,
+    ssize_t sent = send(connection->fd, request + connection->sent, request_bytes - connection->sent,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EAGAIN) break;
     if (sent < 0) fail("send: %s", strerror(errno));
@@ -164,6 +201,7 @@ static void send_more(int epoll, struct connection *connection) {
 
 // Receives and checks data. Returns true if a response is complete and the next request was started.
 static bool receive_more(struct connection *connection, char *buffer) {
+  size_t response_bytes = pipeline ? batch_of(connection)->response_bytes : default_response_bytes;
   ssize_t received = recv(connection->fd, buffer, response_bytes - connection->received, MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN) return false;
   if (received < 0) fail("connection lost: %s", strerror(errno));
@@ -186,7 +224,7 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t mi
     for (int i = 0; i < ready; i++) {
       struct connection *connection = events[i].data.ptr;
       bool completed = events[i].events & ~EPOLLOUT && receive_more(connection, buffer);
-      if (completed) requests++;
+      if (completed) requests += pipeline ? pipeline : 1;
       if (completed || connection->is_send_blocked) send_more(epoll, connection);
     }
   }
@@ -199,24 +237,33 @@ int main(int count, char **arguments) {
     count--;
     arguments++;
   }
+  if (count > 2 && !strcmp(arguments[1], "-r")) {
+    pipeline = strtoul(arguments[2], NULL, 10);
+    count -= 2;
+    arguments += 2;
+  }
   if (count != 6 && count != 7)
-    return fprintf(stderr, "usage: client [-u] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
+    return fprintf(stderr, "usage: client [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
   int port = atoi(arguments[1]), connections = atoi(arguments[2]);
-  request_bytes = response_bytes = strtoul(arguments[3], NULL, 10);
+  default_request_bytes = default_response_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
   const char *pid = arguments[5];
 
   int epoll = epoll_create1(0);
   struct connection *all = calloc(connections, sizeof *all);
   if (count == 7) {
-    response_bytes = 0;
+    default_response_bytes = 0;
     learn_response(port, arguments[6]);
+  } else if (pipeline) {
+    make_batches(default_request_bytes);
+    size_t set = batches[1].response_bytes, get = batches[0].response_bytes;
+    default_response_bytes = set > get ? set : get;
   } else {
-    pattern = malloc(request_bytes + PERIOD);
-    for (size_t i = 0; pattern && i < request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
+    pattern = malloc(default_request_bytes + PERIOD);
+    for (size_t i = 0; pattern && i < default_request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
   }
-  char *buffer = malloc(response_bytes);
-  if (epoll < 0 || !all || !buffer || !pattern) fail("out of memory or descriptors");
+  char *buffer = malloc(default_response_bytes);
+  if (epoll < 0 || !all || !buffer || (!pattern && !pipeline)) fail("out of memory or descriptors");
 
   for (int i = 0; i < connections; i++) {
     all[i].fd = connect_to(port);
@@ -226,7 +273,7 @@ int main(int count, char **arguments) {
   }
   for (int i = 0; i < connections; i++) send_more(epoll, &all[i]);
 
-  uint64_t min_requests = (uint64_t)connections * MIN_ROUNDS;
+  uint64_t min_requests = (uint64_t)connections * MIN_ROUNDS * (pipeline ? pipeline : 1);
   drive(epoll, buffer, duration_ns / 2, min_requests);
   uint64_t before_ns = cpu_ns(pid), requests = drive(epoll, buffer, duration_ns, min_requests), after_ns = cpu_ns(pid);
   printf("%llu %llu\n", (unsigned long long)requests, (unsigned long long)(after_ns - before_ns));
