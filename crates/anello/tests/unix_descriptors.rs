@@ -167,6 +167,107 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
     });
 }
 
+/// Exchanges small messages until a stream on io_uring receives through the ring.
+async fn exchange_small_messages(one: &mut UnixStream, other: &mut UnixStream) {
+    let mut buffer = [0; 100];
+    for number in 0..200 {
+        one.write_all(&[number; 100]).await.unwrap();
+        other.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(buffer, [number; 100]);
+    }
+}
+
+#[test]
+fn fault_10_receive_that_was_dropped_loses_no_descriptors() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            // The bytes arrive before or after the dropped receive has been cancelled.
+            for turns in 0..4 {
+                let (mut one, mut other) = pair().await.unwrap();
+                exchange_small_messages(&mut one, &mut other).await;
+                assert!(poll_at_most(1, other.recv()).await.is_none());
+                yield_now().await;
+                let (reader, writer) = pipe();
+                assert_eq!(one.send_with_fds(b"abc", &[writer.as_fd()]).await.unwrap(), 3);
+                drop(writer);
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                let mut buffer = [0; 2];
+                let (count, mut descriptors) = other.recv_with_fds(&mut buffer).await.unwrap();
+                assert_eq!((&buffer[..count], descriptors.len()), (&b"ab"[..], 1), "{turns} turns");
+                assert_only_write_end(descriptors.remove(0), reader);
+                let (count, descriptors) = other.recv_with_fds(&mut buffer).await.unwrap();
+                assert_eq!((&buffer[..count], descriptors.len()), (&b"c"[..], 0));
+                let (mut reader, writer) = pipe();
+                one.send_with_fds(b"!", &[writer.as_fd()]).await.unwrap();
+                drop((writer, one));
+                assert_eq!(other.recv().await.unwrap().as_deref(), Some(&b"!"[..]));
+                assert!(other.recv().await.unwrap().is_none());
+                assert_eq!(reader.read(&mut buffer).unwrap(), 0, "the write end is closed");
+            }
+        });
+    });
+}
+
+#[test]
+fn other_receives_after_small_messages_close_descriptors() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut one, mut other) = pair().await.unwrap();
+            exchange_small_messages(&mut one, &mut other).await;
+            for is_last in [false, true] {
+                let (mut reader, writer) = pipe();
+                assert!(poll_at_most(1, other.recv()).await.is_none());
+                yield_now().await;
+                one.send_with_fds(b"abc", &[writer.as_fd()]).await.unwrap();
+                drop(writer);
+                let mut buffer = [0; 1];
+                assert_eq!(other.read(&mut buffer).await.unwrap(), 1);
+                if is_last {
+                    let (count, descriptors) = other.recv_with_fds(&mut [0; 9]).await.unwrap();
+                    assert_eq!((count, descriptors.len()), (2, 0), "the rest has no descriptors");
+                } else {
+                    assert_eq!(other.recv().await.unwrap().as_deref(), Some(&b"bc"[..]));
+                    assert!(poll_at_most(1, other.recv()).await.is_none());
+                }
+                assert_eq!(reader.read(&mut buffer).unwrap(), 0, "the write end is closed");
+            }
+        });
+    });
+}
+
+#[test]
+fn messages_of_changing_size_arrive_in_order() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            for length in [1, 16_383, 16_384, 16_385, 32_768, 1_000_000] {
+                let (mut one, mut other) = pair().await.unwrap();
+                exchange_small_messages(&mut one, &mut other).await;
+                let expected = pattern(1, length);
+                let message = expected.clone();
+                let sending = spawn(async move {
+                    one.send(message).await.unwrap();
+                    one.flush().await.unwrap();
+                    one
+                });
+                let mut received = vec![0; length];
+                other.read_exact(&mut received).await.unwrap();
+                assert_same_bytes(&received, &expected);
+                let mut one = sending.await.unwrap();
+                exchange_small_messages(&mut one, &mut other).await;
+                one.send(expected.clone()).await.unwrap();
+                drop(one);
+                received.clear();
+                while let Some(chunk) = other.recv().await.unwrap() {
+                    received.extend_from_slice(&chunk);
+                }
+                assert_same_bytes(&received, &expected);
+            }
+        });
+    });
+}
+
 #[test]
 fn pidfd_refers_to_peer() {
     on_both_drivers(|setup| {
