@@ -34,6 +34,10 @@ fn main() {
         "async-fd" => serve(|count| runtime.block_on(async_fd(count))),
         "wake-latency" => serve(|count| wake_latency(&runtime, count)),
         "wake-throughput" => serve(|count| wake_throughput(&runtime, count, depth)),
+        "wake-throughput-flume" => serve(|count| wake_throughput_flume(&runtime, count, depth)),
+        "wake-throughput-async-channel" => {
+            serve(|count| wake_throughput_async_channel(&runtime, count, depth));
+        }
         "mpsc" => serve(|count| runtime.block_on(mpsc(count, depth))),
         "mpsc-flume" => serve(|count| runtime.block_on(mpsc_flume(count, depth))),
         "mpsc-async-channel" => serve(|count| runtime.block_on(mpsc_async_channel(count, depth))),
@@ -248,6 +252,44 @@ fn wake_throughput(runtime: &Runtime, count: u64, depth: usize) {
     runtime.block_on(async move {
         for value in 0..count {
             assert_eq!(receiver.recv().await, Some(value));
+        }
+    });
+    other.join().unwrap();
+}
+
+fn wake_throughput_flume(runtime: &Runtime, count: u64, depth: usize) {
+    let (sender, receiver) = flume::bounded::<u64>(depth);
+    let other = std::thread::spawn(move || {
+        pin_to(1);
+        self::runtime().block_on(async move {
+            for value in 0..count {
+                sender.send_async(value).await.unwrap();
+            }
+        });
+    });
+    pin_to(0);
+    runtime.block_on(async move {
+        for value in 0..count {
+            assert_eq!(receiver.recv_async().await, Ok(value));
+        }
+    });
+    other.join().unwrap();
+}
+
+fn wake_throughput_async_channel(runtime: &Runtime, count: u64, depth: usize) {
+    let (sender, receiver) = async_channel::bounded::<u64>(depth);
+    let other = std::thread::spawn(move || {
+        pin_to(1);
+        self::runtime().block_on(async move {
+            for value in 0..count {
+                sender.send(value).await.unwrap();
+            }
+        });
+    });
+    pin_to(0);
+    runtime.block_on(async move {
+        for value in 0..count {
+            assert_eq!(receiver.recv().await, Ok(value));
         }
     });
     other.join().unwrap();
