@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, Sockets};
-use super::{CLASS_BYTES, Chunk, Pools, Sockets};
+use super::{CLASS_BYTES, Chunk, DriverMetrics, Pools, Sockets};
 
 /// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]

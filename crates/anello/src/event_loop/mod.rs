@@ -95,9 +95,7 @@ use crate::driver::{
 };
 #[doc(no_inline)]
 pub use crate::driver::{
-    Interest, Ready, SendBuf,
-    buffer::Chunk,
-    datagram::{OutgoingDatagram, RecvBatch},
+    Interest, Ready, SendBuf, buffer::Chunk, datagram::OutgoingDatagram, recv_batch::RecvBatch,
 };
 
 /// An I/O driver with timers and tokens, run by the application. See the [module](self) for an example.

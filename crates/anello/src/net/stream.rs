@@ -5,9 +5,6 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::connection::{Connection, ShutdownHandle};
-use crate::driver::SendBuf;
-use crate::driver::buffer::Chunk;
-use crate::fs::File;
 
 /// Connection of any family, bound to this thread's runtime: a [`TcpStream`](super::TcpStream) or a
 /// [`UnixStream`](super::UnixStream).
