@@ -204,7 +204,7 @@ async fn program(world: Rc<World>, kinds: &[Kind], mut random: Rng, is_lossy: bo
     if random.usize(..3) == 0 {
         datagrams::start(&world, &mut random, is_lossy).await;
     }
-    if random.usize(..2) == 0 {
+    if random.usize(..3) == 0 {
         waits::start(&world, kinds, &mut random);
     }
     if world.ends_early {
