@@ -7,7 +7,6 @@ mod resp;
 mod store;
 
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
 
 use resp::{Replies, parse};
@@ -43,7 +42,7 @@ fn main() -> io::Result<()> {
 async fn serve(mut stream: TcpStream, store: &Store) -> io::Result<()> {
     // The start of a request that has not arrived completely.
     let mut incomplete = Vec::new();
-    let (mut arguments, mut replies) = (Vec::new(), Replies::default());
+    let mut replies = Replies::default();
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let length = stream.read(&mut buffer).await?;
@@ -52,12 +51,12 @@ async fn serve(mut stream: TcpStream, store: &Store) -> io::Result<()> {
         }
         let chunk = &buffer[..length];
         let is_last = if incomplete.is_empty() {
-            let (executed, is_last) = execute_all(chunk, store, &mut arguments, &mut replies);
+            let (executed, is_last) = execute_all(chunk, store, &mut replies);
             incomplete.extend_from_slice(&chunk[executed..]);
             is_last
         } else {
             incomplete.extend_from_slice(chunk);
-            let (executed, is_last) = execute_all(&incomplete, store, &mut arguments, &mut replies);
+            let (executed, is_last) = execute_all(&incomplete, store, &mut replies);
             incomplete.drain(..executed);
             is_last
         };
@@ -70,19 +69,12 @@ async fn serve(mut stream: TcpStream, store: &Store) -> io::Result<()> {
 }
 
 /// Executes all complete requests in the input. Returns their length, and whether the connection is to be closed.
-fn execute_all(
-    input: &[u8],
-    store: &Store,
-    arguments: &mut Vec<Range<usize>>,
-    replies: &mut Replies,
-) -> (usize, bool) {
-    let mut length = 0;
+fn execute_all(input: &[u8], store: &Store, replies: &mut Replies) -> (usize, bool) {
+    let (mut length, mut request) = (0, Vec::new());
     loop {
-        match parse(&input[length..], arguments) {
+        match parse(&input[length..], &mut request) {
             Ok(None) => return (length, false),
             Ok(Some(request_bytes)) => {
-                let request: Vec<&[u8]> =
-                    arguments.iter().map(|range| &input[length..][range.clone()]).collect();
                 length += request_bytes;
                 if request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"QUIT")) {
                     replies.simple("OK");

@@ -9,7 +9,6 @@ mod resp;
 mod store;
 
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
 
 use anello::net::{TcpListener, TcpStream};
@@ -39,16 +38,16 @@ fn main() -> io::Result<()> {
 async fn serve(mut stream: TcpStream, store: &Store) -> io::Result<()> {
     // The start of a request that has not arrived completely.
     let mut incomplete = Vec::new();
-    let (mut arguments, mut replies) = (Vec::new(), Replies::default());
+    let mut replies = Replies::default();
     while let Some(chunk) = stream.recv().await? {
         // Nearly always, a chunk contains whole requests, and they are executed without copying them.
         let executed = if incomplete.is_empty() {
-            let executed = execute_all(&chunk, store, &mut arguments, &mut replies);
+            let executed = execute_all(&chunk, store, &mut replies);
             incomplete.extend_from_slice(&chunk[executed.length..]);
             executed
         } else {
             incomplete.extend_from_slice(&chunk);
-            let executed = execute_all(&incomplete, store, &mut arguments, &mut replies);
+            let executed = execute_all(&incomplete, store, &mut replies);
             incomplete.drain(..executed.length);
             executed
         };
@@ -71,19 +70,12 @@ struct Executed {
 }
 
 /// Executes all complete requests in the input.
-fn execute_all(
-    input: &[u8],
-    store: &Store,
-    arguments: &mut Vec<Range<usize>>,
-    replies: &mut Replies,
-) -> Executed {
-    let mut length = 0;
+fn execute_all(input: &[u8], store: &Store, replies: &mut Replies) -> Executed {
+    let (mut length, mut request) = (0, Vec::new());
     loop {
-        match parse(&input[length..], arguments) {
+        match parse(&input[length..], &mut request) {
             Ok(None) => return Executed { length, is_last: false },
             Ok(Some(request_bytes)) => {
-                let request: Vec<&[u8]> =
-                    arguments.iter().map(|range| &input[length..][range.clone()]).collect();
                 length += request_bytes;
                 if request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"QUIT")) {
                     replies.simple("OK");

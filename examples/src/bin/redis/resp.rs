@@ -1,8 +1,5 @@
 //! Requests of the Redis protocol (RESP 2), and replies to them.
 
-use std::io::Write;
-use std::ops::Range;
-
 /// Maximum number of arguments of a request, including its name.
 const MAX_ARGUMENTS: usize = 1024;
 
@@ -15,12 +12,12 @@ const MAX_NUMBER_BYTES: usize = 16;
 /// Maximum length of an inline request, for example of a person who uses `telnet`.
 const MAX_INLINE_BYTES: usize = 4096;
 
-/// Parses the request at the start of `input` and stores the positions of its arguments in `arguments`. Returns its
-/// length in bytes, or `None` if it is incomplete.
+/// Parses the request at the start of `input` and stores its arguments in `arguments`. Returns its length in bytes, or
+/// `None` if it is incomplete.
 ///
 /// # Errors
 /// Returns a description if the input is not a request, or exceeds a limit.
-pub fn parse(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option<usize>, &'static str> {
+pub fn parse<'a>(input: &'a [u8], arguments: &mut Vec<&'a [u8]>) -> Result<Option<usize>, &'static str> {
     arguments.clear();
     let Some(first) = input.first() else { return Ok(None) };
     let parsed = if *first == b'*' { parse_array(input, arguments) } else { parse_inline(input, arguments) }?;
@@ -30,21 +27,15 @@ pub fn parse(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option<u
     }
 }
 
-fn parse_inline(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option<usize>, &'static str> {
+fn parse_inline<'a>(input: &'a [u8], arguments: &mut Vec<&'a [u8]>) -> Result<Option<usize>, &'static str> {
     let Some(length) = input.iter().take(MAX_INLINE_BYTES).position(|byte| *byte == b'\n') else {
         return if input.len() < MAX_INLINE_BYTES { Ok(None) } else { Err("too big inline request") };
     };
-    let mut start = 0;
-    for word in input[..length].split(|byte| byte.is_ascii_whitespace()) {
-        if !word.is_empty() {
-            arguments.push(start..start + word.len());
-        }
-        start += word.len() + 1;
-    }
+    arguments.extend(input[..length].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()));
     Ok(Some(length + 1))
 }
 
-fn parse_array(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option<usize>, &'static str> {
+fn parse_array<'a>(input: &'a [u8], arguments: &mut Vec<&'a [u8]>) -> Result<Option<usize>, &'static str> {
     let Some((count, mut position)) = parse_number(input, 0)? else { return Ok(None) };
     if count > MAX_ARGUMENTS {
         return Err("invalid multibulk length");
@@ -62,7 +53,7 @@ fn parse_array(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option
         if line_end != b"\r\n" {
             return Err("expected the end of an argument");
         }
-        arguments.push(start..end);
+        arguments.push(&input[start..end]);
         position = end + 2;
     }
     Ok(Some(position))
@@ -70,13 +61,25 @@ fn parse_array(input: &[u8], arguments: &mut Vec<Range<usize>>) -> Result<Option
 
 /// Parses the number in the line at `position`, after its first byte. Returns it with the position of the next line.
 fn parse_number(input: &[u8], position: usize) -> Result<Option<(usize, usize)>, &'static str> {
-    let line = &input[(position + 1).min(input.len())..];
-    let Some(length) = line.iter().take(MAX_NUMBER_BYTES).position(|byte| *byte == b'\n') else {
-        return if line.len() < MAX_NUMBER_BYTES { Ok(None) } else { Err("invalid length") };
-    };
-    let digits = line[..length].strip_suffix(b"\r").ok_or("expected the end of a line")?;
-    let number = parse_integer(digits).and_then(|number| usize::try_from(number).ok());
-    Ok(Some((number.ok_or("invalid length")?, position + 1 + length + 1)))
+    let line = input.get(position + 1..).unwrap_or_default();
+    let mut number = 0;
+    for (index, byte) in line.iter().take(MAX_NUMBER_BYTES).enumerate() {
+        match byte {
+            b'0'..=b'9' => number = number * 10 + u64::from(byte - b'0'),
+            b'\r' if index > 0 => {
+                return match line.get(index + 1) {
+                    Some(b'\n') => {
+                        let number = usize::try_from(number).map_err(|_| "invalid length")?;
+                        Ok(Some((number, position + 1 + index + 2)))
+                    }
+                    Some(_) => Err("expected the end of a line"),
+                    None => Ok(None),
+                };
+            }
+            _ => return Err("invalid length"),
+        }
+    }
+    if line.len() < MAX_NUMBER_BYTES { Ok(None) } else { Err("invalid length") }
 }
 
 pub fn parse_integer(digits: &[u8]) -> Option<i64> {
@@ -89,31 +92,52 @@ pub struct Replies(pub Vec<u8>);
 
 impl Replies {
     pub fn simple(&mut self, text: &str) {
-        self.line(format_args!("+{text}"));
+        self.line(b'+', text.as_bytes());
     }
 
     pub fn error(&mut self, text: &str) {
-        self.line(format_args!("-ERR {text}"));
+        self.line(b'-', format!("ERR {text}").as_bytes());
     }
 
     pub fn integer(&mut self, value: i64) {
-        self.line(format_args!(":{value}"));
+        self.number(b':', value);
     }
 
     pub fn array(&mut self, length: usize) {
-        self.line(format_args!("*{length}"));
+        self.number(b'*', length as i64);
     }
 
     /// Adds a value, or the reply for a missing one.
     pub fn bulk(&mut self, value: Option<&[u8]>) {
         let Some(value) = value else { return self.0.extend_from_slice(b"$-1\r\n") };
-        self.line(format_args!("${}", value.len()));
+        self.number(b'$', value.len() as i64);
         self.0.extend_from_slice(value);
         self.0.extend_from_slice(b"\r\n");
     }
 
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        write!(self.0, "{text}\r\n").expect("writing to memory does not fail");
+    /// Adds a line with a number. `write!` would take longer than the rest of a short reply.
+    fn number(&mut self, kind: u8, number: i64) {
+        let mut digits = [0; 20];
+        let (mut start, mut rest) = (digits.len(), number.unsigned_abs());
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            start -= 1;
+            digits[start] = b'-';
+        }
+        self.line(kind, &digits[start..]);
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.0.push(kind);
+        self.0.extend_from_slice(text);
+        self.0.extend_from_slice(b"\r\n");
     }
 }
 
@@ -127,7 +151,7 @@ mod tests {
     fn parsed(input: &[u8]) -> Result<Option<Parsed<'_>>, &'static str> {
         let mut arguments = Vec::new();
         let length = parse(input, &mut arguments)?;
-        Ok(length.map(|length| (length, arguments.into_iter().map(|range| &input[range]).collect())))
+        Ok(length.map(|length| (length, arguments)))
     }
 
     #[test]
@@ -147,6 +171,14 @@ mod tests {
         assert_eq!(parsed(b"  GET   k \r\n*"), Ok(Some((12, vec![b"GET".as_slice(), b"k"]))));
         assert_eq!(parsed(b"\r\n"), Ok(Some((2, vec![]))));
         assert_eq!(parsed(b"GET"), Ok(None));
+    }
+
+    #[test]
+    fn numbers_are_written_in_decimal() {
+        let mut replies = Replies::default();
+        [0, 7, -10, i64::MAX, i64::MIN].into_iter().for_each(|value| replies.integer(value));
+        let expected = format!(":0\r\n:7\r\n:-10\r\n:{}\r\n:{}\r\n", i64::MAX, i64::MIN);
+        assert_eq!(replies.0.escape_ascii().to_string(), expected.as_bytes().escape_ascii().to_string());
     }
 
     #[test]

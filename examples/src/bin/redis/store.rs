@@ -10,7 +10,7 @@ use crate::resp::{Replies, parse_integer};
 pub struct Store(RefCell<HashMap<Box<[u8]>, Entry>>);
 
 struct Entry {
-    value: Box<[u8]>,
+    value: Vec<u8>,
     expires: Option<Instant>,
 }
 
@@ -101,7 +101,11 @@ impl Store {
         if permitted {
             let mut entries = self.0.borrow_mut();
             match entries.get_mut(key) {
-                Some(entry) => *entry = Entry { value: value.into(), expires },
+                Some(entry) => {
+                    // Reuses the memory of the old value.
+                    value.clone_into(&mut entry.value);
+                    entry.expires = expires;
+                }
                 None => _ = entries.insert(key.into(), Entry { value: value.into(), expires }),
             }
         }
@@ -116,11 +120,11 @@ impl Store {
     fn increment(&self, key: &[u8]) -> Option<i64> {
         let mut entries = self.0.borrow_mut();
         let Some(entry) = entries.get_mut(key).filter(|entry| entry.is_live()) else {
-            entries.insert(key.into(), Entry { value: b"1".as_slice().into(), expires: None });
+            entries.insert(key.into(), Entry { value: b"1".to_vec(), expires: None });
             return Some(1);
         };
         let value = parse_integer(&entry.value)?.checked_add(1)?;
-        entry.value = value.to_string().into_bytes().into();
+        entry.value = value.to_string().into_bytes();
         Some(value)
     }
 
