@@ -15,6 +15,18 @@ use super::origin::{Origin, OriginGuard};
 use crate::driver::{catch_and_log_panic, log};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::sync::Semaphore;
+///
+/// // Leaves half of the threads to other closures.
+/// let conversions = Semaphore::new(anello::MAX_BLOCKING_THREADS / 2);
+/// let _permit = conversions.acquire().await.expect("the semaphore is not closed");
+/// assert_eq!(anello::spawn_blocking(|| 6 * 7).await?, 42);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
@@ -22,6 +34,14 @@ pub const MAX_BLOCKING_THREADS: usize = 512;
 const MAX_FILE_THREADS: usize = 32;
 
 /// Handle returned by [`spawn_blocking`]: a [`JoinHandle`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let sum: anello::BlockingHandle<u64> = anello::spawn_blocking(|| (1..=100).sum());
+/// assert_eq!(sum.await?, 5050);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub type BlockingHandle<T> = JoinHandle<T>;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -173,6 +193,16 @@ fn is_simulated() -> bool {
 /// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
 /// operation in the process. As with [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is
 /// never polled or is dropped.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::fs::spawn_blocking;
+///
+/// let version = spawn_blocking(|| std::fs::read_to_string("/proc/version")).await??;
+/// assert!(version.starts_with("Linux"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
 /// The handle returns a [`JoinError`](crate::JoinError) if the operation panicked or was aborted before it started.

@@ -31,18 +31,45 @@ pub struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// Creates a builder for a task without a name.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::task::Builder::new().spawn(async { 42 })?;
+    /// assert_eq!(task.await?, 42);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the name of the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::task::{Builder, dump};
+    ///
+    /// let _task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
+    /// assert_eq!(dump().tasks[0].name.as_deref(), Some("idle"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self, name: &'a str) -> Self {
         Self { name: Some(name) }
     }
 
     /// Spawns a future on the current thread's runtime; see [`spawn`](crate::spawn()).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let shared = std::rc::Rc::new(42);
+    /// let task = anello::task::Builder::new().name("answer").spawn(async move { *shared })?;
+    /// assert_eq!(task.await?, 42);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Never fails. The result has the same type as in tokio.
@@ -64,6 +91,17 @@ impl<'a> Builder<'a> {
 
     /// Spawns a future on the thread of another runtime; see [`Handle::spawn`].
     ///
+    /// ```
+    /// use anello::task::Builder;
+    ///
+    /// let runtime = anello::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let thread = std::thread::spawn(move || Builder::new().name("answer").spawn_on(async { 42 }, &handle));
+    /// let task = thread.join().expect("the thread does not panic")?;
+    /// assert_eq!(runtime.block_on(task)?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Never fails. The result has the same type as in tokio.
     #[track_caller]
@@ -80,6 +118,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Spawns a future on a runtime of this thread; see [`Runtime::spawn`].
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let shared = std::rc::Rc::new(42);
+    /// let task = anello::task::Builder::new().name("answer").spawn_local_on(async move { *shared }, &runtime)?;
+    /// assert_eq!(runtime.block_on(task)?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Never fails. The result has the same type as in tokio.

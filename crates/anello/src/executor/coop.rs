@@ -56,6 +56,21 @@ pub const fn cooperative<F: Future>(future: F) -> Coop<F> {
 
 /// Yields to the other tasks. The task is polled again after the driver and the timers have run. Outside a runtime of
 /// this crate, the future wakes its task and completes at the next poll. Cancel-safe.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// let has_run = Rc::new(Cell::new(false));
+/// let other = Rc::clone(&has_run);
+/// anello::spawn(async move { other.set(true) }).detach();
+/// assert!(!has_run.get());
+/// anello::task::yield_now().await;
+/// assert!(has_run.get());
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {

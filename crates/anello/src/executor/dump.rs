@@ -50,6 +50,18 @@ pub fn try_id() -> Option<Id> {
 /// [`Handle::dump`](crate::Handle::dump), ordered by id.
 ///
 /// Its `Display` form has one line per task.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{Builder, dump};
+///
+/// let _task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
+/// let dump = dump();
+/// assert_eq!(dump.tasks.len(), 1);
+/// assert!(dump.to_string().contains("idle"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Dump {
@@ -58,6 +70,20 @@ pub struct Dump {
 }
 
 /// A task in a [`Dump`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{Builder, TaskState, dump};
+///
+/// let task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
+/// anello::task::yield_now().await;
+/// let found = &dump().tasks[0];
+/// assert_eq!((found.id, found.name.as_deref()), (task.id(), Some("idle")));
+/// assert_eq!(found.state, TaskState::Waiting);
+/// println!("spawned at {}", found.location);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskDump {
@@ -77,6 +103,18 @@ pub struct TaskDump {
 }
 
 /// State of a task in a [`Dump`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::task::{TaskState, dump, yield_now};
+///
+/// anello::spawn(std::future::pending::<()>()).detach();
+/// assert_eq!(dump().tasks[0].state, TaskState::Ready);
+/// yield_now().await;
+/// assert_eq!(dump().tasks[0].state, TaskState::Waiting);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {

@@ -15,6 +15,18 @@ use super::origin::{Origin, OriginGuard};
 use super::task_info::Info;
 
 /// A handle to a runtime, which can be sent to other threads.
+///
+/// ```
+/// let runtime = anello::Runtime::new()?;
+/// let handle = runtime.handle();
+/// let thread = std::thread::spawn(move || {
+///     // The future is created on the runtime's thread, and can therefore use its sockets.
+///     handle.spawn_with(|| async { anello::net::TcpListener::bind("127.0.0.1:0")?.local_addr() })
+/// });
+/// let task = thread.join().expect("the thread does not panic");
+/// assert!(runtime.block_on(task)??.ip().is_loopback());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) inbox: Arc<Inbox>,
@@ -64,6 +76,15 @@ impl Handle {
     /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let thread = std::thread::spawn(move || handle.spawn(async { 42 }));
+    /// let task = thread.join().expect("the thread does not panic");
+    /// assert_eq!(runtime.block_on(task)?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -117,6 +138,15 @@ impl Handle {
 
     /// Runs a blocking closure for this runtime on the blocking thread pool; see
     /// [`spawn_blocking`](crate::spawn_blocking).
+    ///
+    /// ```
+    /// let handle = anello::Runtime::new()?.handle();
+    /// let work = handle.spawn_blocking(|| std::fs::read_to_string("/proc/version"));
+    /// // Any runtime can await the result.
+    /// let version = anello::Runtime::new()?.block_on(work)??;
+    /// assert!(version.starts_with("Linux"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
@@ -208,6 +238,14 @@ fn park_until_ready<F: Future>(future: F) -> F::Output {
 }
 
 /// Error returned by [`Handle::try_current`] if this thread has no runtime.
+///
+/// ```
+/// use anello::Handle;
+///
+/// // This thread has no runtime.
+/// let error = Handle::try_current().unwrap_err();
+/// assert!(error.to_string().starts_with("no anello runtime on this thread"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TryCurrentError(());
 

@@ -193,6 +193,17 @@ impl<T> JoinHandle<T> {
     }
 
     /// Detaches the task, which continues to run. If the task panics afterwards, the panic is not reported.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::sync::oneshot;
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// anello::spawn(async move { sender.send(42) }).detach();
+    /// assert_eq!(receiver.await, Ok(42));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn detach(self) {}
 
     /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
@@ -201,21 +212,60 @@ impl<T> JoinHandle<T> {
     /// The handle still has to be awaited to learn when the future has been dropped. It returns the task's result
     /// if the task finishes first. A closure passed to [`spawn_blocking`](crate::spawn_blocking) is cancelled only if
     /// it has not started.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// task.abort();
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort(&self) {
         self.target.abort();
     }
 
     /// Returns a handle that can only abort the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// let abort = task.abort_handle();
+    /// // The task can still be awaited elsewhere.
+    /// anello::spawn(async move { abort.abort() }).detach();
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort_handle(&self) -> AbortHandle {
         AbortHandle { target: self.target.clone(), id: self.shared.id }
     }
 
     /// Returns whether the task has finished.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { 42 });
+    /// assert!(!task.is_finished(), "the task has not been polled yet");
+    /// anello::task::yield_now().await;
+    /// assert!(task.is_finished());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.shared.is_finished()
     }
 
     /// Returns the id of the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { anello::task::id() });
+    /// let id = task.id();
+    /// assert_eq!(task.await?, id);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn id(&self) -> Id {
         self.shared.id
     }
@@ -268,12 +318,34 @@ pub struct AbortHandle {
 
 impl AbortHandle {
     /// Cancels the task, like [`JoinHandle::abort`].
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// let abort = task.abort_handle();
+    /// // On any thread.
+    /// std::thread::spawn(move || abort.abort());
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort(&self) {
         self.target.abort();
     }
 
     /// Returns whether the task has finished. On a thread other than that of the task, this may still be `false` for a
     /// moment after the [`JoinHandle`] has returned the result.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { 42 });
+    /// let abort = task.abort_handle();
+    /// assert!(!abort.is_finished());
+    /// assert_eq!(task.await?, 42);
+    /// assert!(abort.is_finished());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         match &self.target {
             Target::Task(task) => task.is_done(),
@@ -282,6 +354,14 @@ impl AbortHandle {
     }
 
     /// Returns the id of the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async {});
+    /// assert_eq!(task.abort_handle().id(), task.id());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn id(&self) -> Id {
         self.id
     }

@@ -41,16 +41,43 @@ impl JoinError {
     }
 
     /// Returns whether the task was cancelled: it was aborted, or its runtime was dropped before it finished.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// task.abort();
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.panic.is_none()
     }
 
     /// Returns whether the task panicked.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { assert_eq!(1, 2, "on purpose") });
+    /// let error = task.await.unwrap_err();
+    /// assert!(error.is_panic() && !error.is_cancelled());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_panic(&self) -> bool {
         self.panic.is_some()
     }
 
     /// Returns the panic payload, for use with `std::panic::resume_unwind`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(async { assert!(false, "on purpose") });
+    /// let payload = task.await.unwrap_err().into_panic();
+    /// assert_eq!(payload.downcast_ref(), Some(&"on purpose"));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if the task did not panic. [`try_into_panic`](Self::try_into_panic) returns an error instead.
@@ -84,6 +111,16 @@ impl JoinError {
     }
 
     /// Returns the id of the task.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let task = anello::spawn(std::future::pending::<()>());
+    /// let id = task.id();
+    /// task.abort();
+    /// assert_eq!(task.await.unwrap_err().id(), id);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn id(&self) -> Id {
         self.id
     }

@@ -49,6 +49,18 @@ pub struct RuntimeMetrics {
 
 impl RuntimeMetrics {
     /// Returns the counters of the runtime that is running on this thread, or `None` outside of a runtime.
+    ///
+    /// ```
+    /// use anello::RuntimeMetrics;
+    ///
+    /// assert_eq!(RuntimeMetrics::current(), None);
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let _task = anello::spawn(std::future::pending::<()>());
+    /// let metrics = RuntimeMetrics::current().expect("a runtime is running");
+    /// assert_eq!(metrics.tasks, 1);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn current() -> Option<Self> {
         with_current(Shared::metrics)
@@ -74,6 +86,15 @@ impl Shared {
 
 impl Runtime {
     /// Returns the current values of the counters of this runtime and its driver.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// runtime.spawn(async {}).detach();
+    /// assert_eq!(runtime.metrics().tasks, 1);
+    /// runtime.block_on(anello::yield_now());
+    /// assert_eq!((runtime.metrics().tasks, runtime.metrics().spawned_tasks), (0, 1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn metrics(&self) -> RuntimeMetrics {
         self.shared.metrics()
     }

@@ -51,11 +51,28 @@ pub struct Runtime {
 
 impl Runtime {
     /// Returns the name of the driver, the kernel features that it uses and, after a fallback to epoll, the reason.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let driver = runtime.driver();
+    /// println!("driver {}, features {}", driver.name, driver.features);
+    /// assert!(["uring", "epoll"].contains(&driver.name));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description.clone()
     }
 
     /// Returns a handle for spawning tasks on this runtime from other threads.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let thread = std::thread::spawn(move || handle.spawn(async { 42 }));
+    /// let task = thread.join().expect("the thread does not panic");
+    /// assert_eq!(runtime.block_on(task)?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn handle(&self) -> Handle {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
@@ -156,6 +173,21 @@ impl Runtime {
     ///
     /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
     ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// let task = runtime.block_on(async {
+    ///     let task = anello::spawn(async {
+    ///         anello::yield_now().await;
+    ///         42
+    ///     });
+    ///     assert!(!task.is_finished());
+    ///     task
+    /// });
+    /// // The task continues in the next call.
+    /// assert_eq!(runtime.block_on(task)?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// Panics if a runtime is already running on this thread, if the future panics, or if the driver fails to wait for
     /// events (for example because other code has closed its file descriptor).
@@ -199,6 +231,17 @@ impl Runtime {
 }
 
 /// Guard returned by [`Runtime::enter`].
+///
+/// ```
+/// use anello::{EnterGuard, Handle, Runtime};
+///
+/// let runtime = Runtime::new()?;
+/// let guard: EnterGuard<'_> = runtime.enter();
+/// assert!(Handle::try_current().is_ok());
+/// drop(guard);
+/// assert!(Handle::try_current().is_err());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct EnterGuard<'a> {
     _context: ContextGuard,
@@ -346,11 +389,32 @@ impl Wake for MainTask {
 }
 
 /// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
+///
+/// ```
+/// use anello::current_driver;
+///
+/// assert_eq!(current_driver(), None);
+/// let runtime = anello::Runtime::new()?;
+/// assert_eq!(runtime.block_on(async { current_driver() }), Some(runtime.driver()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description.clone())
 }
 
 /// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
+///
+/// ```
+/// use anello::current_metrics;
+///
+/// assert_eq!(current_metrics(), None);
+/// # anello::Runtime::new()?.block_on(async {
+/// let listener = anello::net::TcpListener::bind("127.0.0.1:0")?;
+/// assert!(current_metrics().is_some_and(|metrics| metrics.accepted == 0));
+/// # drop(listener);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }

@@ -13,11 +13,23 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 
 impl Runtime {
     /// Returns a builder with the default options.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::builder().driver(anello::DriverKind::Epoll).build()?;
+    /// assert_eq!(runtime.block_on(async { 42 }), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
     /// Builds a runtime with the default options. It uses io_uring if available, otherwise epoll.
+    ///
+    /// ```
+    /// let runtime = anello::Runtime::new()?;
+    /// assert_eq!(runtime.block_on(async { 42 }), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`RuntimeBuilder::build`].
@@ -27,6 +39,19 @@ impl Runtime {
 }
 
 /// Builds a [`Runtime`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use anello::{DriverOptions, Runtime};
+///
+/// let runtime = Runtime::builder()
+///     .options(DriverOptions::default().max_send_queue_bytes(256 * 1024))
+///     .drain_timeout(Duration::from_secs(5))
+///     .build()?;
+/// assert_eq!(runtime.block_on(async { 42 }), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RuntimeBuilder {
     kind: DriverKind,
@@ -55,12 +80,34 @@ impl RuntimeBuilder {
     ///
     /// The environment variable `ANELLO_DRIVER` (`auto`, `uring` or `epoll`) overrides any driver set here except the
     /// simulated driver.
+    ///
+    /// ```
+    /// use anello::{DriverKind, Runtime, SimOptions};
+    ///
+    /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(42))).build()?;
+    /// assert_eq!(runtime.driver().name, "sim");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.kind = kind;
         self
     }
 
     /// Sets the options of the driver.
+    ///
+    /// ```
+    /// use anello::{DriverOptions, Runtime};
+    ///
+    /// let options = DriverOptions::default().receive_buffer_bytes(4096);
+    /// let runtime = Runtime::builder().options(options).build()?;
+    /// runtime.block_on(async {
+    ///     let (mut near, mut far) = anello::net::UnixStream::pair()?;
+    ///     near.write_all(b"ciao").await?;
+    ///     assert_eq!(far.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    ///     Ok::<_, std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn options(mut self, options: DriverOptions) -> Self {
         self.options = options;
         self
@@ -68,6 +115,23 @@ impl RuntimeBuilder {
 
     /// Sets the maximum time that dropping the runtime spends sending bytes that streams have already accepted. The
     /// default is 1 second.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = anello::Runtime::builder().drain_timeout(Duration::from_secs(5)).build()?;
+    /// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+    /// runtime.block_on(async {
+    ///     let mut stream = anello::net::UnixStream::from_std(near)?;
+    ///     stream.write_all(b"ciao").await
+    /// })?;
+    /// drop(runtime);
+    /// let mut received = String::new();
+    /// far.read_to_string(&mut received)?;
+    /// assert_eq!(received, "ciao");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
@@ -75,6 +139,15 @@ impl RuntimeBuilder {
 
     /// Sets whether `ANELLO_DRIVER` can override the driver. The default is `true`. Disable it in a benchmark that
     /// compares drivers.
+    ///
+    /// ```
+    /// use anello::{DriverKind, Runtime};
+    ///
+    /// let runtime = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build()?;
+    /// // Even if `ANELLO_DRIVER` is `uring`.
+    /// assert_eq!(runtime.driver().name, "epoll");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn driver_from_environment(mut self, enabled: bool) -> Self {
         self.environment = enabled;
         self
@@ -118,6 +191,13 @@ impl RuntimeBuilder {
     }
 
     /// Builds the runtime on the calling thread.
+    ///
+    /// ```
+    /// let builder = anello::Runtime::builder();
+    /// let (one, other) = (builder.build()?, builder.build()?);
+    /// assert_eq!(one.driver(), other.driver());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the

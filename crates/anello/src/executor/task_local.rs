@@ -50,6 +50,22 @@ macro_rules! task_local {
 ///
 /// Unlike a thread-local variable, it has no initial value: [`scope`](Self::scope) sets the value for a future, and
 /// [`sync_scope`](Self::sync_scope) for a closure. Spawned tasks do not inherit values.
+///
+/// ```
+/// anello::task_local! {
+///     static REQUEST_ID: u64;
+/// }
+///
+/// fn log(message: &str) -> String {
+///     format!("request {}: {message}", REQUEST_ID.get())
+/// }
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let line = REQUEST_ID.scope(17, async { log("accepted") }).await;
+/// assert_eq!(line, "request 17: accepted");
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct LocalKey<T: 'static> {
     /// The value of the future that is being polled, or `None` outside of its polls.
     current: &'static thread::LocalKey<RefCell<Option<T>>>,
@@ -129,6 +145,15 @@ impl<T: 'static> LocalKey<T> {
 
     /// Calls a closure with the current value.
     ///
+    /// ```
+    /// anello::task_local! {
+    ///     static USER: String;
+    /// }
+    ///
+    /// let length = USER.sync_scope("anna".to_owned(), || USER.with(|user| user.len()));
+    /// assert_eq!(length, 4);
+    /// ```
+    ///
     /// # Panics
     /// Panics outside of a scope of this key. [`try_with`](Self::try_with) returns an error instead.
     #[track_caller]
@@ -140,6 +165,15 @@ impl<T: 'static> LocalKey<T> {
     }
 
     /// Calls a closure with the current value.
+    ///
+    /// ```
+    /// anello::task_local! {
+    ///     static USER: String;
+    /// }
+    ///
+    /// assert!(USER.try_with(|user| user.len()).is_err());
+    /// assert_eq!(USER.sync_scope("anna".to_owned(), || USER.try_with(|user| user.len())), Ok(4));
+    /// ```
     ///
     /// # Errors
     /// Returns an error outside of a scope of this key.
@@ -154,6 +188,14 @@ impl<T: 'static> LocalKey<T> {
 
     /// Returns a copy of the current value.
     ///
+    /// ```
+    /// anello::task_local! {
+    ///     static REQUEST_ID: u64;
+    /// }
+    ///
+    /// assert_eq!(REQUEST_ID.sync_scope(17, || REQUEST_ID.get()), 17);
+    /// ```
+    ///
     /// # Panics
     /// Panics outside of a scope of this key.
     #[track_caller]
@@ -165,6 +207,15 @@ impl<T: 'static> LocalKey<T> {
     }
 
     /// Returns a copy of the current value.
+    ///
+    /// ```
+    /// anello::task_local! {
+    ///     static REQUEST_ID: u64;
+    /// }
+    ///
+    /// assert!(REQUEST_ID.try_get().is_err());
+    /// assert_eq!(REQUEST_ID.sync_scope(17, || REQUEST_ID.try_get()), Ok(17));
+    /// ```
     ///
     /// # Errors
     /// Returns an error outside of a scope of this key.
@@ -198,6 +249,17 @@ enum Inaccessible {
 }
 
 /// Error returned by [`LocalKey::try_with`] outside of a scope.
+///
+/// ```
+/// use anello::task::AccessError;
+///
+/// anello::task_local! {
+///     static REQUEST_ID: u64;
+/// }
+///
+/// let error: AccessError = REQUEST_ID.try_get().unwrap_err();
+/// assert!(error.to_string().starts_with("task-local value not set"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError(());
 
@@ -210,6 +272,20 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 /// Future returned by [`LocalKey::scope`].
+///
+/// ```
+/// use anello::task::TaskLocalFuture;
+///
+/// anello::task_local! {
+///     static REQUEST_ID: u64;
+/// }
+///
+/// # anello::Runtime::new()?.block_on(async {
+/// let future: TaskLocalFuture<u64, _> = REQUEST_ID.scope(17, async { REQUEST_ID.get() });
+/// assert_eq!(anello::spawn(future).await?, 17);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct TaskLocalFuture<T: 'static, F> {
     /// `None` once the future has completed.

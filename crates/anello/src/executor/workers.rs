@@ -15,6 +15,12 @@ use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
+///
+/// ```
+/// let workers = anello::Workers::builder().unpinned_workers(2).start(|worker| async move { worker.index })?;
+/// assert_eq!(workers.join()?, [0, 1]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Workers<T> {
     threads: Vec<thread::JoinHandle<io::Result<T>>>,
@@ -49,12 +55,48 @@ pub struct WorkerContext {
 
 impl WorkerContext {
     /// Returns handles to the runtimes of all workers, including this one, ordered by worker index.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let workers = anello::Workers::builder().unpinned_workers(2).start(|worker| async move {
+    ///     let own = &worker.handles()[worker.index];
+    ///     let task = own.spawn_with(|| async { std::thread::current().id() });
+    ///     task.await.ok() == Some(std::thread::current().id()) && worker.handles().len() == worker.count
+    /// })?;
+    /// assert_eq!(workers.join()?, [true, true]);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn handles(&self) -> &[Handle] {
         self.handles.get().map_or(&[], Vec::as_slice)
     }
 
     /// Calls `make` on the worker with index `worker` and spawns the future that it returns there. See
     /// [`Handle::spawn_with`] for details.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::Workers;
+    /// use anello::sync::CancellationToken;
+    ///
+    /// let stop = CancellationToken::new();
+    /// let workers = Workers::builder().unpinned_workers(2).start(move |worker| {
+    ///     let stop = stop.clone();
+    ///     async move {
+    ///         if worker.index == 1 {
+    ///             // Runs the task of worker 0.
+    ///             stop.cancelled().await;
+    ///             return None;
+    ///         }
+    ///         let name = worker.spawn_on(1, || async { std::thread::current().name().map(str::to_owned) }).await;
+    ///         stop.cancel();
+    ///         name.ok().flatten()
+    ///     }
+    /// })?;
+    /// assert_eq!(workers.join()?, [Some("anello-1".to_owned()), None]);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if `worker` is not less than [`count`](Self::count).
@@ -76,6 +118,16 @@ fn handle_of(handles: &[Handle], worker: usize) -> &Handle {
 }
 
 /// Configures and starts [`Workers`].
+///
+/// ```
+/// let builder = anello::Workers::builder().cores(vec![anello::allowed_cores()?[0]]);
+/// // A builder can be used again.
+/// for _ in 0..2 {
+///     let workers = builder.clone().start(|worker| async move { worker.count })?;
+///     assert_eq!(workers.join()?, [1]);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct WorkersBuilder {
     cores: Option<Vec<usize>>,
@@ -86,24 +138,61 @@ pub struct WorkersBuilder {
 impl WorkersBuilder {
     /// Sets the cores to use. One worker is pinned to each core. The default is all cores in the CPU affinity mask of
     /// the process.
+    ///
+    /// ```
+    /// let core = anello::allowed_cores()?[0];
+    /// let workers = anello::Workers::builder().cores(vec![core]).start(|worker| async move { worker.core })?;
+    /// assert_eq!(workers.join()?, [Some(core)]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn cores(mut self, cores: Vec<usize>) -> Self {
         self.cores = Some(cores);
         self
     }
 
     /// Starts `count` workers without pinning them. Overrides [`cores`](Self::cores).
+    ///
+    /// ```
+    /// let workers = anello::Workers::builder().unpinned_workers(3).start(|worker| async move { worker.core })?;
+    /// assert_eq!(workers.join()?, [None; 3]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn unpinned_workers(mut self, count: usize) -> Self {
         self.unpinned = Some(count);
         self
     }
 
     /// Sets the builder for the workers' runtimes.
+    ///
+    /// ```
+    /// use anello::{DriverKind, Runtime, Workers, current_driver};
+    ///
+    /// let runtime = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false);
+    /// let builder = Workers::builder().unpinned_workers(2).runtime(runtime);
+    /// let workers = builder.start(|_| async { current_driver().map(|driver| driver.name) })?;
+    /// assert_eq!(workers.join()?, [Some("epoll"); 2]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn runtime(mut self, builder: RuntimeBuilder) -> Self {
         self.runtime = builder;
         self
     }
 
     /// Starts the workers. Each worker calls `make` on its own thread and runs the returned future to completion.
+    ///
+    /// ```
+    /// use anello::Workers;
+    /// use anello::net::TcpListener;
+    ///
+    /// let workers = Workers::builder().unpinned_workers(2).start(|worker| async move {
+    ///     // A real server accepts connections here until it shuts down.
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     listener.local_addr().map(|address| (worker.index, address))
+    /// })?;
+    /// let addresses: Vec<_> = workers.join()?.into_iter().collect::<Result<_, _>>()?;
+    /// assert_ne!(addresses[0].1, addresses[1].1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the list of cores is empty or the number of workers is 0, if a core is outside the CPU
@@ -198,6 +287,13 @@ fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Ru
 
 impl Workers<()> {
     /// Returns a builder. By default, it starts one worker per core in the CPU affinity mask of the process.
+    ///
+    /// ```
+    /// let workers = anello::Workers::builder().start(|worker| async move { worker.count })?;
+    /// let cores = anello::allowed_cores()?.len();
+    /// assert_eq!(workers.join()?, vec![cores; cores]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> WorkersBuilder {
         WorkersBuilder::default()
     }
@@ -205,6 +301,20 @@ impl Workers<()> {
 
 impl<T> Workers<T> {
     /// Returns handles to the workers' runtimes, ordered by worker index.
+    ///
+    /// ```
+    /// use anello::sync::CancellationToken;
+    ///
+    /// let stop = CancellationToken::new();
+    /// let stopped = stop.clone();
+    /// let workers = anello::Workers::builder().unpinned_workers(2).start(move |_| stopped.clone().cancelled_owned())?;
+    /// assert_eq!(workers.handles().len(), 2);
+    /// let task = workers.handles()[0].spawn(async { 42 });
+    /// assert_eq!(anello::Runtime::new()?.block_on(task)?, 42);
+    /// stop.cancel();
+    /// workers.join()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn handles(&self) -> &[Handle] {
         &self.handles
     }
@@ -248,6 +358,12 @@ impl<T> Workers<T> {
 
     /// Waits for all workers and returns the outputs of their futures, ordered by worker index.
     ///
+    /// ```
+    /// let workers = anello::Workers::builder().unpinned_workers(3).start(|worker| async move { worker.index * 10 })?;
+    /// assert_eq!(workers.join()?, [0, 10, 20]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns an error if a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
@@ -270,6 +386,13 @@ impl<T> Drop for Workers<T> {
 }
 
 /// Returns the cores in the CPU affinity mask of this process.
+///
+/// ```
+/// let cores = anello::allowed_cores()?;
+/// assert!(!cores.is_empty());
+/// assert!(cores.is_sorted());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
 /// Returns the error of `sched_getaffinity(2)`.
