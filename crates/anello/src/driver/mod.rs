@@ -572,6 +572,16 @@ impl Drop for Driver {
 /// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and whether a driver
 /// would use it.
 ///
+/// ```
+/// use anello::{DisabledFeatures, DriverOptions, probe_uring};
+///
+/// let disabled = DisabledFeatures::default().multishot_receive(true);
+/// match probe_uring(&DriverOptions::default().disabled_features(disabled)) {
+///     Ok(features) => assert!(features.contains(&("multishot-recv", false))),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+///
 /// # Errors
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
