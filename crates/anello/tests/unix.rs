@@ -15,7 +15,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use std::time::Duration;
 use anello::net::{TcpStream, UnixListener, UnixStream, echo};
 use anello::{ZeroCopy, current_metrics, spawn, yield_now};
 use common::child::{Child, usage};
+use common::socket_path::SocketPath;
 use common::{
     Flag, Rng, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
     simulated_drivers,
@@ -33,23 +33,6 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
-
-/// Path in the temporary directory. The file is removed on drop.
-struct Path(PathBuf);
-
-impl Path {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("anello-{}-{name}.sock", std::process::id()));
-        fs::remove_file(&path).ok();
-        Self(path)
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
-    }
-}
 
 /// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
 async fn with_std() -> (UnixStream, StdStream) {
@@ -63,7 +46,7 @@ async fn with_std() -> (UnixStream, StdStream) {
 #[test]
 fn paths_and_abstract_names() {
     on_every_driver(|setup| {
-        let path = Path::new("addresses");
+        let path = SocketPath::new("addresses");
         setup.run(async {
             let listener = UnixListener::bind(&path.0).unwrap();
             assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*path.0));
@@ -93,7 +76,7 @@ fn paths_and_abstract_names() {
 #[test]
 fn errors_contain_path_and_remedy() {
     on_both_drivers(|setup| {
-        let path = Path::new("errors");
+        let path = SocketPath::new("errors");
         setup.run(async {
             let named = |error: &io::Error| error.to_string().contains(path.0.to_str().unwrap());
             let error = UnixStream::connect(&path.0).await.unwrap_err();
@@ -147,7 +130,7 @@ fn connect_waits_for_full_backlog() {
     on_every_driver(|setup| {
         setup.run(async {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
-            let path = Path::new("backlog");
+            let path = SocketPath::new("backlog");
             socket.bind(&SockAddr::unix(&path.0).unwrap()).unwrap();
             socket.listen(0).unwrap();
             let mut clients = vec![UnixStream::connect(&path.0).await.unwrap()];

@@ -9,32 +9,15 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdDatagram};
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use anello::io::Interest;
 use anello::net::{UnixDatagram, raw_os_error};
 use anello::{spawn, yield_now};
+use common::socket_path::SocketPath;
 use common::{
     Rng, TURNS, join, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most, simulated_drivers,
 };
-
-/// Path in the temporary directory. The file is removed on drop.
-struct Path(PathBuf);
-
-impl Path {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("anello-{}-{name}.sock", std::process::id()));
-        fs::remove_file(&path).ok();
-        Self(path)
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
-    }
-}
 
 fn abstract_name(name: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(format!("anello-{}-{name}", std::process::id())).unwrap()
@@ -66,7 +49,7 @@ fn pair_exchanges_datagrams_both_ways() {
 #[test]
 fn paths_and_abstract_names_are_reported() {
     on_every_driver(|setup| {
-        let (path, name) = (Path::new("datagram"), abstract_name("datagram"));
+        let (path, name) = (SocketPath::new("datagram"), abstract_name("datagram"));
         setup.run(async {
             let at_path = UnixDatagram::bind(&path.0).unwrap();
             let at_name = UnixDatagram::bind_addr(&name).unwrap();
@@ -92,7 +75,7 @@ fn paths_and_abstract_names_are_reported() {
             let error = UnixDatagram::bind(&path.0).unwrap_err();
             assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::AddrInUse, Some(libc::EADDRINUSE)));
             assert!(error.to_string().contains(&*path.0.to_string_lossy()), "{error}");
-            let missing = Path::new("missing");
+            let missing = SocketPath::new("missing");
             assert_eq!(unbound.connect(&missing.0).unwrap_err().kind(), ErrorKind::NotFound);
             assert_eq!(unbound.send_to(b"x", &missing.0).await.unwrap_err().kind(), ErrorKind::NotFound);
             assert_eq!(unbound.try_send_to(b"x", &missing.0).unwrap_err().kind(), ErrorKind::NotFound);
@@ -204,7 +187,7 @@ fn descriptors_are_passed_with_datagrams() {
             let address = client.local_addr().unwrap();
             assert_eq!(info.source.as_abstract_name(), address.as_abstract_name());
             assert_eq!(info.credentials.unwrap().pid, Some(std::process::id()));
-            let path = Path::new("with-fds");
+            let path = SocketPath::new("with-fds");
             let client = UnixDatagram::bind(&path.0).unwrap();
             client.send_to_addr(b"from a path", &name).await.unwrap();
             let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();

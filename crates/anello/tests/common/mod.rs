@@ -10,6 +10,7 @@
 pub mod child;
 pub mod groups;
 pub mod server;
+pub mod socket_path;
 
 use std::future::Future;
 use std::io::{self, Write};
