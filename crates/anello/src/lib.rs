@@ -63,8 +63,8 @@ pub mod task;
 pub mod time;
 
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, SendCompletion, SimFaults,
-    SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,
+    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
 pub use executor::{
     BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,

@@ -4,8 +4,8 @@ use metrics::{SharedString, Unit, counter, describe_counter, describe_gauge, gau
 
 use crate::RuntimeMetrics;
 
-/// Name, description and value of a counter or gauge.
-type Metric<T> = (&'static str, &'static str, T);
+/// Name, description and value, and whether it is a gauge.
+type Metric = (String, &'static str, u64, bool);
 
 impl RuntimeMetrics {
     /// Passes the counters to the recorder of the [`metrics`](https://docs.rs/metrics) crate (feature `metrics`), with
@@ -35,11 +35,12 @@ impl RuntimeMetrics {
     /// ```
     pub fn record(&self, worker: impl Into<SharedString>) {
         let worker = worker.into();
-        for (name, _, value) in self.counters() {
-            counter!(name, "worker" => worker.clone()).absolute(value);
-        }
-        for (name, _, value) in self.gauges() {
-            gauge!(name, "worker" => worker.clone()).set(value as f64);
+        for (name, _, value, is_gauge) in self.entries() {
+            if is_gauge {
+                gauge!(name, "worker" => worker.clone()).set(value as f64);
+            } else {
+                counter!(name, "worker" => worker.clone()).absolute(value);
+            }
         }
         if let Some(longest) = self.longest_poll {
             gauge!(LONGEST_POLL, "worker" => worker).set(longest.as_secs_f64());
@@ -82,61 +83,30 @@ impl RuntimeMetrics {
     /// assert!(recorder.0.borrow().contains(&"anello_runtime_tasks".to_owned()));
     /// ```
     pub fn describe() {
-        let metrics = Self::default();
-        for (name, description, _) in metrics.counters() {
+        for (name, description, _, is_gauge) in Self::default().entries() {
             let unit = if name == FILE_BYTES { Unit::Bytes } else { Unit::Count };
-            describe_counter!(name, unit, description);
-        }
-        for (name, description, _) in metrics.gauges() {
-            describe_gauge!(name, Unit::Count, description);
+            if is_gauge {
+                describe_gauge!(name, unit, description);
+            } else {
+                describe_counter!(name, unit, description);
+            }
         }
         describe_gauge!(LONGEST_POLL, Unit::Seconds, "Longest poll since the start.");
     }
 
-    fn counters(&self) -> [Metric<u64>; 15] {
-        let Self { driver, spawned_tasks, polls, .. } = self;
-        [
-            ("anello_driver_accepted_total", "Connections accepted.", driver.accepted),
-            ("anello_driver_refused_total", "Connections rejected for lack of descriptors.", driver.refused),
-            ("anello_driver_receives_total", "Receives that returned bytes.", driver.receives),
-            ("anello_driver_sends_total", "Sends that sent all their bytes.", driver.sends),
-            ("anello_driver_short_sends_total", "Sends that needed several attempts.", driver.short_sends),
-            ("anello_driver_zero_copy_sends_total", "Zero-copy sends.", driver.zero_copy_sends),
-            (FILE_BYTES, "Bytes sent from files.", driver.file_bytes),
-            (
-                "anello_driver_buffer_exhaustions_total",
-                "Receives that found no receive buffer.",
-                driver.buffer_exhaustions,
-            ),
-            (
-                "anello_driver_late_completions_total",
-                "Completions for sockets that were already closed.",
-                driver.late_completions,
-            ),
-            (
-                "anello_driver_completion_overflows_total",
-                "Overflows of the completion queue.",
-                driver.completion_overflows,
-            ),
-            ("anello_driver_turns_total", "System calls that submit or wait.", driver.turns),
-            ("anello_driver_submissions_total", "Operations submitted.", driver.submissions),
-            ("anello_driver_completions_total", "Completions or events received.", driver.completions),
-            ("anello_runtime_spawned_tasks_total", "Tasks spawned.", *spawned_tasks),
-            ("anello_runtime_polls_total", "Polls of tasks.", *polls),
-        ]
-    }
-
-    fn gauges(&self) -> [Metric<u64>; 4] {
-        [
-            ("anello_driver_sockets", "Open sockets.", self.driver.sockets),
-            (
-                "anello_driver_buffers_leased",
-                "Receive buffers that contain data.",
-                self.driver.buffers_leased,
-            ),
-            ("anello_runtime_tasks", "Unfinished tasks.", self.tasks),
-            ("anello_runtime_timers", "Pending timers.", self.timers),
-        ]
+    fn entries(&self) -> impl Iterator<Item = Metric> {
+        let driver = self.driver.entries().map(|entry| {
+            let suffix = if entry.is_gauge { "" } else { "_total" };
+            let name = format!("anello_driver_{}{suffix}", entry.name);
+            (name, entry.description, entry.value, entry.is_gauge)
+        });
+        let runtime = [
+            ("anello_runtime_spawned_tasks_total", "Tasks spawned.", self.spawned_tasks, false),
+            ("anello_runtime_polls_total", "Polls of tasks.", self.polls, false),
+            ("anello_runtime_tasks", "Unfinished tasks.", self.tasks, true),
+            ("anello_runtime_timers", "Pending timers.", self.timers, true),
+        ];
+        driver.chain(runtime.map(|(name, text, value, is_gauge)| (name.to_owned(), text, value, is_gauge)))
     }
 }
 

@@ -71,8 +71,64 @@ impl DriverMetrics {
         if self.turns == 0 { 0.0 } else { self.completions as f64 / self.turns as f64 }
     }
 
+    /// Returns the counters with their names and descriptions, in the order of the fields, for exporters.
+    ///
+    /// ```
+    /// let metrics = anello::Runtime::new()?.metrics().driver;
+    /// let turns = metrics.entries().find(|entry| entry.name == "turns").expect("a counter of turns");
+    /// assert_eq!((turns.value, turns.is_gauge), (metrics.turns, false));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn entries(&self) -> impl Iterator<Item = MetricEntry> + use<> {
+        let counters = [
+            ("accepted", "Connections accepted.", self.accepted),
+            ("refused", "Connections rejected because no descriptors were left.", self.refused),
+            ("receives", "Receives that returned bytes.", self.receives),
+            ("sends", "Sends that sent all their bytes at once.", self.sends),
+            ("short_sends", "Sends that needed several attempts.", self.short_sends),
+            ("zero_copy_sends", "Zero-copy sends.", self.zero_copy_sends),
+            ("file_operations", "Reads and writes of files by io_uring.", self.file_operations),
+            ("file_bytes", "Bytes sent from files.", self.file_bytes),
+            ("buffer_exhaustions", "Receives that found no receive buffer.", self.buffer_exhaustions),
+            ("late_completions", "Completions for sockets that were already closed.", self.late_completions),
+            ("completion_overflows", "Completion queue overflows.", self.completion_overflows),
+            ("turns", "System calls that submit or wait.", self.turns),
+            ("submissions", "Operations submitted to io_uring.", self.submissions),
+            ("completions", "Completions or readiness events.", self.completions),
+        ];
+        let gauges = [
+            ("buffers_leased", "Receive buffers that contain data.", self.buffers_leased),
+            ("sockets", "Open sockets.", self.sockets),
+        ];
+        let counters = counters.into_iter().map(|counter| (counter, false));
+        counters
+            .chain(gauges.into_iter().map(|gauge| (gauge, true)))
+            .map(|((name, description, value), is_gauge)| MetricEntry { name, description, value, is_gauge })
+    }
+
     #[inline]
     pub(crate) fn count_send(&mut self, is_complete: bool) {
         if is_complete { self.sends += 1 } else { self.short_sends += 1 }
     }
+}
+
+/// Name, description and value of a field of [`DriverMetrics`]; see [`DriverMetrics::entries`].
+///
+/// ```
+/// let metrics = anello::Runtime::new()?.metrics().driver;
+/// let gauges = metrics.entries().filter(|entry| entry.is_gauge).map(|entry| entry.name);
+/// assert_eq!(gauges.collect::<Vec<_>>(), ["buffers_leased", "sockets"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MetricEntry {
+    /// Name of the field.
+    pub name: &'static str,
+    /// Description, as one sentence.
+    pub description: &'static str,
+    /// Current value.
+    pub value: u64,
+    /// True if the value can decrease.
+    pub is_gauge: bool,
 }

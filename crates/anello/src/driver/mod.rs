@@ -82,7 +82,7 @@ pub(crate) use accepted::{AcceptSink, Accepted};
 use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
-pub use counters::DriverMetrics;
+pub use counters::{DriverMetrics, MetricEntry};
 use direct_read::{DirectRead, ReadState};
 use epoll::Epoll;
 pub use error_context::raw_os_error;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use anello::DriverMetrics;
+use anello::{DriverMetrics, MetricEntry};
 
 use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use crate::h1::Method;
@@ -346,31 +346,14 @@ impl Sample {
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 16] {
-    let (exhaustions, late_completions) = (metrics.buffer_exhaustions, metrics.late_completions);
-    let counters = [
-        ("accepted", "Connections accepted.", metrics.accepted),
-        ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
-        ("receives", "Receive operations that returned data.", metrics.receives),
-        ("sends", "Sends completed in one operation.", metrics.sends),
-        ("short_sends", "Sends that needed more than one operation.", metrics.short_sends),
-        ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
-        ("file_operations", "Reads and writes of files performed by io_uring.", metrics.file_operations),
-        ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
-        ("buffer_exhaustions", "Receive operations for which no receive buffer was free.", exhaustions),
-        ("late_completions", "Completions that arrived after their socket was closed.", late_completions),
-        ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
-        ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
-        ("submissions", "Operations submitted to io_uring.", metrics.submissions),
-        ("completions", "Completions or readiness events.", metrics.completions),
-        ("buffers_leased", "Receive buffers that contain data.", metrics.buffers_leased),
-        ("sockets", "Sockets owned by the driver.", metrics.sockets),
-    ];
-    let mut samples = counters.map(|(name, help, value)| Sample::counter(name, help, value));
-    for gauge in &mut samples[counters.len() - 2..] {
-        gauge.kind = SampleKind::Gauge;
-    }
-    samples
+pub fn driver_samples(metrics: &DriverMetrics) -> Vec<Sample> {
+    let sample = |entry: MetricEntry| Sample {
+        name: entry.name,
+        help: entry.description,
+        kind: if entry.is_gauge { SampleKind::Gauge } else { SampleKind::Counter },
+        value: entry.value,
+    };
+    metrics.entries().map(sample).collect()
 }
 
 #[cfg(test)]

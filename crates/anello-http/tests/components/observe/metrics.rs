@@ -267,7 +267,7 @@ fn driver_samples_cover_every_driver_metric() {
     let fields: Vec<&str> =
         text.split([' ', ',', '{', '}']).filter_map(|word| word.strip_suffix(':')).collect();
     let samples = driver_samples(&driver);
-    assert_eq!(fields, samples.map(|sample| sample.name));
+    assert_eq!(fields, samples.iter().map(|sample| sample.name).collect::<Vec<_>>());
     driver.short_sends = 9;
     assert_eq!(driver_samples(&driver).iter().find(|sample| sample.value == 9).unwrap().name, "short_sends");
 }
