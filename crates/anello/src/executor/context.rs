@@ -25,9 +25,6 @@ pub(super) const POLLS_PER_TURN: usize = 256;
 /// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data.
 pub(super) const BUDGET_PER_POLL: i64 = 128;
 
-/// Maximum remaining budget of a task that has woken another worker, whose notification waits for the next turn.
-const BUDGET_AFTER_WAKE: i64 = 8;
-
 /// Maximum number of turns per flush. A send that is queued behind another one needs its own turn.
 const MAX_FLUSH_TURNS: usize = 4;
 
@@ -56,8 +53,7 @@ pub(crate) struct Shared {
     deferred_shut_down: Cell<Option<Duration>>,
     /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
     pub(super) budget: Cell<i64>,
-    /// Set by a task that has exhausted its budget or woken another worker. The driver and the timers run before the next
-    /// batch of tasks.
+    /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
@@ -407,16 +403,6 @@ impl Shared {
         context.waker().wake_by_ref();
     }
 
-    /// Brings the next turn forward, because it submits a notification for another worker. If the running task continued
-    /// with its whole budget, two workers that exchange values would run in turns instead of at the same time.
-    pub(super) fn hasten_turn(&self) {
-        self.yield_requested.set(true);
-        // A higher budget is that of an unconstrained task.
-        if self.budget.get() <= BUDGET_PER_POLL {
-            self.budget.set(self.budget.get().min(BUDGET_AFTER_WAKE));
-        }
-    }
-
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
@@ -474,10 +460,7 @@ impl Inbox {
                 return None;
             }
             match self.mailbox.queue_notify(shared.inbox.worker_id) {
-                NotifyResult::Queue if driver.queue_wake(&self.notifier) => {
-                    shared.hasten_turn();
-                    Some(NotifyResult::Queue)
-                }
+                NotifyResult::Queue if driver.queue_wake(&self.notifier) => Some(NotifyResult::Queue),
                 NotifyResult::Queue => Some(NotifyResult::Sleeping),
                 result => Some(result),
             }

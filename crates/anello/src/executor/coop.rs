@@ -95,9 +95,6 @@ pub async fn yield_now() {
 /// its worker. Wrap these futures in [`cooperative`](crate::task::cooperative). Call this function in long computations.
 /// Does nothing outside a runtime of this crate. Cancel-safe.
 ///
-/// On io_uring, a task that has woken another worker has at most 8 units left, because the next turn submits the
-/// notification.
-///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
 /// let mut items = (0..10_000).collect::<std::collections::VecDeque<u32>>();

@@ -171,34 +171,3 @@ impl Shared {
 fn grow(ready: &mut Vec<TaskPointer>) {
     ready.reserve(1);
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    use super::*;
-    use crate::DriverKind;
-    use crate::executor::{Runtime, consume_budget, spawn};
-
-    #[test]
-    fn task_that_wakes_worker_yields_before_budget_is_exhausted() {
-        let runtime = || Runtime::builder().driver(DriverKind::Uring).build();
-        // io_uring may be unavailable, and only messages between rings are queued.
-        let (Ok(one), Ok(other)) = (runtime(), runtime()) else { return };
-        if !one.shared.driver.borrow().can_queue_wake() {
-            return;
-        }
-        assert!(other.shared.inbox.mailbox.prepare_to_sleep());
-        one.block_on(async {
-            let has_yielded = Rc::new(Cell::new(false));
-            let flag = Rc::clone(&has_yielded);
-            spawn(async move { flag.set(true) }).detach();
-            other.handle().spawn(async {}).detach();
-            for _ in 0..BUDGET_PER_POLL / 2 {
-                consume_budget().await;
-            }
-            assert!(has_yielded.get());
-        });
-    }
-}
