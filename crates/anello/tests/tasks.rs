@@ -322,6 +322,13 @@ fn ping_pong(one: &Setup, other: &Setup) {
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
+    // The other runtime is woken although the task that wakes it continues to run.
+    let (report, reports) = mpsc::channel();
+    runtime.block_on(async {
+        handle.spawn(async move { report.send(()).unwrap() }).detach();
+        let reported = reports.recv_timeout(common::scaled_timeout(Duration::from_secs(30)));
+        reported.expect("the wake-up waits for the next turn");
+    });
     // The other runtime is woken even though this runtime is no longer running.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {

@@ -224,16 +224,16 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
 
-    /// Returns `true` if [`queue_wake`](Self::queue_wake) can reach other rings.
-    pub fn can_queue_wake(&self) -> bool {
+    /// Returns `true` if [`send_wake`](Self::send_wake) can reach other rings.
+    pub fn can_send_wake(&self) -> bool {
         matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features.msg_ring)
     }
 
-    /// Queues a wake-up for the owner of another ring; the next turn submits it. Returns `true` if both drivers use
-    /// io_uring and the target is still open.
-    pub fn queue_wake(&mut self, target: &Notifier) -> bool {
+    /// Wakes the owner of another ring, and submits all queued operations. Returns `true` if both drivers use io_uring
+    /// and the target is still open. The wake-up may be delayed until the next turn.
+    pub fn send_wake(&mut self, target: &Notifier) -> bool {
         match &mut *self.backend {
-            Backend::Uring(uring) => uring.kernel.queue_wake(target),
+            Backend::Uring(uring) => uring.kernel.send_wake(target),
             _ => false,
         }
     }

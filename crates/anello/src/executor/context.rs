@@ -449,18 +449,18 @@ impl Inbox {
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
-    /// Returns `true` if the notification is only queued. This thread's io_uring runtime then submits it in its next
-    /// turn. Otherwise, an eventfd wakes the worker immediately if it is asleep.
+    /// Returns `true` if this thread's io_uring runtime sends the notification: immediately or, if the kernel does not
+    /// take it, in the next turn. Otherwise, an eventfd wakes the worker immediately if it is asleep.
     #[cold]
     pub(super) fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {
             // The driver is borrowed while it calls application code.
             let mut driver = shared.driver.try_borrow_mut().ok()?;
-            if !driver.can_queue_wake() {
+            if !driver.can_send_wake() {
                 return None;
             }
             match self.mailbox.queue_notify(shared.inbox.worker_id) {
-                NotifyResult::Queue if driver.queue_wake(&self.notifier) => Some(NotifyResult::Queue),
+                NotifyResult::Queue if driver.send_wake(&self.notifier) => Some(NotifyResult::Queue),
                 NotifyResult::Queue => Some(NotifyResult::Sleeping),
                 result => Some(result),
             }

@@ -71,9 +71,9 @@ impl Handle {
 
     /// Spawns a future on the runtime's thread.
     ///
-    /// If the target and the caller's runtime both use io_uring, the target is notified through `MSG_RING`, otherwise
-    /// through an eventfd. A task on an io_uring runtime only queues the notification, which that runtime submits in
-    /// its next turn. Such a task therefore deadlocks if it blocks its thread until the spawned task has run.
+    /// If the target is asleep, it is woken: through `MSG_RING` if the target and the caller's runtime both use io_uring,
+    /// otherwise through an eventfd. On io_uring, the notification can be delayed until the caller's task yields if the
+    /// kernel has no room for completions. A task must therefore not block its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the returned handle resolves to a cancellation error.
     ///

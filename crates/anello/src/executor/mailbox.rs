@@ -10,9 +10,10 @@
 //!                               fails if NOTIFIED or QUEUED      queue_notify: that worker notifies later
 //! ```
 //!
-//! A worker on io_uring queues its notification to the target worker, and submits it in its next turn. Until then, any
-//! other thread that sends a message must notify the target worker itself. The state `QUEUED` therefore contains the
-//! number of the worker that has queued the notification.
+//! A worker on io_uring queues its notification to the target worker, and submits it immediately. If the kernel does not
+//! take it, for example because completions must be read first, the next turn submits it. Until then, any other thread
+//! that sends a message must notify the target worker itself. The state `QUEUED` therefore contains the number of the
+//! worker that has queued the notification.
 //!
 //! # Invariants
 //!

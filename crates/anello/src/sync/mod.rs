@@ -17,8 +17,8 @@
 //! Except in [`local`], every item can be used by tasks on different workers, by tasks of other runtimes, and, with the
 //! `blocking_` methods, by other threads. A task that is woken by a task of another worker is notified as described at
 //! [`Handle::spawn`](crate::Handle::spawn): through the ring (`MSG_RING`, Linux 5.18) if both workers use io_uring.
-//! Such a notification is sent in the next turn of the worker that wakes. A task therefore must not block its thread
-//! until the task that it has woken has run.
+//! A notification through the ring can be delayed until the task that wakes yields. A task therefore must not block its
+//! thread until the task that it has woken has run.
 //!
 //! A task on the same worker is woken without a notification. Data that only one worker uses needs no lock at all:
 //! tasks of a worker can share it in an `Rc<RefCell<T>>`, as long as no borrow is held across an await point.

@@ -84,14 +84,19 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Queues a message to another ring (`MSG_RING`, Linux 5.18). Returns `true` if the target is open and has a ring.
-    pub fn queue_wake(&mut self, target: &Notifier) -> bool {
+    /// Sends a message to another ring (`MSG_RING`, Linux 5.18). Returns `true` if the target is open and has a ring. If
+    /// the kernel does not take the entry now, the next turn submits it.
+    pub fn send_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
         let descriptor = ring.as_raw_fd();
         let key = self.sent_wakes.insert(SentWake { target: target.clone(), _ring: ring });
         let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
         // The completion is not suppressed: if the target has no room for the message, its eventfd is written to.
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
+        // The running task may continue for a long time. In the meantime, the other worker wakes up.
+        if let Err(error) = self.enter(Wait::None) {
+            log(|| tracing::debug!(%error, "cannot wake worker immediately; the next turn does"));
+        }
         true
     }
 
