@@ -37,8 +37,8 @@ pub enum Distribution {
     Balanced,
     /// Each connection goes to the member with the fewest open connections; if several have the fewest, the member that
     /// accepted it keeps it. A connection is open until its stream is closed or
-    /// [detached](super::StreamSocket::into_std), and is counted for another member once it has
-    /// [moved](super::StreamSocket::move_to) there. Connections that were accepted under another distribution are not
+    /// [detached](crate::net::StreamSocket::into_std), and is counted for another member once it has
+    /// [moved](crate::net::StreamSocket::move_to) there. Connections that were accepted under another distribution are not
     /// counted. Each connection costs a lock of the group and an entry in a hash table, so this is for connections
     /// that live much longer than an exchange.
     ///

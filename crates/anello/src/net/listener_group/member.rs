@@ -23,8 +23,8 @@ use crate::net::stream::Stream;
 use crate::net::stream_socket::StreamSocket;
 use crate::time::sleep;
 
-/// Listener type of a group: [`TcpListener`](super::TcpListener) or [`UnixListener`](super::UnixListener). This trait is
-/// sealed.
+/// Listener type of a group: [`TcpListener`](crate::net::TcpListener) or [`UnixListener`](crate::net::UnixListener).
+/// This trait is sealed.
 ///
 /// ```
 /// use anello::net::{GroupListener, ListenerGroup, PendingConnections, Stream, TcpListener, TcpStream};
