@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::distribution::Distribution;
-use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, PendingConnections, State};
+use super::pending::PendingConnections;
+use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State};
 use crate::driver::{Accepted, OpenCount, log, try_accept};
 use crate::executor::{Shared, WaitQueue};
 use crate::net::connection::Connection;

@@ -15,6 +15,7 @@
 
 mod distribution;
 mod member;
+mod pending;
 mod reuse_port;
 mod state;
 #[cfg(test)]
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 pub use self::distribution::Distribution;
 pub use self::member::{GroupListener, GroupMember};
-pub use self::state::PendingConnections;
+pub use self::pending::PendingConnections;
 use self::state::{CloseWaiter, Group, GroupState, MemberState};
 use crate::executor::current;
 

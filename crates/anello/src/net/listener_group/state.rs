@@ -9,34 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::distribution::Balance;
+use super::pending::PendingConnections;
 use crate::driver::{AcceptSink, OpenCount, OpenCounts, wake_all};
 use crate::executor::flush_wakes_before_blocking;
-
-/// Handling of connections that are in the kernel's accept queues when a group is closed.
-///
-/// ```
-/// # anello::Runtime::new()?.block_on(async {
-/// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
-///
-/// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
-/// let member = group.join(0);
-/// // Another process has duplicates of the sockets.
-/// let sockets = group.sockets()?;
-/// group.close(PendingConnections::Leave);
-/// assert!(member.accept().await?.is_none());
-/// let client = TcpStream::connect(sockets[0].local_addr()?).await?;
-/// assert_eq!(sockets[0].accept()?.1, client.local_addr()?);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PendingConnections {
-    /// Accept and serve them, at most 4096 per socket, and then close the socket. The kernel resets connections that
-    /// are established after the last one has been accepted and before the socket is closed.
-    Serve,
-    /// Leave them to another process that shares the sockets.
-    Leave,
-}
 
 /// Maximum number of connections transferred to a member but not yet accepted by it. With 4 workers, this is one
 /// worker's share of a burst that fills a backlog.
