@@ -102,6 +102,31 @@ fn redis_replies_in_order_and_closes_after_protocol_error() {
 }
 
 #[test]
+fn event_loop_echo_returns_bytes_of_each_client() {
+    on_each_driver(|driver| {
+        let server = Program::start(env!("CARGO_BIN_EXE_event_loop_echo"), driver, &[ANY_PORT, driver]);
+        // More than the buffers of a connection hold, so that sends wait for the client.
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (mut client, bytes) = (server.connect(), bytes.clone());
+                std::thread::spawn(move || {
+                    for part in bytes.chunks(50_000) {
+                        client.write_all(part).expect("send succeeds");
+                        let mut echo = vec![0; part.len()];
+                        client.read_exact(&mut echo).expect("the bytes come back");
+                        assert!(echo == part);
+                    }
+                    client.shut_down_write();
+                    assert_eq!(client.read(&mut [0]).expect("EOF"), 0);
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+    });
+}
+
+#[test]
 fn websocket_echo_returns_messages_of_client() {
     on_each_driver(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_websocket_echo"), driver, &[ANY_PORT]);

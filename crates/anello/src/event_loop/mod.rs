@@ -66,7 +66,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The example `event_loop_echo` is a complete echo server.
+//! The program `event_loop_echo` in the directory `examples` of the repository is a complete echo server.
 
 mod datagrams;
 mod event;

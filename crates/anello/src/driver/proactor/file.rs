@@ -198,6 +198,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    #[cfg_attr(plain_memory, ignore = "the deliberate leak would be reported")]
     fn shutdown_waits_for_operations_and_leaks_those_in_doubt() {
         let Some(mut proactor) = proactor() else { return };
         let (file, mut wakes) = (file(), WakeQueue::default());

@@ -1,7 +1,7 @@
 //! An echo server on the driver alone, with its own loop instead of the executor.
 //!
 //! ```console
-//! $ cargo run --release --example event_loop_echo -- 127.0.0.1:7000 [auto|uring|epoll]
+//! $ cargo run --release -p anello-examples --bin event_loop_echo -- 127.0.0.1:7000 [auto|uring|epoll]
 //! ```
 
 use std::io;
@@ -125,7 +125,7 @@ fn main() -> io::Result<()> {
     let kind: DriverKind = arguments.next().as_deref().unwrap_or("auto").parse()?;
     let mut event_loop = EventLoop::builder().driver(kind).build()?;
     let listener = event_loop.listen(address, LISTENER)?;
-    eprintln!("listening on {} with {}", event_loop.local_addr(listener)?, event_loop.driver().name);
+    println!("listening on {}", event_loop.local_addr(listener)?);
     Server { event_loop, listener, connections: Vec::new(), vacant: Vec::new(), unfinished: Vec::new() }
         .serve()
 }
