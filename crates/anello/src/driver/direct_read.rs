@@ -136,11 +136,11 @@ mod tests {
     #[test]
     fn class_follows_read_sizes() {
         let mut reads = DirectRead::speculative(false);
-        for (count, class) in [(CLASS_BYTES[0], 1), (CLASS_BYTES[1], 2), (CLASS_BYTES[2], 2)] {
+        for (count, class) in CLASS_BYTES.into_iter().zip([1, 2, 3, 3]) {
             reads.adapt(count);
             assert_eq!(reads.class, class);
         }
-        (0..2 * SHRINK_AFTER_READS).for_each(|_| reads.adapt(100));
+        (0..3 * SHRINK_AFTER_READS).for_each(|_| reads.adapt(100));
         assert_eq!(reads.class, 0);
         (0..1000).for_each(|_| reads.adapt(CLASS_BYTES[0]));
         assert_eq!(reads.class, 1, "the class does not oscillate if every message fills a buffer");

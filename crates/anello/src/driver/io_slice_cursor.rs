@@ -127,13 +127,13 @@ mod tests {
 
     #[test]
     fn bytes_beyond_chunk_capacity_remain() {
-        let long = vec![7; 2 * CLASS_BYTES[2] + 5];
+        let long = vec![7; 2 * CLASS_BYTES[3] + 5];
         let (slices, pools) = (slices(&[b"abc", &long]), Pools::new(None));
         let mut cursor = IoSliceCursor::new(&slices);
         let lengths: Vec<_> =
             std::iter::from_fn(|| (cursor.remaining_bytes() > 0).then(|| cursor.gather(&pools).len()))
                 .collect();
-        assert_eq!(lengths, [CLASS_BYTES[2], CLASS_BYTES[2], 8]);
+        assert_eq!(lengths, [CLASS_BYTES[3], CLASS_BYTES[3], 8]);
         cursor.advance(1);
         assert_eq!(cursor.remaining_bytes(), 0, "advancing beyond the end has no effect");
     }

@@ -39,7 +39,7 @@ pub struct DriverOptions {
     pub max_accept_queue: usize,
     /// Minimum size of messages that are sent immediately by a system call, while their bytes are in the CPU cache.
     ///
-    /// Two kinds of data are sent immediately regardless of this threshold: data in pool buffers of 16 or 128 KiB
+    /// Two kinds of data are sent immediately regardless of this threshold: data in pool buffers of 16 KiB or more
     /// outside the receive ring, because the pool keeps only a few of these buffers; and writes of more than 4096
     /// bytes, which would otherwise be copied (unlike sends, which transfer ownership of their buffers).
     ///

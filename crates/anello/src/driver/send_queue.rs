@@ -323,7 +323,7 @@ impl SendQueue {
 
     /// Copies the remaining bytes of `cursor` to the end of the queue: into the spare capacity of the last buffer, if
     /// that is a pool buffer that is not being sent, and then into new buffers. Data that would fill less than half of
-    /// the largest pool buffer is stored in memory of exactly its size, because it waits for a slow peer.
+    /// its pool buffer is stored in memory of exactly its size, because it waits for a slow peer.
     pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(SendBuf::Chunk(last))) = self.queued.back_mut()
             && last.is_pooled()

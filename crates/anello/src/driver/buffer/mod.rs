@@ -5,7 +5,7 @@
 //!  BufferRing                                   LifoPool
 //!  entries: [bid 3][bid 0][bid 7]...  <- tail     4 KiB: [..][..]      last in, first out:
 //!  memory:  |bid 0|bid 1|...|bid 63| (grows) |   16 KiB: [..]          the next read uses memory
-//!                                               128 KiB: [..]          that is still in the CPU cache
+//!                                         128, 256 KiB: [..]          that is still in the CPU cache
 //! ```
 //!
 //! # Invariants
@@ -563,6 +563,7 @@ mod tests {
 
     #[test]
     fn class_for_returns_smallest_sufficient_class() {
-        assert_eq!([1, 4096, 4097, 65536, 1 << 20].map(Pools::class_for), [0, 0, 1, 2, 2]);
+        let classes = [1, 4096, 4097, 65536, 200_000, 1 << 20].map(Pools::class_for);
+        assert_eq!(classes, [0, 0, 1, 2, 3, 3]);
     }
 }
