@@ -109,7 +109,15 @@ impl EventLoop {
         self.udp_sockets.get(socket)?.connect(peer)
     }
 
-    /// Returns the local address of a UDP socket (`getsockname(2)`). See [`import_udp`](Self::import_udp) for an example.
+    /// Returns the local address of a UDP socket (`getsockname(2)`).
+    ///
+    /// ```
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 1)?;
+    /// let address = event_loop.udp_local_addr(socket)?;
+    /// assert!(address.ip().is_loopback() && address.port() != 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the error of `getsockname(2)`, or an error if the identifier is stale.
@@ -118,10 +126,29 @@ impl EventLoop {
     }
 
     /// Receives a datagram and the address of its sender (`recvfrom(2)`). If there is none, an event of the kind
-    /// [`EventKind::Readable`] follows. See [`bind_udp`](Self::bind_udp) for an example.
+    /// [`EventKind::Readable`] follows.
     ///
     /// Call this until it returns `Pending`: an event is reported only after that. If the buffer is shorter than the
     /// datagram, the rest is discarded.
+    ///
+    /// ```
+    /// use std::task::Poll;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 1)?;
+    /// let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// client.send_to(b"ciao", event_loop.udp_local_addr(socket)?)?;
+    /// let mut buffer = [0; 1500];
+    /// let (bytes, sender) = loop {
+    ///     match event_loop.recv_from(socket, &mut buffer)? {
+    ///         Poll::Ready(received) => break received,
+    ///         Poll::Pending => event_loop.turn(&mut events, None)?,
+    ///     }
+    /// };
+    /// assert_eq!((&buffer[..bytes], sender), (&b"ciao"[..], client.local_addr()?));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the error of `recvfrom(2)`, for example `ConnectionRefused` on a connected socket, or an error if the
@@ -163,7 +190,20 @@ impl EventLoop {
     }
 
     /// Sends a datagram to an address (`sendto(2)`), and returns its length. If the kernel's buffer is full, an event of
-    /// the kind [`EventKind::Writable`] follows. See [`bind_udp`](Self::bind_udp) for an example.
+    /// the kind [`EventKind::Writable`] follows.
+    ///
+    /// ```
+    /// use std::task::Poll;
+    ///
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 1)?;
+    /// let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// assert_eq!(event_loop.send_to(socket, b"ciao", peer.local_addr()?)?, Poll::Ready(4));
+    /// let mut buffer = [0; 16];
+    /// let (bytes, sender) = peer.recv_from(&mut buffer)?;
+    /// assert_eq!((&buffer[..bytes], sender), (&b"ciao"[..], event_loop.udp_local_addr(socket)?));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the error of `sendto(2)`, for example one with the number `EMSGSIZE` if the datagram is too long, or an
@@ -174,12 +214,26 @@ impl EventLoop {
     }
 
     /// Sends datagrams in order, up to 64 of them, with one system call (`sendmmsg(2)`), and returns how many were sent.
-    /// If the kernel's buffer is full, an event of the kind [`EventKind::Writable`] follows. See
-    /// [`recv_batch`](Self::recv_batch) for an example.
+    /// If the kernel's buffer is full, an event of the kind [`EventKind::Writable`] follows.
     ///
     /// The result is at least 1, unless `datagrams` is empty. Call this again with the rest. Unlike
     /// [`UdpSocket::send_batch`](crate::net::UdpSocket::send_batch), this method does not split payloads itself if the
     /// network device cannot ([`with_segment_size`](OutgoingDatagram::with_segment_size)).
+    ///
+    /// ```
+    /// use std::task::Poll;
+    ///
+    /// use anello::event_loop::OutgoingDatagram;
+    ///
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 1)?;
+    /// let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let address = peer.local_addr()?;
+    /// let datagrams = [b"one", b"two"].map(|payload| OutgoingDatagram::new(payload, address));
+    /// assert_eq!(event_loop.send_batch(socket, &datagrams)?, Poll::Ready(2));
+    /// assert_eq!((peer.recv(&mut [0; 16])?, peer.recv(&mut [0; 16])?), (3, 3));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns an error if the first datagram cannot be sent; see [`send_to`](Self::send_to).

@@ -314,6 +314,17 @@ pub struct SourceId {
 }
 
 /// Identifies a UDP socket of an [`EventLoop`](super::EventLoop). A stale identifier is an error, never another socket.
+///
+/// ```
+/// use anello::event_loop::EventLoop;
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 3)?;
+/// assert_eq!(socket.token(), 3);
+/// event_loop.close_udp(socket);
+/// assert!(event_loop.udp_local_addr(socket).is_err(), "the identifier is stale");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UdpId {
     pub(super) key: Key,
