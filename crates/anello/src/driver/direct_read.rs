@@ -5,16 +5,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::{CLASS_BYTES, Chunk, DriverMetrics, Pools, Sockets};
+use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, Sockets};
 
 /// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectRead {
     /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// Set if a short read does not mean that the socket is drained. This is the case on epoll for Unix sockets (a read
-    /// stops after descriptors), after a reported hangup (no further event will arrive), and after reported urgent data
-    /// (a read stops before it).
+    /// Set if a short read does not mean that the socket is drained. This is the case for Unix sockets, after a
+    /// reported hangup (no further event will arrive), and after reported urgent data (a read stops before it).
     pub short_read_is_inconclusive: bool,
     pub state: ReadState,
     /// Size class of the next receive.
@@ -39,10 +38,10 @@ const SHRINK_AFTER_READS: u8 = 16;
 
 impl DirectRead {
     /// The first receive does not wait for readiness, because the first request has usually arrived already.
-    pub fn speculative(short_read_is_inconclusive: bool) -> Self {
+    pub fn speculative(family: Family) -> Self {
         Self {
             readable: true,
-            short_read_is_inconclusive,
+            short_read_is_inconclusive: family == Family::Unix,
             state: ReadState::Open,
             class: 0,
             oversized_reads: 0,
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn class_follows_read_sizes() {
-        let mut reads = DirectRead::speculative(false);
+        let mut reads = DirectRead::speculative(Family::Internet);
         for (count, class) in CLASS_BYTES.into_iter().zip([1, 2, 3, 3]) {
             reads.adapt(count);
             assert_eq!(reads.class, class);

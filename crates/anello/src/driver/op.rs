@@ -22,9 +22,8 @@ pub(crate) enum Op<'a, S> {
     Receive { socket: &'a S },
     /// Sends bytes, whose memory must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
-    /// Reports once that the socket is readable or, if `multishot` is set, every time it becomes readable, until
-    /// cancelled.
-    Readable { socket: &'a S, multishot: bool },
+    /// Reports every time the socket becomes readable, until cancelled.
+    Readable { socket: &'a S },
     /// Reports once when the socket is writable.
     Writable { socket: &'a S },
     /// Reports once when the peer has shut down its write side or the connection is broken.

@@ -51,9 +51,10 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             if let Some(chunk) = chunk {
                 self.metrics.receives += 1;
-                // A read stops before urgent data. Every wake-up from the ring reports urgent data, even if there is
-                // none, so only another call can determine whether bytes remain. On a Unix socket, the next poll does.
-                if !stream.reads.readable && stream.family == Family::Internet {
+                // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up from the ring
+                // reports urgent data, even if there is none, so only a receive call can determine whether bytes
+                // remain.
+                if !stream.reads.readable {
                     stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                 }
                 self.after_direct_receive(key, chunk.len());
@@ -101,10 +102,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let socket = &stream.socket;
         if stream.direct {
             stream.receiving = Receiving::Polling;
-            // Bytes may remain in a Unix socket after a short read, and only a poll that starts now reports them. It
-            // costs less than another receive, because it is submitted together with the sends.
-            let multishot = stream.family != Family::Unix;
-            self.kernel.push(Token::new(Kind::Readable, key), Op::Readable { socket, multishot });
+            self.kernel.push(Token::new(Kind::Readable, key), Op::Readable { socket });
             return;
         }
         stream.receiving = Receiving::Ring;

@@ -45,7 +45,7 @@ impl<S> Stream<S> {
             received: Received::default(),
             sends: SendSide::default(),
             receive_error: None,
-            reads: DirectRead::speculative(false),
+            reads: DirectRead::speculative(family),
             direct,
             sends_files: false,
             consecutive_small_reads: 0,

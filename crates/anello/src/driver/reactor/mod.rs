@@ -117,7 +117,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         let key = self.streams.insert(Stream {
             socket,
             family,
-            reads: DirectRead::speculative(family == Family::Unix),
+            reads: DirectRead::speculative(family),
             writable: true,
             connecting: false,
             released: false,

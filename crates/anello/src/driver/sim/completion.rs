@@ -114,9 +114,7 @@ impl SimCompletion {
             }
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
             Op::Receive { socket } => (socket, Request::Receive { multishot: multishot_receive }),
-            Op::Readable { socket, multishot } => {
-                (socket, Request::Readable { multishot, seen: None, spurious_at_ns: None })
-            }
+            Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
             Op::Hangup { socket } => (socket, Request::Hangup),
             Op::Poll { socket, events, multishot } => {

@@ -40,7 +40,7 @@ pub(super) enum Request {
     Accept { multishot: bool },
     Connect { address: SocketAddr },
     Receive { multishot: bool },
-    Readable { multishot: bool, seen: Option<u64>, spurious_at_ns: Option<u64> },
+    Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
     Writable,
     Hangup,
     Poll { events: i32, multishot: bool, seen: Option<u64>, spurious_at_ns: Option<u64> },
@@ -106,7 +106,7 @@ impl Operation {
             Request::Connect { .. } => !network.endpoint(id).is_connecting(),
             Request::Receive { .. } => !self.missed_reset && network.mask(id) & RECEIVE_MASK != 0,
             Request::Hangup => network.mask(id) & END_MASK != 0,
-            Request::Readable { seen, spurious_at_ns, .. } => {
+            Request::Readable { seen, spurious_at_ns } => {
                 let changed =
                     *seen != Some(network.endpoint(id).events) && network.mask(id) & RECEIVE_MASK != 0;
                 changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns())
@@ -143,7 +143,7 @@ impl Operation {
                 Some((ring, head)) => self.receive(multishot, network, ring, head),
                 None => Step::end(-libc::ENOBUFS),
             },
-            Request::Readable { multishot, .. } => self.readable(multishot, network),
+            Request::Readable { .. } => self.readable(network),
             Request::Writable => Step::end(i32::from(libc::POLLOUT)),
             Request::Hangup => Step::end(network.mask(id) & END_MASK),
             Request::Poll { events, multishot, .. } => self.poll(events, multishot, network),
@@ -216,15 +216,14 @@ impl Operation {
     }
 
     /// Reports the result of a poll. If the spurious readiness fault occurs, also schedules a spurious event.
-    fn readable(&mut self, multishot: bool, network: &mut Network) -> Step {
+    fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
         let spurious_at_ns = spurious.then(|| network.some_time_later_ns());
-        let seen = Some(network.endpoint(id).events);
-        self.request = Request::Readable { multishot, seen, spurious_at_ns };
+        self.request = Request::Readable { seen: Some(network.endpoint(id).events), spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;
         let result = if mask == 0 { i32::from(libc::POLLIN) } else { mask };
-        Step::Result { result, flags: self.more_flag(multishot, network) }
+        Step::Result { result, flags: self.more_flag(true, network) }
     }
 
     /// Reports the result of a poll of a readiness source. If the spurious readiness fault occurs, also schedules a

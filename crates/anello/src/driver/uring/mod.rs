@@ -182,10 +182,7 @@ impl Uring {
                 }
             }
             // Do not poll for urgent data: every wake-up would report urgent data, even if there is none.
-            Op::Readable { socket, multishot } => {
-                let poll = if multishot { Sqe::poll } else { Sqe::poll_once };
-                poll(socket.as_raw_fd(), (libc::POLLIN | libc::POLLRDHUP) as u32)
-            }
+            Op::Readable { socket } => Sqe::poll(socket.as_raw_fd(), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(socket.as_raw_fd(), libc::POLLOUT as u32),
             // Hangups and errors are reported regardless of the mask.
             Op::Hangup { socket } => Sqe::poll_once(socket.as_raw_fd(), 0),

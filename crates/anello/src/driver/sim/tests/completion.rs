@@ -134,7 +134,7 @@ fn receive_without_buffers_fails_when_armed() {
 #[test]
 fn readable_poll_reports_new_bytes_and_eof() {
     let (mut kernel, near, far) = connected(&DriverOptions::default());
-    kernel.push(token(Kind::Readable), Op::Readable { socket: &far, multishot: true });
+    kernel.push(token(Kind::Readable), Op::Readable { socket: &far });
     assert_eq!(results(&mut kernel, Wait::None), []);
     let readable = i32::from(libc::POLLIN);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
