@@ -3,6 +3,7 @@
 //! whatever happened to the futures that waited for it before.
 
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use anello::{spawn, yield_now};
 
@@ -80,7 +81,11 @@ fn leave(completed: Rc<Operation>, kind: Kind, world: &World, random: &mut Rng) 
         1 => leave_victim(completed),
         2 if world.ends_early && !kind.needs_runtime => {
             let operation = (kind.make)();
-            let waiting = operation.start();
+            let mut waiting = operation.start();
+            // An operation that has not been started may need the runtime.
+            if waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                return;
+            }
             world.survivors.borrow_mut().push(Survivor::Future(Box::pin(async move {
                 let _operation = operation;
                 waiting.await.ok();
