@@ -58,6 +58,8 @@ fn sleepers_wake_in_order() {
             let woken = woken.borrow();
             if matches!(setup.kind, DriverKind::Sim(_)) {
                 assert!(woken.iter().map(|(index, ..)| *index).eq(0..50), "{woken:?}");
+                // The times below are real.
+                return;
             }
             // A sleep starts when its task is first polled, which may be delayed arbitrarily.
             for (index, (before, earliest, _)) in woken.iter().enumerate() {
