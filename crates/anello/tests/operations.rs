@@ -142,7 +142,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// What is dropped first.
+/// Order in which the runtime and the future are dropped.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     RuntimeFirst,

@@ -206,7 +206,7 @@ impl EventLoop {
     ///
     /// # let mut events = anello::event_loop::Events::new();
     /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
-    /// // Nobody listens on port 1.
+    /// // No server listens on port 1.
     /// let stream = event_loop.connect("127.0.0.1:1".parse().expect("valid address"), 5)?;
     /// let result = loop {
     ///     match event_loop.poll_connect(stream) {

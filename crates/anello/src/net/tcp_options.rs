@@ -1,6 +1,6 @@
 //! Options of TCP streams, listeners and unconnected sockets.
 
-/// Implements the options of TCP sockets. Connections inherit them from the listener that accepts them.
+/// Implements the options of TCP sockets. Accepted connections have the options of their listener.
 macro_rules! tcp_options {
     ($($type:ty),*) => {$(
         impl $type {
@@ -76,8 +76,8 @@ macro_rules! tcp_options {
                 self.set($crate::driver::SocketOption::KeepAlive, keepalive.into())
             }
 
-            /// Returns the parameters of keep-alive probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`), all of
-            /// which are set, whether or not probes are enabled.
+            /// Returns the parameters of keep-alive probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`), which
+            /// have values even if probes are disabled.
             ///
             /// # Errors
             /// Returns the error from `getsockopt(2)`.

@@ -110,7 +110,7 @@ delegate! {
         /// let other = sender.subscribe();
         /// assert_eq!(sender.send("ciao")?, 2);
         /// drop((one, other));
-        /// assert_eq!(sender.send("no one").unwrap_err().0, "no one");
+        /// assert_eq!(sender.send("unsent").unwrap_err().0, "unsent");
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         ///

@@ -51,7 +51,7 @@ impl Operation {
     }
 }
 
-/// Where an operation is supported.
+/// Drivers that support an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// On all drivers, and its effects on a simulated kernel depend only on the seed.
