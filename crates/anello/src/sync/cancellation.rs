@@ -75,7 +75,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Removes the node from its parent. Iterative, because a long chain of nodes can end at once.
+    /// Removes the node from its parent. Iterative, so that a long chain of nodes does not overflow the stack.
     fn drop(&mut self) {
         let mut link = self.parent.take();
         while let Some((parent, number)) = link {

@@ -232,7 +232,7 @@ delegate! {
 }
 
 impl Notified<'_> {
-    /// Begins to wait without being polled. Returns `true` if a notification has been received.
+    /// Starts to wait without being polled. Returns `true` if a notification has been received.
     ///
     /// ```
     /// use std::pin::pin;
@@ -249,7 +249,7 @@ impl Notified<'_> {
 }
 
 impl OwnedNotified {
-    /// Begins to wait without being polled. Returns `true` if a notification has been received.
+    /// Starts to wait without being polled. Returns `true` if a notification has been received.
     ///
     /// ```
     /// use std::pin::pin;
@@ -369,7 +369,7 @@ impl<T> OnceCell<T> {
         cooperative(self.0.get_or_init(initialize))
     }
 
-    /// Returns the value like [`get_or_init`](Self::get_or_init), with a future that can fail. Cancel-safe likewise.
+    /// Returns the value like [`get_or_init`](Self::get_or_init), with a future that can fail. Cancel-safe.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

@@ -10,8 +10,7 @@ use tokio::sync::{
 use super::delegate::delegate;
 use crate::executor::Coop;
 
-/// Mutual exclusion. The guard can be held across an await point; waiting tasks get the lock in the order in which they
-/// began to wait.
+/// Mutual exclusion. The guard can be held across an await point; waiting tasks get the lock in FIFO order.
 ///
 /// If the guard is not held across an await point, `std::sync::Mutex` costs less, and within one worker a `RefCell`
 /// suffices. A task that panics does not poison the lock.
@@ -36,10 +35,10 @@ use crate::executor::Coop;
 /// ```
 pub type Mutex<T> = Coop<tokio::sync::Mutex<T>>;
 
-/// Lock for either any number of readers or one writer. The guards can be held across an await point.
+/// Lock that is held by any number of readers or by one writer. The guards can be held across an await point.
 ///
-/// Waiting tasks get the lock in the order in which they began to wait, so a writer is not starved. A task that holds a
-/// read guard must not wait for another one: a writer between the two would block both.
+/// Waiting tasks get the lock in FIFO order, so a writer is not starved. A task that holds a read guard must not wait
+/// for another one: a writer between the two would block both.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

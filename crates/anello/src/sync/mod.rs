@@ -1,4 +1,4 @@
-//! Channels, locks and other means of synchronisation between tasks.
+//! Channels, locks and other synchronisation primitives.
 //!
 //! | item | purpose |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`watch`] | the latest value, from several senders to several receivers |
 //! | [`Mutex`], [`RwLock`] | locks whose guards can be held across an await point |
 //! | [`Semaphore`] | limit on concurrent operations |
-//! | [`Notify`], [`Barrier`], [`OnceCell`], [`SetOnce`] | one event, a meeting point, one initialisation, one value |
+//! | [`Notify`], [`Barrier`], [`OnceCell`], [`SetOnce`] | one event, a rendezvous, one initialisation, one value |
 //! | [`CancellationToken`] | request to stop, passed to a tree of tasks |
 //! | [`local`] | channels between tasks of one worker, which need no atomic operations |
 //!
@@ -29,7 +29,7 @@
 //! timers do (see [`consume_budget`](crate::task::consume_budget)). A task that sends to a channel which is never full,
 //! or receives from one which is never empty, yields when its budget is exhausted.
 //!
-//! # Differences to tokio
+//! # Differences from tokio
 //!
 //! The items have the names and methods of `tokio::sync`, whose implementations they contain. They are aliases of
 //! [`Coop`](crate::task::Coop), which adds the budget: inside a tokio type, tokio's budget applies, which is unlimited

@@ -9,7 +9,7 @@ use crate::executor::Coop;
 
 /// Number of permits, which tasks acquire and return. Limits the number of concurrent operations.
 ///
-/// Waiting tasks get permits in the order in which they began to wait.
+/// Waiting tasks get permits in FIFO order.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

@@ -255,7 +255,7 @@ delegate! {
         /// Returns an error if all senders have been dropped and the receiver has seen the last value.
         async fn changed(&mut self) -> Result<(), RecvError>;
 
-        /// Waits until the latest value satisfies the condition, beginning with the current one, and returns it. It is
+        /// Waits until the latest value satisfies the condition, starting with the current one, and returns it. It is
         /// then marked as seen, and senders wait as for [`borrow`](Self::borrow). Cancel-safe.
         ///
         /// ```
@@ -330,7 +330,7 @@ delegate! {
         /// ```
         /// # anello::Runtime::new()?.block_on(async {
         /// let (_sender, mut receiver) = anello::sync::watch::channel(1);
-        /// // A loop that awaits `changed` then begins with the current value.
+        /// // A loop that awaits `changed` then starts with the current value.
         /// receiver.mark_changed();
         /// receiver.changed().await?;
         /// assert_eq!(*receiver.borrow(), 1);

@@ -21,7 +21,7 @@ fn waiting_senders_get_places_in_order() {
             }
             anello::yield_now().await;
             assert_eq!((receiver.len(), sender.capacity(), sender.strong_count()), (2, 0, 9));
-            // A place that becomes free belongs to a waiting sender.
+            // A slot that becomes free belongs to a waiting sender.
             assert_eq!(receiver.try_recv(), Ok(0));
             assert!(matches!(sender.try_send(100), Err(TrySendError::Full(100))));
             for number in 1..10 {
@@ -50,7 +50,7 @@ fn dropped_sender_passes_place_on() {
                 async move { sender.send(2).await }
             });
             anello::yield_now().await;
-            // The place is granted to the first sender, which is dropped without using it.
+            // The slot is granted to the first sender, which is dropped without using it.
             assert_eq!(receiver.recv().await, Some(0));
             drop(first);
             second.await.unwrap().unwrap();

@@ -13,7 +13,7 @@ use crate::time::timeout;
 
 delegate! {
     impl[T] Sender<T> {
-        /// Sends a value, and waits for a free place in the queue. Cancel-safe: if the future is dropped before it
+        /// Sends a value, and waits for a free slot in the queue. Cancel-safe: if the future is dropped before it
         /// completes, the value has not been sent and is dropped with it. [`reserve`](Self::reserve) keeps the value.
         ///
         /// ```
@@ -33,7 +33,7 @@ delegate! {
         /// Returns the value if the receiver has been closed or dropped.
         async fn send(&self, value: T) -> Result<(), SendError<T>>;
 
-        /// Sends a value if the queue has a free place.
+        /// Sends a value if the queue has a free slot.
         ///
         /// ```
         /// use anello::sync::mpsc::{self, error::TrySendError};
@@ -47,7 +47,7 @@ delegate! {
         /// Returns the value if the queue is full, or if the receiver has been closed or dropped.
         direct fn try_send(&self, value: T) -> Result<(), TrySendError<T>>;
 
-        /// Sends a value, and blocks the thread until the queue has a free place. For threads without a runtime.
+        /// Sends a value, and blocks the thread until the queue has a free slot. For threads without a runtime.
         ///
         /// ```
         /// let (sender, mut receiver) = anello::sync::mpsc::channel(1);
@@ -91,7 +91,7 @@ delegate! {
         /// ```
         direct fn is_closed(&self) -> bool;
 
-        /// Waits for a free place in the queue and reserves it. Cancel-safe, but a dropped future loses its position
+        /// Waits for a free slot in the queue and reserves it. Cancel-safe, but a dropped future loses its position
         /// among the waiting senders.
         ///
         /// ```
@@ -108,7 +108,7 @@ delegate! {
         /// Returns an error if the receiver has been closed or dropped.
         async fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>>;
 
-        /// Waits for `count` free places in the queue and reserves them. Cancel-safe like [`reserve`](Self::reserve).
+        /// Waits for `count` free slots in the queue and reserves them. Cancel-safe like [`reserve`](Self::reserve).
         ///
         /// ```
         /// # anello::Runtime::new()?.block_on(async {
@@ -122,10 +122,10 @@ delegate! {
         /// ```
         ///
         /// # Errors
-        /// Returns an error if the receiver has been closed or dropped, or if the queue has fewer than `count` places.
+        /// Returns an error if the receiver has been closed or dropped, or if the queue has fewer than `count` slots.
         async fn reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, SendError<()>>;
 
-        /// Reserves a free place in the queue.
+        /// Reserves a free slot in the queue.
         ///
         /// ```
         /// let (sender, mut receiver) = anello::sync::mpsc::channel(1);
@@ -140,7 +140,7 @@ delegate! {
         /// Returns an error if the queue is full, or if the receiver has been closed or dropped.
         direct fn try_reserve(&self) -> Result<Permit<'_, T>, TrySendError<()>>;
 
-        /// Reserves `count` free places in the queue.
+        /// Reserves `count` free slots in the queue.
         ///
         /// ```
         /// let (sender, _receiver) = anello::sync::mpsc::channel::<u32>(2);
@@ -150,10 +150,10 @@ delegate! {
         /// ```
         ///
         /// # Errors
-        /// Returns an error if the queue has too few free places, or if the receiver has been closed or dropped.
+        /// Returns an error if the queue has too few free slots, or if the receiver has been closed or dropped.
         direct fn try_reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, TrySendError<()>>;
 
-        /// Returns the number of free places in the queue.
+        /// Returns the number of free slots in the queue.
         ///
         /// ```
         /// let (sender, mut receiver) = anello::sync::mpsc::channel(2);
@@ -165,7 +165,7 @@ delegate! {
         /// ```
         direct fn capacity(&self) -> usize;
 
-        /// Returns the number of places in the queue.
+        /// Returns the number of slots in the queue.
         ///
         /// ```
         /// let (sender, _receiver) = anello::sync::mpsc::channel(2);
@@ -198,7 +198,7 @@ delegate! {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value, and waits for at most `limit` for a free place in the queue. Cancel-safe like
+    /// Sends a value, and waits for at most `limit` for a free slot in the queue. Cancel-safe like
     /// [`send`](Self::send).
     ///
     /// ```
@@ -231,7 +231,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Waits for a free place in the queue and reserves it. The permit owns the sender, and returns it when it is used.
+    /// Waits for a free slot in the queue and reserves it. The permit owns the sender, and returns it when it is used.
     /// Not cancel-safe: the sender is dropped with the future.
     ///
     /// ```
@@ -251,7 +251,7 @@ impl<T> Sender<T> {
         crate::executor::cooperative(self.0.reserve_owned()).await.map(Coop)
     }
 
-    /// Reserves a free place in the queue. The permit owns the sender, and returns it when it is used.
+    /// Reserves a free slot in the queue. The permit owns the sender, and returns it when it is used.
     ///
     /// ```
     /// let (sender, mut receiver) = anello::sync::mpsc::channel(1);
@@ -317,7 +317,7 @@ impl<T> WeakSender<T> {
 }
 
 impl<T> OwnedPermit<T> {
-    /// Sends a value to the reserved place, and returns the sender.
+    /// Sends a value to the reserved slot, and returns the sender.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -332,7 +332,7 @@ impl<T> OwnedPermit<T> {
         Coop(self.0.send(value))
     }
 
-    /// Releases the reserved place, and returns the sender.
+    /// Releases the reserved slot, and returns the sender.
     ///
     /// ```
     /// let (sender, _receiver) = anello::sync::mpsc::channel::<u32>(1);

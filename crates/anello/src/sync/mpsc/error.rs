@@ -54,7 +54,7 @@ impl<T> fmt::Debug for SendTimeoutError<T> {
 impl<T> fmt::Display for SendTimeoutError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Timeout(_) => "timed out waiting for a free place in the channel",
+            Self::Timeout(_) => "timed out waiting for a free slot in the channel",
             Self::Closed(_) => "channel closed",
         })
     }

@@ -1,8 +1,8 @@
 //! Queue of values from several senders to one receiver.
 //!
-//! [`channel`] creates a bounded queue: senders wait while it is full, in the order in which they began to wait.
-//! [`unbounded_channel`] creates a queue whose length is limited only by memory; prefer the bounded one, which makes
-//! fast senders wait for slow receivers.
+//! [`channel`] creates a bounded queue: senders wait while it is full, in FIFO order. [`unbounded_channel`] creates a
+//! queue whose length is limited only by memory; prefer the bounded one, which makes fast senders wait for slow
+//! receivers.
 //!
 //! Between tasks of one worker, [`local::mpsc`](crate::sync::local::mpsc) costs less.
 //!
@@ -82,7 +82,7 @@ pub type Receiver<T> = Coop<tokio::sync::mpsc::Receiver<T>>;
 /// ```
 pub type WeakSender<T> = Coop<tokio::sync::mpsc::WeakSender<T>>;
 
-/// Place in a bounded queue, with the [`Sender`] that has reserved it.
+/// Slot in a bounded queue, with the [`Sender`] that has reserved it.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -90,7 +90,7 @@ pub type WeakSender<T> = Coop<tokio::sync::mpsc::WeakSender<T>>;
 ///
 /// let (sender, mut receiver) = mpsc::channel(1);
 /// let permit: mpsc::OwnedPermit<u32> = sender.clone().reserve_owned().await?;
-/// assert!(sender.try_send(1).is_err(), "the place is reserved");
+/// assert!(sender.try_send(1).is_err(), "the slot is reserved");
 /// permit.send(2);
 /// assert_eq!(receiver.recv().await, Some(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;

@@ -8,7 +8,7 @@ use super::{Receiver, UnboundedReceiver};
 use crate::executor::poll_cooperatively;
 use crate::sync::delegate::delegate;
 
-/// Implements the methods that both receivers have. The examples begin with `$setup`, which creates a queue and sends
+/// Implements the methods that both receivers have. The examples start with `$setup`, which creates a queue and sends
 /// the values 1 and 2.
 macro_rules! impl_receiver {
     ($receiver:ident, $setup:literal) => {
@@ -85,7 +85,7 @@ macro_rules! impl_receiver {
                 /// ```
                 blocking fn blocking_recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize;
 
-                /// Closes the queue: senders can send no more values, except to reserved places.
+                /// Closes the queue: senders can send no more values, except to reserved slots.
                 ///
                 /// ```
                 #[doc = $setup]
@@ -212,7 +212,7 @@ impl_receiver!(
 
 delegate! {
     impl[T] Receiver<T> {
-        /// Returns the number of free places in the queue.
+        /// Returns the number of free slots in the queue.
         ///
         /// ```
         /// let (sender, receiver) = anello::sync::mpsc::channel(2);
@@ -222,7 +222,7 @@ delegate! {
         /// ```
         direct fn capacity(&self) -> usize;
 
-        /// Returns the number of places in the queue.
+        /// Returns the number of slots in the queue.
         ///
         /// ```
         /// let (sender, receiver) = anello::sync::mpsc::channel(2);

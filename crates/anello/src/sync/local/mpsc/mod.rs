@@ -25,8 +25,8 @@
 //!
 //! # Design
 //!
-//! A sender that finds the queue full takes a numbered ticket. When the receiver removes a value, the place is granted
-//! to the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its place on.
+//! A sender that finds the queue full takes a numbered ticket. When the receiver removes a value, the slot is granted
+//! to the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its slot on.
 //!
 //! The state is not borrowed while wakers are cloned, called or dropped, nor while values are dropped, because all of
 //! these can run code that uses the channel.
@@ -109,9 +109,9 @@ struct State<T> {
     /// True once the receiver has closed the queue or has been dropped.
     is_closed: bool,
     receiver: Option<Waker>,
-    /// Wakers of senders that wait for a place, by ticket number.
+    /// Wakers of senders that wait for a slot, by ticket number.
     waiting: BTreeMap<u64, Waker>,
-    /// Tickets to which a place has been granted.
+    /// Tickets to which a slot has been granted.
     granted: BTreeSet<u64>,
     next_ticket: u64,
     /// Wakers of senders that wait until the queue is closed, by ticket number.
@@ -142,7 +142,7 @@ struct State<T> {
 /// Panics if `capacity` is 0.
 #[track_caller]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    assert!(capacity > 0, "cannot create a channel: capacity is 0 (request at least one place)");
+    assert!(capacity > 0, "cannot create a channel: capacity is 0 (request at least one slot)");
     let channel = Rc::new(RefCell::new(State {
         values: VecDeque::new(),
         capacity,
@@ -182,7 +182,7 @@ impl<T> State<T> {
         self.values.len() + self.granted.len() >= self.capacity
     }
 
-    /// Grants free places to waiting senders. Returns the wakers to call.
+    /// Grants free slots to waiting senders. Returns the wakers to call.
     #[must_use]
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
@@ -202,7 +202,7 @@ impl<T> State<T> {
     }
 }
 
-/// Sends a value, which is taken, and wakes the receiver.
+/// Appends a value to the queue and wakes the receiver.
 fn push<T>(channel: &Channel<T>, value: T) {
     let mut state = channel.borrow_mut();
     state.values.push_back(value);

@@ -111,7 +111,7 @@ impl<T> Receiver<T> {
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let mut state = self.channel.borrow_mut();
         let Some(value) = state.values.pop_front() else {
-            // A sender to which a place has been granted before the queue was closed finds it closed.
+            // A sender to which a slot has been granted before the queue was closed finds it closed.
             return match state.is_closed || state.senders == 0 {
                 true => Err(TryRecvError::Disconnected),
                 false => Err(TryRecvError::Empty),

@@ -85,9 +85,8 @@ impl<T> Drop for Closed<'_, T> {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value, and waits for a free place in the queue. Waiting senders get a place in the order in which they
-    /// began to wait. Cancel-safe: if the future is dropped before it completes, the value has not been sent and is
-    /// dropped with it.
+    /// Sends a value, and waits for a free slot in the queue. Waiting senders are served in FIFO order. Cancel-safe: if
+    /// the future is dropped before it completes, the value has not been sent and is dropped with it.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -109,7 +108,7 @@ impl<T> Sender<T> {
         poll_fn(move |context| poll_cooperatively(context, |context| send.poll(context), |_| 0))
     }
 
-    /// Sends a value if the queue has a free place and no sender waits for one.
+    /// Sends a value if the queue has a free slot and no sender waits for one.
     ///
     /// ```
     /// use anello::sync::local::mpsc::{self, error::TrySendError};
@@ -184,7 +183,7 @@ impl<T> Sender<T> {
         self.channel.borrow().is_closed
     }
 
-    /// Returns the number of free places in the queue.
+    /// Returns the number of free slots in the queue.
     ///
     /// ```
     /// let (sender, mut receiver) = anello::sync::local::mpsc::channel(2);
@@ -199,7 +198,7 @@ impl<T> Sender<T> {
         state.capacity.saturating_sub(state.values.len() + state.granted.len())
     }
 
-    /// Returns the number of places in the queue, which is `usize::MAX` for an unbounded one.
+    /// Returns the number of slots in the queue, which is `usize::MAX` for an unbounded one.
     ///
     /// ```
     /// use anello::sync::local::mpsc;
