@@ -71,8 +71,8 @@ macro_rules! datagram_readiness {
                 self.ready(Interest::WRITABLE).await.map(|_| ())
             }
 
-            /// Polls for [`readable`](Self::readable). One task can wait with the poll functions for receiving at a
-            /// time; a later call replaces its waker. The asynchronous methods have no such limit.
+            /// Polls for [`readable`](Self::readable). Only the task that polled last for receiving is woken. The
+            /// asynchronous methods have no such limit.
             ///
             /// ```
             /// # anello::Runtime::new()?.block_on(async {
@@ -87,8 +87,7 @@ macro_rules! datagram_readiness {
                 self.registration.poll_read_ready(context).map_ok(|_| ())
             }
 
-            /// Polls for [`writable`](Self::writable). One task can wait with the poll functions for sending at a time;
-            /// a later call replaces its waker.
+            /// Polls for [`writable`](Self::writable). Only the task that polled last for sending is woken.
             ///
             /// ```
             /// # anello::Runtime::new()?.block_on(async {

@@ -72,7 +72,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.connection().readable().await
     }
 
-    /// Waits until the stream is ready for any operation of the given interest, and returns for which. See
+    /// Waits until the stream is ready for any operation of the given interest, and returns the readiness. See
     /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```
@@ -228,7 +228,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().writable().await
     }
 
-    /// Waits until the stream is ready for any operation of the given interest, and returns for which. See
+    /// Waits until the stream is ready for any operation of the given interest, and returns the readiness. See
     /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```

@@ -31,7 +31,7 @@ pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// ```
 /// use anello::net::{StreamFamily, StreamListener, UnixListener, UnixStream};
 ///
-/// /// Accepts clients, of any family, until the accept queue has returned `count`.
+/// /// Greets `count` clients, of any family.
 /// async fn accept<F: StreamFamily>(listener: StreamListener<F>, count: usize) -> std::io::Result<()> {
 ///     for _ in 0..count {
 ///         listener.accept().await?.write_all(b"ciao").await?;
@@ -86,7 +86,7 @@ impl<F: StreamFamily> StreamListener<F> {
         self.listener.accept().await.map(StreamSocket::new)
     }
 
-    /// Polls for the next connection, like [`accept`](Self::accept). Only the task that has polled last is woken.
+    /// Polls for the next connection, like [`accept`](Self::accept). Only the task that polled last is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

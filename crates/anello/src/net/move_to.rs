@@ -11,17 +11,17 @@ use crate::driver::log;
 use crate::executor::{Handle, JoinHandle, current};
 
 impl<F: StreamFamily> StreamSocket<F> {
-    /// Moves the connection to another worker, and serves it there with the future that `serve` makes.
+    /// Moves the connection to another worker, and serves it there with the future that `serve` returns.
     ///
     /// Waits until the kernel has taken all accepted bytes, and detaches the socket from this runtime. The other worker
     /// attaches it to its own driver, calls `serve` and spawns the future. No byte is lost or repeated: received bytes
-    /// that no task has taken move along. The options of the socket are kept. A [`ShutdownHandle`](super::ShutdownHandle) created
-    /// earlier has no effect on the moved stream. If open connections are counted
-    /// ([`Distribution::LeastLoaded`](super::Distribution::LeastLoaded)), the connection is counted for the other worker
-    /// from now on, or no longer if that worker is not in the group.
+    /// that no task has taken are also moved. The socket keeps its options. A [`ShutdownHandle`](super::ShutdownHandle)
+    /// created earlier has no effect on the moved stream. If open connections are counted
+    /// ([`Distribution::LeastLoaded`](super::Distribution::LeastLoaded)), the connection is counted for the other
+    /// worker from now on, or no longer if that worker is not in the group.
     ///
-    /// Moving costs about ten system calls, so it is for connections that stay open for a long time, between two
-    /// exchanges. The drivers of the workers may differ. The halves of a split stream must be reunited first.
+    /// Moving takes about ten system calls. Use it for long-lived connections, between two exchanges. The drivers of
+    /// the workers may differ. The halves of a split stream must be reunited first.
     ///
     /// Not cancel-safe: dropping the future before it completes closes the connection.
     ///
@@ -96,7 +96,7 @@ impl<F: StreamFamily> StreamSocket<F> {
                 connection.hold_open_count(open_count);
             }
             if !is_write_open {
-                // The kernel has shut it down already. The new driver must know it to reject writes at once.
+                // The kernel has already shut it down. The new driver must know this to reject writes.
                 connection.shutdown().ok();
             }
             Ok(serve(Self::new(connection)).await)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::{Driver, SocketOption, Target};
 
-/// Keep-alive probes of a TCP connection.
+/// Parameters of the keep-alive probes of a TCP connection.
 ///
 /// Parameters that are not set keep their current values: initially those of the system (`net.ipv4.tcp_keepalive_*`;
 /// 2 hours, 75 seconds and 9 probes unless changed).
@@ -34,7 +34,7 @@ pub struct TcpKeepalive {
 }
 
 impl TcpKeepalive {
-    /// Returns parameters of which none is set.
+    /// Returns a value without any parameter set.
     ///
     /// ```
     /// # use anello::net::TcpKeepalive;

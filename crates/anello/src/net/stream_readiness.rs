@@ -35,7 +35,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.peek(buffer).await
     }
 
-    /// Polls like [`peek`](Self::peek). Only the task that has polled last is woken.
+    /// Polls like [`peek`](Self::peek). Only the task that polled last is woken.
     ///
     /// # Errors
     /// See [`peek`](Self::peek).
@@ -88,7 +88,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.readable().await
     }
 
-    /// Polls like [`readable`](Self::readable). Only the task that has polled last is woken.
+    /// Polls like [`readable`](Self::readable). Only the task that polled last is woken.
     ///
     /// # Errors
     /// See [`readable`](Self::readable).
@@ -132,7 +132,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.writable().await
     }
 
-    /// Polls like [`writable`](Self::writable). Only the task that has polled last is woken.
+    /// Polls like [`writable`](Self::writable). Only the task that polled last is woken.
     ///
     /// # Errors
     /// See [`writable`](Self::writable).
@@ -151,8 +151,8 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.poll_write_ready(context)
     }
 
-    /// Waits until the stream is ready for any operation of the given interest, and returns for which. Several tasks can
-    /// wait concurrently, and each is woken. Cancel-safe.
+    /// Waits until the stream is ready for any operation of the given interest, and returns the readiness. Several
+    /// tasks can wait concurrently, and each is woken. Cancel-safe.
     ///
     /// See [`readable`](Self::readable) and [`writable`](Self::writable) for what readiness means. The result contains
     /// `READ_CLOSED` at EOF, `WRITE_CLOSED` after [`shutdown`](Self::shutdown), and `ERROR` with one of these if the next

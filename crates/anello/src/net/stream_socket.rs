@@ -153,14 +153,15 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.send(bytes.into())
     }
 
-    /// Queues several owned buffers to be sent one after the other, and returns once all are accepted. Sends a header and
-    /// a body without copying the body.
+    /// Queues several owned buffers to be sent in order, and returns once all are accepted. For example, sends a header
+    /// and a body without copying the body.
     ///
-    /// Short buffers are copied into one, which is sent like that of [`send`](Self::send). Longer ones are passed to the
-    /// kernel immediately, in one system call for up to 1024 buffers (`sendmsg(2)`); the queue gets only those that the
-    /// kernel does not take. If one of the buffers is long enough for a [zero-copy](crate::DriverOptions::zero_copy) send,
-    /// they are queued one by one. Like a single large buffer, the buffers can exceed the limit of the queue. Cancel-safe:
-    /// a future that is dropped before completion has accepted nothing.
+    /// Short buffers are copied into one, which is sent like that of [`send`](Self::send). Longer ones are passed to
+    /// the kernel immediately, in one system call for up to 1024 buffers (`sendmsg(2)`); only buffers that the kernel
+    /// does not take are queued. If one of the buffers is long enough for a
+    /// [zero-copy](crate::DriverOptions::zero_copy) send, they are queued one by one. Like a single large buffer, the
+    /// buffers can exceed the limit of the queue. Cancel-safe: a future that is dropped before completion has accepted
+    /// nothing.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -271,7 +272,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # anello::Runtime::new()?.block_on(async {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
-    /// // More than the send queue accepts at once.
+    /// // More than the send queue can hold.
     /// let writing = anello::spawn(async move { one.write_all(&[7; 1 << 20]).await });
     /// let mut received = 0;
     /// while let Some(chunk) = other.recv().await? {

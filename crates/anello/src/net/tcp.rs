@@ -261,7 +261,7 @@ impl TcpListenerBuilder {
     }
 
     /// Sets the size of the kernel's receive buffers in bytes (`SO_RCVBUF`; the kernel doubles the value). It must be
-    /// set before the listener is bound, so that the window scale of connections suits it.
+    /// set before the listener is bound, so that the window scale of connections matches it.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

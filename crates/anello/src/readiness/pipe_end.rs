@@ -20,7 +20,7 @@ const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// One end of a pipe, or another file that is read and written like a pipe, in non-blocking mode.
 ///
-/// Poll functions wake only the task of the last call; the futures can wait in any number of tasks.
+/// Poll functions wake only the task that polled last; the futures can wait in any number of tasks.
 pub(crate) struct PipeEnd {
     registration: Registration,
     descriptor: Rc<OwnedFd>,

@@ -129,7 +129,7 @@ impl Signal {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Polls for the next signal, like [`recv`](Self::recv). Wakes only the task of the last poll.
+    /// Polls for the next signal, like [`recv`](Self::recv). Only the task that polled last is woken.
     ///
     /// ```
     /// # use anello::signal::{SignalKind, signal};
@@ -213,7 +213,7 @@ impl Signals {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Polls for the next signal, like [`recv`](Self::recv). Wakes only the task of the last poll.
+    /// Polls for the next signal, like [`recv`](Self::recv). Only the task that polled last is woken.
     ///
     /// ```
     /// # use anello::signal::{SignalKind, Signals};

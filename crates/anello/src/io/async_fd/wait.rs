@@ -152,7 +152,7 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Polls for readability.
     ///
-    /// Only the task of the last call is woken. The futures of this type are woken independently of it.
+    /// Only the task that polled last is woken. The futures of this type are woken independently of it.
     ///
     /// # Errors
     /// See [`ready`](Self::ready).

@@ -38,9 +38,9 @@ pub enum Distribution {
     /// Each connection goes to the member with the fewest open connections; if several have the fewest, the member that
     /// accepted it keeps it. A connection is open until its stream is closed or
     /// [detached](crate::net::StreamSocket::into_std), and is counted for another member once it has
-    /// [moved](crate::net::StreamSocket::move_to) there. Connections that were accepted under another distribution are not
-    /// counted. Each connection costs a lock of the group and an entry in a hash table, so this is for connections
-    /// that live much longer than an exchange.
+    /// [moved](crate::net::StreamSocket::move_to) there. Connections that were accepted under another distribution are
+    /// not counted. Each connection locks the group and occupies an entry in a hash table, so use this for long-lived
+    /// connections.
     ///
     /// While no connection closes, the counts differ by at most 1. For 10 or more connections on two workers, the
     /// busiest therefore has at most 1.1 times the mean. Three connections are distributed 2 to 1, which is the best

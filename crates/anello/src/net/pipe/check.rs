@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{FileType, OFlags};
 
-/// Fails if the file is not a pipe or FIFO.
+/// Returns an error if the file is not a pipe or FIFO.
 pub(super) fn check_pipe(descriptor: &OwnedFd) -> io::Result<()> {
     match FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode) {
         FileType::Fifo => Ok(()),
@@ -16,7 +16,7 @@ pub(super) fn check_pipe(descriptor: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Fails if the descriptor is not open for reading or writing, as required by `access`.
+/// Returns an error if the descriptor is not open for reading or writing, as required by `access`.
 pub(super) fn check_access(descriptor: &OwnedFd, access: OFlags) -> io::Result<()> {
     let mode = rustix::fs::fcntl_getfl(descriptor)? & OFlags::ACCMODE;
     if mode == access || mode == OFlags::RDWR {

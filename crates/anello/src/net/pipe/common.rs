@@ -157,10 +157,10 @@ macro_rules! common {
                 self.0.into_nonblocking()
             }
 
-            /// Waits for the given readiness. Cancel-safe.
+            /// Waits until the pipe is ready for the given interest. Cancel-safe.
             ///
             /// # Errors
-            /// Returns an error if the interest is the other direction, or the runtime has been shut down.
+            /// Returns an error if the interest is for the other direction, or the runtime has been shut down.
             ///
             /// ```
             /// # anello::Runtime::new()?.block_on(async {

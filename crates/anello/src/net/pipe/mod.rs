@@ -1,4 +1,4 @@
-//! Pipes and FIFOs, after tokio's `net::unix::pipe`.
+//! Pipes and FIFOs, with the interface of tokio's `net::unix::pipe`.
 //!
 //! Reads and writes are system calls on a descriptor in non-blocking mode (`read(2)`, `write(2)`). If they would block,
 //! the task waits for readiness: a multishot poll on io_uring (Linux 5.13), edge-triggered epoll otherwise. All methods

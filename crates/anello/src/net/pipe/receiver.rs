@@ -192,7 +192,7 @@ impl Receiver {
         self.ready(Interest::READABLE).await.map(|_| ())
     }
 
-    /// Polls for readability. Only the task of the last call is woken.
+    /// Polls for readability. Only the task that polled last is woken.
     ///
     /// # Errors
     /// Returns an error if the runtime has been shut down.

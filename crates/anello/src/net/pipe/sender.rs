@@ -35,7 +35,7 @@ common!(Sender, new_write, WRONLY);
 impl Sender {
     /// Writes some of `bytes`, and returns the number of bytes written (`write(2)`). Waits while the pipe is full.
     ///
-    /// At most `PIPE_BUF` (4096) bytes are written as a whole. Cancel-safe.
+    /// A write of at most `PIPE_BUF` (4096) bytes is atomic. Cancel-safe.
     ///
     /// # Errors
     /// Returns `BrokenPipe` if there is no reader.
@@ -155,7 +155,7 @@ impl Sender {
         self.ready(Interest::WRITABLE).await.map(|_| ())
     }
 
-    /// Polls for writability. Only the task of the last call is woken.
+    /// Polls for writability. Only the task that polled last is woken.
     ///
     /// # Errors
     /// Returns an error if the runtime has been shut down.

@@ -329,7 +329,8 @@ impl UdpSocket {
         set_for_both_families(&self.socket, Opt::MtuDiscoveryV4, Opt::MtuDiscoveryV6, value)
     }
 
-    /// Returns whether packets have the don't-fragment bit. `None` is a mode that this enumeration does not contain.
+    /// Returns whether packets have the don't-fragment bit, or `None` for a mode that this enumeration does not
+    /// contain.
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.

@@ -297,7 +297,7 @@ impl UdpSocket {
         self.try_peek_from(buffer).map(|(bytes, _)| bytes)
     }
 
-    /// Polls for [`recv`](Self::recv). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`recv`](Self::recv). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -314,7 +314,7 @@ impl UdpSocket {
         self.registration.poll_io(context, Direction::Read, || self.socket.recv(buffer))
     }
 
-    /// Polls for [`recv_from`](Self::recv_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`recv_from`](Self::recv_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -339,7 +339,7 @@ impl UdpSocket {
         self.registration.poll_io(context, Direction::Read, || self.socket.recv_from(buffer))
     }
 
-    /// Polls for [`recv_batch`](Self::recv_batch). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`recv_batch`](Self::recv_batch). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -357,7 +357,7 @@ impl UdpSocket {
         self.registration.poll_io(context, Direction::Read, || self.receive_batch(batch))
     }
 
-    /// Polls for [`peek_from`](Self::peek_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`peek_from`](Self::peek_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

@@ -231,7 +231,7 @@ impl UdpSocket {
     /// Sends the datagrams for which there is space in the send buffer; see [`send_batch`](Self::send_batch).
     ///
     /// If the socket itself splits the payload of the first datagram, and the send buffer has space for only some of
-    /// the parts, the others are discarded, like datagrams that are lost on the way, and the datagram counts as sent.
+    /// the parts, the others are discarded, like datagrams that are lost in transit, and the datagram counts as sent.
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no space, and the errors of `send_batch`.
@@ -256,7 +256,7 @@ impl UdpSocket {
         }
     }
 
-    /// Polls for [`send`](Self::send). See [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    /// Polls for [`send`](Self::send). Only the task that polled last for sending is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -272,7 +272,7 @@ impl UdpSocket {
         self.registration.poll_io(context, Direction::Write, || self.socket.send(payload))
     }
 
-    /// Polls for [`send_to`](Self::send_to). See [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    /// Polls for [`send_to`](Self::send_to). Only the task that polled last for sending is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -288,8 +288,8 @@ impl UdpSocket {
         self.registration.poll_io(context, Direction::Write, || self.socket.send_to(payload, to))
     }
 
-    /// Polls for [`try_send_batch`](Self::try_send_batch), and waits until the first datagram can be sent. See
-    /// [`poll_send_ready`](Self::poll_send_ready) for its limit.
+    /// Polls for [`try_send_batch`](Self::try_send_batch), and waits until the first datagram can be sent. Only the
+    /// task that polled last for sending is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

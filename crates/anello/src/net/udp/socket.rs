@@ -127,8 +127,8 @@ impl UdpSocket {
         self.socket.export().map(Into::into)
     }
 
-    /// Returns the descriptor. Use it to set options for which there is no method, with
-    /// [`try_io`](Self::try_io) for system calls that transfer data.
+    /// Returns the descriptor. Use it to set options for which there is no method. Transfer data only in
+    /// [`try_io`](Self::try_io).
     ///
     /// # Errors
     /// Returns `Unsupported` on the simulated driver, whose sockets have no descriptors.

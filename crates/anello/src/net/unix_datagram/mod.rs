@@ -149,8 +149,7 @@ impl UnixDatagram {
         Self::new(descriptor)
     }
 
-    /// Creates a socket that is not bound (`socket(2)`). It can send, and receive from its peer once
-    /// [connected](Self::connect) if the peer knows its address.
+    /// Creates a socket that is not bound (`socket(2)`). It can send, but peers have no address to send to.
     ///
     /// # Errors
     /// Returns the error from `socket(2)`, for example if no descriptors are left. Always fails on the simulated

@@ -207,7 +207,7 @@ impl UnixDatagram {
         self.registration.try_io(Direction::Read, || self.receive_with_fds(buffer, fds))
     }
 
-    /// Polls for [`recv`](Self::recv). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`recv`](Self::recv). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -225,7 +225,7 @@ impl UnixDatagram {
         self.registration.poll_io(context, Direction::Read, receive)
     }
 
-    /// Polls for [`recv_from`](Self::recv_from). See [`poll_recv_ready`](Self::poll_recv_ready) for its limit.
+    /// Polls for [`recv_from`](Self::recv_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -458,8 +458,8 @@ impl UnixDatagram {
         self.registration.try_io(Direction::Write, send)
     }
 
-    /// Polls for [`send`](Self::send). See [`poll_send_ready`](Self::poll_send_ready) for its limit. There is no poll
-    /// function for [`send_to`](Self::send_to), because the kernel does not report when a receiver has space.
+    /// Polls for [`send`](Self::send). Only the task that polled last for sending is woken. There is no poll function
+    /// for [`send_to`](Self::send_to), because the kernel does not report when a receiver has space.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
