@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use rustls::{ConnectionCommon, Error};
 
-/// Beginning of the examples: a self-signed certificate, the configurations of a client and a server, and a function
-/// that passes the pending records of one session to another and returns the decrypted data.
+/// Start of the examples: a self-signed certificate, the configurations of a client and a server, and a function that
+/// passes the pending records of one session to another and returns the decrypted data.
 macro_rules! setup {
     () => {
         "# use std::error::Error;\n\

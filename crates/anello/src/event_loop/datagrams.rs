@@ -54,7 +54,7 @@ impl EventLoop {
         self.add_udp(socket, token)
     }
 
-    /// Takes a UDP socket with options of the application's choice, for example receive offload (`UDP_GRO`).
+    /// Takes ownership of a UDP socket, whose options the application has set, for example receive offload (`UDP_GRO`).
     ///
     /// # Errors
     /// Returns an error if the descriptor is not a UDP socket, or on the simulated driver.

@@ -371,7 +371,7 @@ pub enum Operation {
     Send,
 }
 
-/// Implements the methods of an identifier. The example begins with `$setup`, which creates one with the token 7.
+/// Implements the methods of an identifier. The example starts with `$setup`, which creates one with the token 7.
 macro_rules! impl_id {
     ($name:ident, $setup:literal) => {
         impl $name {

@@ -1,14 +1,14 @@
 //! The I/O driver without the executor, for programs with their own event loop or runtime.
 //!
-//! An [`EventLoop`] has the same sockets, buffers and kernel features as a [`Runtime`](crate::Runtime), but no tasks: the
-//! application runs the loop and is told what has become possible. The methods correspond to poll functions: they either
-//! complete immediately or return `Pending`, and then [`turn`](EventLoop::turn) reports an [`Event`] with the token of
-//! the object once the call is worth repeating. An application that prefers callbacks stores them under their tokens.
+//! An [`EventLoop`] has the same sockets, buffers and kernel features as a [`Runtime`](crate::Runtime), but no tasks:
+//! the application runs the loop and receives events. The methods correspond to poll functions: they either complete
+//! immediately or return `Pending`, and then [`turn`](EventLoop::turn) reports an [`Event`] with the token of the
+//! object once the call should be repeated. An application that prefers callbacks stores them under their tokens.
 //!
 //! - **No memory is lent to the kernel.** Bytes are received into buffers of the loop ([`Chunk`]) and sent from buffers
 //!   that the loop owns ([`SendBuf`]). Abandoning an operation is therefore always safe.
 //! - **Identifiers** contain a generation. A stale one is an error and never denotes another object.
-//! - **Cancellation.** [`cancel`](EventLoop::cancel) withdraws a call that returned `Pending`: no event follows. Received
+//! - **Cancellation.** [`cancel`](EventLoop::cancel) cancels a call that returned `Pending`: no event follows. Received
 //!   bytes stay queued and accepted bytes are still sent. [`close`](EventLoop::close) and [`abort`](EventLoop::abort)
 //!   cancel everything that is in flight in the kernel.
 //! - **Deadlines** of operations are in the loop's timer wheel ([`set_deadline`](EventLoop::set_deadline)), like
@@ -246,7 +246,7 @@ impl EventLoop {
         events.data.clear();
         let wait = self.wait_time(timeout);
         collect_events(&mut events.data, || self.driver.turn(wait, &mut self.wakes))?;
-        // Other wakers belong to handed-over listeners, which a loop does not have.
+        // All other wakers belong to listeners with an accept sink, which a loop does not have.
         self.wakes.call();
         if !self.timers.is_empty() {
             self.timers.fire(&mut self.driver, events);

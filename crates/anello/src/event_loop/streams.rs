@@ -38,7 +38,7 @@ impl EventLoop {
         Ok(ListenerId { key: self.driver.listen(address, &options)?, token })
     }
 
-    /// Takes a listening TCP or Unix stream socket with options of the application's choice.
+    /// Takes ownership of a listening TCP or Unix stream socket, whose options the application has set.
     ///
     /// ```
     /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
@@ -170,7 +170,7 @@ impl EventLoop {
         Ok(StreamId { key: self.driver.connect(peer, None)?, token })
     }
 
-    /// Takes a connected TCP or Unix stream socket.
+    /// Takes ownership of a connected TCP or Unix stream socket.
     ///
     /// ```
     /// use std::io::Read;
@@ -505,9 +505,9 @@ impl EventLoop {
         }
     }
 
-    /// Withdraws a call that has returned `Pending`, and its deadline: no event of this operation follows. Received bytes
-    /// stay queued, and accepted bytes are still sent. Returns `false` if the operation was not waiting; its event may be
-    /// in the current list.
+    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received bytes
+    /// stay queued, and accepted bytes are still sent. Returns `false` if the operation was not waiting; its event may
+    /// be in the current list.
     ///
     /// ```
     /// use anello::event_loop::Operation;
@@ -529,7 +529,7 @@ impl EventLoop {
         self.driver.stop_waiting(stream.key, side)
     }
 
-    /// Withdraws a call to [`accept`](Self::accept) that has returned `Pending`. See [`cancel`](Self::cancel).
+    /// Cancels a call to [`accept`](Self::accept) that has returned `Pending`. See [`cancel`](Self::cancel).
     ///
     /// ```
     /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
@@ -543,7 +543,7 @@ impl EventLoop {
         self.driver.stop_waiting(listener.key, Side::Accept)
     }
 
-    /// Closes a stream after sending its accepted bytes, for which it has 30 seconds. A pending connection attempt is
+    /// Closes a stream after sending its accepted bytes, for at most 30 seconds. A pending connection attempt is
     /// cancelled. No event follows, but earlier events of the stream can still be in the current list.
     ///
     /// ```

@@ -104,7 +104,7 @@ impl FileInner {
         !self.writes_wait.load(Ordering::Relaxed) && !self.is_direct()
     }
 
-    /// Returns `None` if another write through the page cache is on the ring.
+    /// Reserves the ring for a write through the page cache. Returns `None` if another one is in flight.
     pub fn reserve_ring_write(&self) -> Option<RingWrite<'_>> {
         (!self.has_ring_write.swap(true, Ordering::Relaxed)).then_some(RingWrite(&self.has_ring_write))
     }

@@ -8,7 +8,7 @@
 //!
 //! | operation | where | reason |
 //! |---|---|---|
-//! | read of data in the page cache | directly, with `RWF_NOWAIT` | takes less time than any hand-over |
+//! | read of data in the page cache | directly, with `RWF_NOWAIT` | costs less than passing it to a thread or the ring |
 //! | write, if the file system can write without waiting | directly, with `RWF_NOWAIT` | the same |
 //! | `*_at` on a file with direct I/O | io_uring | takes a fifth of the file pool's CPU time at depth 16 |
 //! | `*_at` read of up to 32 KiB that is not in the page cache | io_uring | takes a quarter of the CPU time at depth 16 |

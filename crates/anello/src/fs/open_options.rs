@@ -258,7 +258,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`].
+    /// See [`OpenOptions::open`].
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
@@ -275,7 +275,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`].
+    /// See [`OpenOptions::open`].
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
@@ -292,7 +292,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`], and `EEXIST` if the path exists.
+    /// See [`OpenOptions::open`]. Also returns `EEXIST` if the path exists.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).create_new(true).open(path).await
     }

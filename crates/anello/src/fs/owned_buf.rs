@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::driver::Memory;
 
-/// Alignment that satisfies the requirements of practically all disks and file systems: a page of 4 KiB.
+/// Alignment that almost all disks and file systems accept: a page of 4 KiB.
 const DIRECT_IO_ALIGNMENT: usize = 4096;
 
 /// A buffer that a read or write owns while it is in flight: `Vec<u8>` or [`AlignedBuf`].

@@ -31,7 +31,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// ```
 ///
 /// # Errors
-/// As [`read`], and `InvalidData` if the file is not valid UTF-8.
+/// See [`read`]. Also returns `InvalidData` if the file is not valid UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     on_path("read", path, |path| std::fs::read_to_string(path)).await
 }
@@ -145,7 +145,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// ```
 ///
 /// # Errors
-/// As [`metadata`].
+/// See [`metadata`].
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     on_path("read metadata of", path, |path| std::fs::symlink_metadata(path)).await
 }
@@ -225,7 +225,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 /// Returns the error of the system call, with both paths in its message ([`PathError`](super::PathError)).
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let create = |original: &Path, link: &Path| std::os::unix::fs::symlink(original, link);
-    on_paths(("link", "symbolically as"), original, link, create).await
+    on_paths(("create symbolic link to", "at"), original, link, create).await
 }
 
 /// Returns the target of a symbolic link (`readlink(2)`, file pool). Cancel-safe.

@@ -58,7 +58,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// See [`read_at`](Self::read_at).
     pub async fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         check_offset(offset)?;
         let length = total_bytes(buffers);
@@ -93,7 +93,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at), and `UnexpectedEof` if the file ends first.
+    /// See [`read_at`](Self::read_at). Also returns `UnexpectedEof` if the file ends first.
     pub async fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -123,7 +123,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at). For direct I/O, `EINVAL` if the buffer, its length or the offset is not aligned.
+    /// See [`read_at`](Self::read_at). For direct I/O, returns `EINVAL` if the buffer, its length or the offset is not
+    /// aligned.
     pub async fn read_owned_at<B: OwnedBuf>(&self, buffer: B, offset: u64) -> (io::Result<usize>, B) {
         let mut memory = buffer.into_memory();
         poll_fn(|context| poll_budget(context)).await;
@@ -180,7 +181,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// See [`write_at`](Self::write_at).
     pub async fn write_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         check_offset(offset)?;
         if total_bytes(slices) == 0 {
@@ -210,7 +211,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at), and `WriteZero` if the kernel writes no bytes.
+    /// See [`write_at`](Self::write_at). Also returns `WriteZero` if the kernel writes no bytes.
     pub async fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut written = 0;
         while written < bytes.len() {
@@ -240,7 +241,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). For direct I/O, `EINVAL` if the buffer, its length or the offset is not aligned.
+    /// See [`write_at`](Self::write_at). For direct I/O, returns `EINVAL` if the buffer, its length or the offset is
+    /// not aligned.
     pub async fn write_owned_at<B: OwnedBuf>(&self, buffer: B, offset: u64) -> (io::Result<usize>, B) {
         let memory = buffer.into_memory();
         poll_fn(|context| poll_budget(context)).await;
@@ -312,8 +314,8 @@ impl File {
         offset: u64,
     ) -> Result<(io::Result<usize>, Memory), Memory> {
         let is_cached = !self.inner.is_direct();
-        // The ring performs the cached writes of a file one after the other, on a thread. The first one takes half the
-        // time that it takes on the file pool. Concurrent ones take twice as long.
+        // The ring performs the cached writes of a file sequentially, on a thread. The first one takes half the time
+        // that it takes on the file pool. Concurrent ones take twice as long.
         let _only_write = match transfer {
             Transfer::Write if is_cached => match self.inner.reserve_ring_write() {
                 None => return Err(memory),

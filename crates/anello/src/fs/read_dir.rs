@@ -127,7 +127,7 @@ impl ReadDir {
     /// ```
     ///
     /// # Errors
-    /// As [`next_entry`](Self::next_entry).
+    /// See [`next_entry`](Self::next_entry).
     pub fn poll_next_entry(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<DirEntry>>> {
         ready!(poll_budget(context));
         loop {
@@ -250,7 +250,7 @@ impl DirEntry {
     /// ```
     ///
     /// # Errors
-    /// As [`metadata`](Self::metadata).
+    /// See [`metadata`](Self::metadata).
     pub async fn file_type(&self) -> io::Result<FileType> {
         match self.file_type {
             Some(file_type) => Ok(file_type),

@@ -53,7 +53,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     pub async fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         poll_fn(|context| self.poll_read(context, buffers)).await
     }
@@ -73,7 +73,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read`](Self::read), and `UnexpectedEof` if the file ends first.
+    /// See [`read`](Self::read). Also returns `UnexpectedEof` if the file ends first.
     pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -99,7 +99,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     pub async fn read_to_end(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let (start, mut filled) = (bytes.len(), bytes.len());
         loop {
@@ -129,7 +129,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`read`](Self::read), and `InvalidData` if the bytes are not UTF-8. `text` is then unchanged.
+    /// See [`read`](Self::read). Also returns `InvalidData` if the bytes are not UTF-8. `text` is then unchanged.
     pub async fn read_to_string(&self, text: &mut String) -> io::Result<usize> {
         let mut bytes = Vec::new();
         let count = self.read_to_end(&mut bytes).await?;
@@ -175,7 +175,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub async fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         poll_fn(|context| self.poll_write(context, slices)).await
     }
@@ -195,7 +195,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Self::write), and `WriteZero` if the kernel writes no bytes.
+    /// See [`write`](Self::write). Also returns `WriteZero` if the kernel writes no bytes.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write(bytes).await? {
@@ -266,7 +266,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// See [`seek`](Self::seek).
     pub async fn rewind(&self) -> io::Result<()> {
         self.seek(SeekFrom::Start(0)).await.map(drop)
     }
@@ -283,7 +283,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// See [`seek`](Self::seek).
     pub async fn stream_position(&self) -> io::Result<u64> {
         self.seek(SeekFrom::Current(0)).await
     }

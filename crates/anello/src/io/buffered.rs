@@ -118,8 +118,8 @@ impl<R> BufReader<R> {
         self
     }
 
-    /// Returns bytes that have been received, but not consumed. These are not all of them after the future of a line
-    /// has been dropped.
+    /// Returns bytes that have been received, but not consumed. After the future of a line has been dropped, returns
+    /// only some of them.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -266,7 +266,7 @@ impl<R: AsyncRecv> BufReader<R> {
             let front = self.front.len();
             let buffer = self.buffer.as_deref().unwrap_or_default();
             found = found.or_else(|| position_after(delimiter, buffer).map(|count| front + count));
-            // Checked before bytes are copied to `front`, which is thus limited, too.
+            // Checked before bytes are copied to `front`, so that its length is also limited.
             if found.unwrap_or(front + buffer.len() + 1) > self.max_line_bytes.saturating_add(1) {
                 let message = format!(
                     "cannot read line: it is longer than {} bytes (raise max_line_bytes)",

@@ -11,8 +11,8 @@
 //!
 //! # Several buffers
 //!
-//! Owned buffers that are sent one after the other form one stream of bytes: a header and a body need not be copied
-//! into one buffer. Short slices are sent as one message, in one system call, with
+//! Owned buffers that are sent in succession form one stream of bytes: a header and a body need not be copied into one
+//! buffer. Short slices are sent as one message, in one system call, with
 //! [`write_vectored`](crate::net::StreamSocket::write_vectored).
 //!
 //! # Traits of other crates

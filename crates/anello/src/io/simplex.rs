@@ -66,7 +66,7 @@ pub struct SimplexWriter {
 /// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
 ///
 /// The halves have the methods of the halves of sockets, consume budget as these do, and implement the traits of
-/// [`compat`](crate::compat). They are `Send`. Buffers are taken over without a copy.
+/// [`compat`](crate::compat). They are `Send`. Buffers are transferred without a copy.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -351,7 +351,7 @@ impl SimplexWriter {
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
     /// let (mut reader, mut writer) = anello::io::simplex(3);
-    /// // More than the stream accepts at once.
+    /// // More than the stream can hold.
     /// let writing = anello::spawn(async move { writer.write_all(b"ciao").await });
     /// let mut text = [0; 4];
     /// reader.read_exact(&mut text).await?;

@@ -20,7 +20,7 @@ const MAX_BLOCKING_BYTES: usize = 64 * 1024;
 /// How it reads depends on the file:
 ///
 /// - A pipe or a terminal is opened again through `/proc/self/fd` (`open(2)` with `O_NONBLOCK`), and read when it is
-///   readable. The mode `O_NONBLOCK` belongs to the open file, which other processes may share (for example the shell
+///   readable. The mode `O_NONBLOCK` belongs to the open file, which other processes may share (for example, the shell
 ///   that started this one), so the runtime does not change the mode of the original.
 /// - A socket is read with `recv(2)` and `MSG_DONTWAIT` when it is readable.
 /// - Any other file, and any file that cannot be opened again, is read by a thread of the

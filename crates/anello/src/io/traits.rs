@@ -8,8 +8,8 @@ use crate::driver::SendBuf;
 
 /// Reader of owned buffers, such as the read half of a stream.
 ///
-/// In contrast to `AsyncRead`, the reader chooses the buffer and gives it away, so that no bytes need to be copied.
-/// Types of other crates can implement this trait.
+/// In contrast to `AsyncRead`, the reader chooses the buffer and transfers its ownership, so that no bytes need to be
+/// copied. Types of other crates can implement this trait.
 ///
 /// ```
 /// use anello::io::AsyncRecv;

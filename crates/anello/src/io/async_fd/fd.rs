@@ -10,18 +10,19 @@ use crate::readiness::Registration;
 
 /// A descriptor whose readiness tasks can await, such as an eventfd, a timerfd, an inotify instance or a TUN device.
 ///
-/// The application does the I/O itself, with its own system calls. These must not block, so set `O_NONBLOCK` before.
-/// The pattern is: await [`readable`](Self::readable), then call [`AsyncFdReadyGuard::try_io`](super::AsyncFdReadyGuard::try_io), which clears the
-/// readiness if the call returns `WouldBlock`. [`async_io`](Self::async_io) does both in a loop.
+/// The application does the I/O itself, with its own system calls. These must not block, so set `O_NONBLOCK` first. The
+/// pattern is: await [`readable`](Self::readable), then call
+/// [`AsyncFdReadyGuard::try_io`](super::AsyncFdReadyGuard::try_io), which clears the readiness if the call returns
+/// `WouldBlock`. [`async_io`](Self::async_io) does both in a loop.
 ///
-/// Readiness is edge-triggered and cached: it stays set until a call has returned `WouldBlock`. It can also be set
-/// although the descriptor is not ready. Any number of tasks can wait for the same descriptor.
+/// Readiness is edge-triggered and cached: it stays set until a call has returned `WouldBlock`. It can be spurious. Any
+/// number of tasks can wait for the same descriptor.
 ///
-/// The kernel is asked with a multishot poll on io_uring (`IORING_OP_POLL_ADD`, Linux 5.13; one-shot for
-/// writability), which starts when a task first waits, and with `epoll_ctl(2)` on epoll. The runtime registers a
-/// duplicate of the descriptor (`F_DUPFD_CLOEXEC`), so `T` can close or replace its own descriptor without affecting
-/// other descriptors. The duplicate is closed when the `AsyncFd` is dropped, before `T` is dropped; if a poll is in
-/// flight, the kernel cancels it first.
+/// The driver uses a multishot poll on io_uring (`IORING_OP_POLL_ADD`, Linux 5.13; one-shot for writability), which
+/// starts when a task first waits, and `epoll_ctl(2)` on epoll. The runtime registers a duplicate of the descriptor
+/// (`F_DUPFD_CLOEXEC`), so `T` can close or replace its own descriptor without affecting other descriptors. The
+/// duplicate is closed when the `AsyncFd` is dropped, before `T` is dropped; if a poll is in flight, the kernel cancels
+/// it first.
 ///
 /// # Differences from tokio
 /// - [`try_io`](Self::try_io) always makes the call, because io_uring tracks readiness only while tasks wait.
