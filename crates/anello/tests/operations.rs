@@ -66,7 +66,7 @@ async fn start_waiting(kind: Kind) -> (Operation, Waiting) {
     let operation = (kind.make)();
     let mut waiting = operation.start();
     if poll_times(&mut waiting, 1).await {
-        // The operation has completed at once.
+        // The operation has completed immediately.
         waiting = operation.start();
     }
     (operation, waiting)

@@ -33,7 +33,7 @@ struct Fields(String);
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Ids, places and ports differ between runs.
+        // Ids, locations and ports differ between runs.
         match field.name() {
             "message" => write!(self.0, " {value:?}").unwrap(),
             "id" | "spawned_at" => write!(self.0, " {field}").unwrap(),

@@ -37,7 +37,7 @@ fn descriptors_arrive_with_their_byte_after_queued_bytes() {
             let (reader, writer) = pipe();
             let expected = message.clone();
             let sending = spawn(async move {
-                // More bytes than the kernel takes at once.
+                // More bytes than the kernel takes in one call.
                 one.send(message).await.unwrap();
                 assert_eq!(one.send_with_fds(b"x", &[writer.as_fd()]).await.unwrap(), 1);
                 one.write_all(b"after").await.unwrap();

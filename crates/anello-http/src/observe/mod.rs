@@ -5,7 +5,7 @@
 //!
 //! - [`access_log`]: one line per request, written by a dedicated thread.
 //! - [`metrics`]: per-worker counters, summed and rendered in the Prometheus text format on each scrape.
-//! - [`health`]: tells load balancers whether to send requests to the server.
+//! - [`health`]: reports to load balancers whether the server accepts requests.
 //!
 //! ```
 //! use anello_http::Server;

@@ -271,7 +271,7 @@ impl Server {
     /// must run to completion belongs in a separate task ([`anello::spawn`]), whose handle the handler awaits.
     ///
     /// A client that has only shut down its write half may still read the response, so its handler continues. The
-    /// server cannot tell it apart from a client that has closed the connection completely.
+    /// server cannot distinguish it from a client that has closed the connection completely.
     ///
     /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
     /// [`GroupMember`] and close its group ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).

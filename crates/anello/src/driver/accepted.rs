@@ -1,4 +1,4 @@
-//! Accepted connections, and the receiver for those that are accepted on a released listener.
+//! Accepted connections, and the receiver of connections accepted on a released listener.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

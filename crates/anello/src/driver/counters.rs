@@ -40,7 +40,7 @@ pub struct DriverMetrics {
     pub buffer_exhaustions: u64,
     /// Number of completions for sockets that had already been closed. They are ignored, and their resources are freed.
     pub late_completions: u64,
-    /// Number of completion queue overflows. No completion is lost; the kernel keeps those that do not fit.
+    /// Number of completion queue overflows. No completion is lost; the kernel keeps completions that do not fit.
     pub completion_overflows: u64,
     /// Number of system calls that submitted operations or waited for events (`io_uring_enter`, `epoll_wait`).
     pub turns: u64,
@@ -84,7 +84,7 @@ impl DriverMetrics {
             ("accepted", "Connections accepted.", self.accepted),
             ("refused", "Connections rejected because no descriptors were left.", self.refused),
             ("receives", "Receives that returned bytes.", self.receives),
-            ("sends", "Sends that sent all their bytes at once.", self.sends),
+            ("sends", "Sends that sent all their bytes in one attempt.", self.sends),
             ("short_sends", "Sends that needed several attempts.", self.short_sends),
             ("zero_copy_sends", "Zero-copy sends.", self.zero_copy_sends),
             ("file_operations", "Reads and writes of files by io_uring.", self.file_operations),

@@ -45,7 +45,7 @@ impl Messages<RECEIVE_CONTROL_WORDS> {
     /// Initialises headers. Each points to the part of `buffer` with its index, of `datagram_bytes` bytes.
     ///
     /// # Panics
-    /// If the buffer is too small for the last one.
+    /// Panics if the buffer is too small for the last one.
     #[inline]
     pub(super) fn prepare(&mut self, indices: Range<usize>, buffer: &mut [u8], datagram_bytes: usize) {
         assert!(indices.end * datagram_bytes <= buffer.len(), "buffer too small for the batch");

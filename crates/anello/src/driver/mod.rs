@@ -12,7 +12,7 @@
 //! - *Wakers*: there is one waker per direction. A later poll in the same direction replaces the waker.
 //! - *Cancel safety*: dropping a future has no effect on the driver. Received bytes stay queued, and bytes accepted by
 //!   `poll_send` are still sent.
-//! - *Release*: [`Driver::release`] gives up a key. The driver then (1) sends all accepted bytes, (2) cancels the
+//! - *Release*: [`Driver::release`] releases a key. The driver then (1) sends all accepted bytes, (2) cancels the
 //!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket, frees the slot and
 //!   gives it a new generation. [`Driver::abort`] skips step 1.
 //! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system

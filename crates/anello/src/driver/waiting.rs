@@ -1,9 +1,9 @@
-//! Withdrawal of a wait: the caller no longer wants to be woken for one direction of a socket.
+//! Cancellation of a wait: the caller is no longer woken for one direction of a socket.
 
 use super::{Driver, Key, Side, dispatch};
 
 impl Driver {
-    /// Forgets the waker of one direction. The operation itself continues: received bytes and accepted connections stay
+    /// Removes the waker of one direction. The operation itself continues: received bytes and accepted connections stay
     /// queued. Returns `false` if no task was waiting.
     pub fn stop_waiting(&mut self, key: Key, side: Side) -> bool {
         dispatch!(&mut *self.backend, machine => {

@@ -91,7 +91,7 @@ impl Pool {
         let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || {
             log(|| tracing::debug!("blocking thread started"));
             self.run();
-            log(|| tracing::debug!("blocking thread exits: no work for 10 s"));
+            log(|| tracing::debug!("blocking thread exited: idle for 10 s"));
         });
         if let Err(error) = started {
             let mut state = self.lock();

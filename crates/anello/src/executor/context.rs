@@ -169,8 +169,8 @@ pub(crate) fn is_running() -> bool {
 /// Makes a runtime the current one on this thread until the guard is dropped.
 ///
 /// The guards of a thread form a stack. Applications can drop them in any order, or leak them. A guard therefore has a
-/// unique serial number and restores its predecessor only if it is the innermost one. A guard that is not keeps its
-/// runtime's memory forever, because a later guard will restore it as its predecessor.
+/// unique serial number and restores its predecessor only if it is the innermost one. A guard that is not leaks its
+/// runtime's memory, because a later guard will restore the runtime as its predecessor.
 #[derive(Debug)]
 pub(super) struct ContextGuard {
     shared: Rc<Shared>,

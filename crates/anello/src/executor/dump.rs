@@ -91,7 +91,7 @@ pub struct TaskDump {
     pub id: Id,
     /// Name, if the task was spawned by [`task::Builder`](crate::task::Builder).
     pub name: Option<String>,
-    /// Place in the source of the call that spawned the task.
+    /// Source location of the call that spawned the task.
     pub location: &'static Location<'static>,
     /// Whether the task is running, ready or waiting.
     pub state: TaskState,
@@ -162,7 +162,7 @@ impl Handle {
     /// Returns the tasks of this runtime, except the one that it spawns to create the list. Any thread can await the
     /// result.
     ///
-    /// The worker responds between two polls. If it does not respond for a long time, one of its tasks blocks it.
+    /// The worker responds between two polls. If it does not respond for a long time, one of its tasks is blocking it.
     ///
     /// # Errors
     /// The returned handle resolves to a [`JoinError`](crate::JoinError) if the runtime has been dropped.

@@ -34,7 +34,7 @@ pub struct Handle {
 
 impl Handle {
     /// Returns a handle to the current runtime of this thread, or in a closure of
-    /// [`spawn_blocking`](crate::spawn_blocking), to the runtime that the closure works for.
+    /// [`spawn_blocking`](crate::spawn_blocking), to the runtime for which the closure was spawned.
     ///
     /// # Panics
     /// Panics if there is no such runtime.
@@ -57,7 +57,7 @@ impl Handle {
     /// Returns the handle that [`current`](Self::current) returns.
     ///
     /// # Errors
-    /// Returns an error if this thread neither has a current runtime nor works for one.
+    /// Returns an error if this thread neither has a current runtime nor runs such a closure.
     ///
     /// ```
     /// assert!(anello::Handle::try_current().is_err());

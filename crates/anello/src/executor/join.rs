@@ -74,7 +74,7 @@ enum State<T> {
 }
 
 impl<T> State<T> {
-    /// Returns the waker's place until the result is available.
+    /// Returns the waker slot until the result is available.
     fn waker(&mut self) -> Option<&mut Option<Waker>> {
         match self {
             Self::Queued(waker) | Self::Running(waker) => Some(waker),

@@ -1,4 +1,4 @@
-//! The runtime for which a thread without a runtime works: a blocking thread, or a thread in `Handle::block_on`.
+//! The runtime on whose behalf a blocking thread, or a thread in `Handle::block_on`, runs.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ impl Origin {
         Self { inbox: Arc::clone(&shared.inbox), is_waiting: shared.is_simulated() }
     }
 
-    /// Returns the current runtime of this thread, or the one for which it works. Returns `None` if there is none.
+    /// Returns the current runtime of this thread, or the one on whose behalf it runs. Returns `None` if there is none.
     pub fn current() -> Option<Self> {
         with_current(Self::of).or_else(Self::of_thread)
     }
 
-    /// Returns the runtime for which this thread works, or `None` if there is none.
+    /// Returns the runtime on whose behalf this thread runs, or `None` if there is none.
     pub fn of_thread() -> Option<Self> {
         // `try_with` fails during thread exit, once the variable has been destroyed.
         ORIGIN.try_with(|origin| origin.borrow().clone()).ok().flatten()
     }
 }
 
-/// Sets the runtime for which this thread works until the guard is dropped.
+/// Sets the runtime on whose behalf this thread runs until the guard is dropped.
 pub(super) struct OriginGuard {
     previous: Option<Origin>,
 }

@@ -170,9 +170,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the duration from which a poll is reported as slow: a warning with the id, the name and the place of the
-    /// spawn is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no
-    /// other task, socket or timer.
+    /// Sets the duration from which a poll is reported as slow: a warning with the task's id, name and spawn location
+    /// is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no other
+    /// task, socket or timer.
     ///
     /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and those of
     /// [`task::dump`](crate::task::dump). Without both options, polls do not read the clock.

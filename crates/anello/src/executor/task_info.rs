@@ -1,4 +1,4 @@
-//! Identity of a task: its id, its name and the place where it was spawned.
+//! Identity of a task: its id, its name and the location where it was spawned.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;

@@ -96,7 +96,7 @@ fn long_line_is_refused_before_it_is_collected() {
             let mut line = String::new();
             assert_eq!(rest.read_line(&mut line).await.unwrap(), 12);
             assert_eq!(line, "yyyyyyyyyyy\n");
-            // Without a delimiter, the line is refused as soon as it is too long.
+            // Without a delimiter, the line is rejected as soon as it is too long.
             writer.send(vec![b'z'; 100]).await.unwrap();
             assert!(rest.read_until(b'\n', &mut Vec::new()).await.is_err());
             rest.consume(90);

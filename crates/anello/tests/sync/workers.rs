@@ -203,7 +203,7 @@ fn blocking_thread_and_worker_exchange_values() {
 type Token = (usize, Option<oneshot::Sender<()>>);
 
 /// Sends tokens between workers until one has been passed on `hops` times. In between, workers drop futures, keep their
-/// thread busy, sleep or return at once.
+/// thread busy, sleep or return immediately.
 async fn pass_tokens(
     seed: u64,
     worker: usize,

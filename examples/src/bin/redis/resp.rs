@@ -9,7 +9,7 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// Maximum length of a line that contains a number.
 const MAX_NUMBER_BYTES: usize = 16;
 
-/// Maximum length of an inline request, for example of a person who uses `telnet`.
+/// Maximum length of an inline request, for example one typed in `telnet`.
 const MAX_INLINE_BYTES: usize = 4096;
 
 /// Parses the request at the start of `input` and stores its arguments in `arguments`. Returns its length in bytes, or

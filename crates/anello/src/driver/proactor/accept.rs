@@ -135,7 +135,7 @@ fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dy
     match sockets.export(socket) {
         Ok(descriptor) => accept_sink.accept(descriptor),
         Err(error) => {
-            log(|| tracing::warn!(%error, "cannot pass on a connection of a released listener; closing it"))
+            log(|| tracing::warn!(%error, "cannot transfer a connection of a released listener; closing it"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waker slots, for the withdrawal of waits.
+//! Waker slots, for the cancellation of waits.
 
 use super::Reactor;
 use crate::driver::{Key, ReadinessKernel, Side, WakerSlot};

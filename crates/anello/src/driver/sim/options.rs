@@ -182,11 +182,11 @@ pub struct SimFaults {
     pub resets: u16,
     /// A connection attempt fails with `ECONNREFUSED` even though a listener exists.
     pub refused_connects: u16,
-    /// A datagram is lost on the way.
+    /// A datagram is lost in transit.
     pub datagram_losses: u16,
     /// A datagram arrives twice.
     pub datagram_duplicates: u16,
-    /// A datagram is delayed on the way, so that it can arrive after later ones.
+    /// A datagram is delayed in transit, so that it can arrive after later ones.
     pub datagram_delays: u16,
 }
 

@@ -33,8 +33,7 @@ fn retry(mut action: impl FnMut() -> libc::c_int) -> io::Result<usize> {
     }
 }
 
-// ---- Single datagrams without control messages
-// -----------------------------------------------------------------------
+// ---- Single datagrams without control messages ------------------------------------------------------------------
 
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     let (bytes, _) = retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags | RecvFlags::DONTWAIT))?;
@@ -66,8 +65,7 @@ fn not_an_ip_socket() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "not an IP socket")
 }
 
-// ---- Receiving
-// -------------------------------------------------------------------------------------------------------
+// ---- Receiving --------------------------------------------------------------------------------------------------
 
 /// Receives one datagram with its control messages (`recvmsg(2)`).
 pub(crate) fn recv_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
@@ -207,8 +205,7 @@ unsafe fn read_control(header: &libc::msghdr, info: &mut DatagramInfo) {
     }
 }
 
-// ---- Sending
-// ---------------------------------------------------------------------------------------------------------
+// ---- Sending ----------------------------------------------------------------------------------------------------
 
 /// Sends datagrams with their control messages, at most `MAX_BATCH_DATAGRAMS` (`sendmmsg(2)`). Returns the number of
 /// datagrams that were sent, at least one. Returns an error only if the first one could not be sent.

@@ -95,7 +95,7 @@ impl Uring {
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         // The running task may continue for a long time. In the meantime, the other worker wakes up.
         if let Err(error) = self.enter(Wait::None) {
-            log(|| tracing::debug!(%error, "cannot wake worker immediately; the next turn does"));
+            log(|| tracing::debug!(%error, "cannot wake worker immediately; retrying in the next turn"));
         }
         true
     }
@@ -208,8 +208,8 @@ impl Uring {
     }
 }
 
-/// With submission polling, the kernel's thread may not have read the last messages, and does not read them once the ring
-/// is closed. Their targets are notified again, because a message that was read does no harm.
+/// With submission polling, the kernel's thread may not have read the last messages, and does not read them once the
+/// ring is closed. Their targets are notified again; a second notification is harmless.
 impl Drop for Uring {
     fn drop(&mut self) {
         self.sent_wakes.values().for_each(|wake| wake.target.notify());

@@ -87,7 +87,7 @@ fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Drops the completion of a connect. The driver then cannot tell which of the operations in flight have ended.
+/// Drops the completion of a connect. The driver then cannot determine which of the operations in flight have ended.
 fn drop_completion() {
     set_dropped(900);
     loop {
