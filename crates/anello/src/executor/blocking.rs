@@ -189,10 +189,10 @@ fn is_simulated() -> bool {
 
 /// Runs a file operation on the thread pool for file operations. The returned handle waits for its result.
 ///
-/// This pool has up to 32 threads, which also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
-/// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
-/// operation in the process. As with [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is
-/// never polled or is dropped.
+/// This pool has up to 32 threads, which also run the operations of [`File`](crate::fs::File). Use it for operations
+/// of bounded duration, such as opening, listing, reading or removing files. Do not use it for pipes, locks or
+/// computations: they would delay every file operation in the process. As with
+/// [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is never polled or is dropped.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

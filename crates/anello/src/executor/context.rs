@@ -133,8 +133,8 @@ pub(crate) fn try_current() -> Option<Rc<Shared>> {
     })
 }
 
-/// Returns whether the running task of the current runtime has budget left. If not, the task yields. Returns `None` outside
-/// of a runtime.
+/// Returns whether the running task of the current runtime has budget left. If not, the task yields. Returns `None`
+/// outside of a runtime.
 #[inline]
 pub(crate) fn has_budget_or_yield(context: &Context<'_>) -> Option<bool> {
     let has_budget = with_current(|shared| shared.budget.get() > 0)?;

@@ -28,7 +28,8 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends bytes that streams have already accepted, for at most [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout),
+/// 2. sends bytes that streams have already accepted, for at most
+///    [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout),
 /// 3. cancels all operations in flight and waits until the kernel has completed them, and
 /// 4. frees its memory.
 ///
@@ -139,8 +140,9 @@ impl Runtime {
         EnterGuard { _context: ContextGuard::new(&self.shared), _runtime: PhantomData }
     }
 
-    /// Drops the runtime with the given drain timeout instead of [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout): tasks are dropped,
-    /// and streams have this time to send the bytes that they have accepted.
+    /// Drops the runtime with the given drain timeout instead of
+    /// [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout): tasks are dropped, and streams have
+    /// this time to send the bytes that they have accepted.
     ///
     /// Like dropping the runtime, it does not wait for closures of [`spawn_blocking`](crate::spawn_blocking), because
     /// their threads belong to the process.
