@@ -422,7 +422,7 @@ fn reset_closes_one_connection() {
     });
 }
 
-/// Up to 1100 connections have bytes in flight at once. `select` can serve only about 1000 of them.
+/// Up to 1100 connections have bytes in flight at the same time. `select` can serve only about 1000 of them.
 #[test]
 fn serves_a_thousand_connections() {
     raise_open_files();

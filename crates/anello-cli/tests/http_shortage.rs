@@ -76,7 +76,7 @@ fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
             let server = Served::spawn(command);
             let address = server.ready_value("addr").to_owned();
             let clients: Vec<_> = (0..IDLE).map(|_| idle(&address)).collect();
-            // Connections without a request, opened all at once.
+            // Connections without a request, all opened at the same time.
             let silent: Vec<_> = (0..IDLE).map(|_| connect(&address)).collect();
             for _ in 0..10 {
                 assert!(get_with_retry(&address, "/hello.txt").ends_with(BODY), "{driver}: {flags:?}");

@@ -582,7 +582,7 @@ fn invalid_command_lines_exit_2_with_reason() {
 
 #[test]
 fn addresses_rates_durations_and_statuses_are_parsed() {
-    // No server is listening, so the load ends at once.
+    // No server is listening, so the load ends immediately.
     let short = ["-c", "1", "-d", "10ms", "--connect-timeout", "1s"];
     let address = "127.0.0.1:1";
     let report = |arguments: &[&str]| report("tcp", &[&short[..], arguments].concat()).1;

@@ -1,4 +1,4 @@
-//! Beginnings of examples in the documentation. Lines that start with `# ` are hidden.
+//! Starts of examples in the documentation. Lines that start with `# ` are hidden.
 
 /// Creates a listener on loopback, and a function that connects to it, sends a request and returns the response.
 macro_rules! listener {

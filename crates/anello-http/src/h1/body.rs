@@ -3,7 +3,7 @@
 use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
-/// Beginning of the examples: the body encoder of a response whose body has the given length.
+/// Start of the examples: the body encoder of a response whose body has the given length.
 macro_rules! setup {
     ($length:literal) => {
         concat!(

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::syntax;
 
-/// Beginning of the examples: the trailers of a decoded body.
+/// Start of the examples: the trailers of a decoded body.
 macro_rules! trailers {
     () => {
         "use anello_http::h1::{ChunkedDecoder, ChunkedEvent, Limits};\n\n\

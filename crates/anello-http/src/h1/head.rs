@@ -4,7 +4,7 @@ use super::fields::Fields;
 use super::framing::FramingDecision;
 use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 
-/// Beginning of the examples: a decoded head.
+/// Start of the examples: a decoded head.
 macro_rules! head {
     () => {
         "use anello_http::h1::{Decoder, Event, Limits};\n\n\

@@ -11,7 +11,7 @@ use super::rejection::{Rejection, is_final, reason_phrase};
 use super::syntax;
 use super::types::{Method, RequestContext, Version};
 
-/// Beginning of the examples: the properties of a request, and an empty output buffer.
+/// Start of the examples: the properties of a request, and an empty output buffer.
 macro_rules! context {
     () => {
         "use anello_http::h1::*;\n\n\

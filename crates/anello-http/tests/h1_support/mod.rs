@@ -149,7 +149,7 @@ pub fn field_text((name, value): (&str, &[u8])) -> String {
     format!("{name}={}", value.escape_ascii())
 }
 
-/// Feeds the whole input at once to a decoder with default limits.
+/// Feeds the whole input in one call to a decoder with default limits.
 pub fn feed_whole(text: impl AsRef<[u8]>) -> Outcome {
     feed([text.as_ref()], Limits::default())
 }

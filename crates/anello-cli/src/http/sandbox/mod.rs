@@ -5,7 +5,7 @@
 //!   single thread  sockets bound, files and certificates checked
 //!     │ enter      no_new_privs, capabilities, Landlock: for this thread and all threads it starts
 //!   all threads    workers, access log, metrics
-//!     │ seal       seccomp: for all threads at once, when all workers are ready
+//!     │ seal       seccomp: for all threads, when all workers are ready
 //!   ready line, requests
 //! ```
 //!

@@ -17,7 +17,7 @@ const MAX_COUNT: usize = 1 << 30;
 /// the servers pinned to their cores and loads them in turn from another core, in random order, verifying every byte.
 /// Prints the results and writes them as JSON and HTML. One server runs twice; the difference between its two instances
 /// is the noise floor. Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C
-/// exits at once.
+/// exits immediately.
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
