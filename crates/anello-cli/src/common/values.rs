@@ -45,8 +45,17 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
 /// Parses a spin duration of at most one second. With a longer duration, a worker without clients would hardly ever
 /// sleep.
 pub fn spin(text: &str) -> Result<Duration, String> {
+    up_to_one_second(text, "spin duration")
+}
+
+/// Parses a delay of at most one second for batches of events.
+pub fn batch_delay(text: &str) -> Result<Duration, String> {
+    up_to_one_second(text, "batch delay")
+}
+
+fn up_to_one_second(text: &str, name: &str) -> Result<Duration, String> {
     let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
-    short.ok_or_else(|| format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
+    short.ok_or_else(|| format!("invalid {name} {text:?} (must be at most 1s, for example 50us)"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

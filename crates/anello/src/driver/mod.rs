@@ -23,6 +23,7 @@
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four kernels.
 
 mod accepted;
+mod batch_wait;
 pub(crate) mod buffer;
 mod catch_panic;
 mod clock;
@@ -79,6 +80,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 pub(crate) use accepted::{AcceptSink, Accepted};
+use batch_wait::BatchWait;
 use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;

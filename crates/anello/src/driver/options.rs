@@ -70,6 +70,15 @@ pub struct DriverOptions {
     /// Maximum time to spin before a blocking wait; zero disables spinning. The spin time is adaptive: while no work is
     /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen spins without work.
     pub spin: Duration,
+    /// Maximum time for which a worker without work delays events to handle several of them per wake-up; zero disables
+    /// batching.
+    ///
+    /// Batching uses less CPU time per request while many clients are active, at the cost of latency. The number of
+    /// events to wait for is adaptive: it follows the number that arrives within the delay. With a single active
+    /// client, events are not delayed. Timers are never delayed. The delay is rounded down to microseconds.
+    ///
+    /// Only on io_uring with Linux 6.12 or later (`IORING_FEAT_MIN_TIMEOUT`); otherwise, this option has no effect.
+    pub max_batch_delay: Duration,
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
@@ -92,6 +101,7 @@ setters!(DriverOptions {
     one_shot_receive: bool = true,
     registered_files: bool = true,
     spin: Duration = Duration::from_micros(50),
+    max_batch_delay: Duration = Duration::from_micros(100),
     disabled_features: DisabledFeatures = DisabledFeatures::default().zero_copy(true),
 });
 
@@ -115,6 +125,7 @@ impl Default for DriverOptions {
             one_shot_receive: false,
             registered_files: false,
             spin: Duration::ZERO,
+            max_batch_delay: Duration::ZERO,
             disabled_features: DisabledFeatures::default(),
         }
     }

@@ -10,7 +10,9 @@ mod store;
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
+use anello::DriverOptions;
 use anello::net::{TcpListener, TcpStream};
 
 use resp::{Replies, parse};
@@ -18,7 +20,9 @@ use store::Store;
 
 fn main() -> io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:6379".to_owned());
-    anello::Runtime::new()?.block_on(async {
+    // With many active clients, several requests are handled per wake-up.
+    let options = DriverOptions::default().max_batch_delay(Duration::from_micros(100));
+    anello::Runtime::builder().options(options).build()?.block_on(async {
         let listener = TcpListener::bind_host(address.as_str()).await?;
         println!("listening on {}", listener.local_addr()?);
         let store = Rc::new(Store::default());

@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::io_uring::{
@@ -27,11 +28,15 @@ use rustix::io_uring::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::sqe::Sqe;
-use crate::driver::{OperationCounts, Wait, log, timespec};
+use crate::driver::{BatchWait, OperationCounts, Wait, log, timespec};
 
 /// Maximum number of consecutive calls to `io_uring_enter` that only run task work, which can arrive as fast as it is
 /// processed.
 const MAX_DEFERRED_ENTERS: usize = 64;
+
+/// Timeout of a wait without a deadline that batches events, in nanoseconds: the kernel ignores a minimum wait time
+/// without a timeout.
+const NO_DEADLINE_NS: u64 = 3_600_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -53,6 +58,8 @@ pub(super) struct Ring {
     dropped: u32,
     /// Number of entries that the kernel has consumed, and of completions that it has posted. Updated once per batch.
     pub operations: OperationCounts,
+    /// On only if the kernel supports a minimum wait time (`MIN_TIMEOUT`).
+    pub batch: BatchWait,
 }
 
 /// `struct io_uring_cqe`.
@@ -100,6 +107,7 @@ impl Ring {
             completion_tail: 0,
             dropped: 0,
             operations: OperationCounts::default(),
+            batch: BatchWait::new(Duration::ZERO),
         })
     }
 
@@ -182,18 +190,28 @@ impl Ring {
             // SAFETY: the entries are complete, and no argument is passed.
             Wait::None => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
             // SAFETY: the entries are complete, and no argument is passed.
-            Wait::Forever => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
-            Wait::For(nanoseconds) => {
-                let timeout = timespec(nanoseconds);
-                let timeout = (&raw const timeout).cast_mut().cast::<c_void>().into();
-                let argument = io_uring_getevents_arg { ts: timeout, ..Default::default() };
+            Wait::Forever if self.batch.target() == 1 => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
+            Wait::Forever | Wait::For(_) => {
+                let timeout_ns = if let Wait::For(nanoseconds) = wait { nanoseconds } else { NO_DEADLINE_NS };
+                let timeout = timespec(timeout_ns);
+                let mut argument = io_uring_getevents_arg::default();
+                argument.ts = (&raw const timeout).cast_mut().cast::<c_void>().into();
+                if self.batch.target() > 1 {
+                    // The kernel would exceed a timeout that is shorter than the minimum wait time.
+                    let max_delay_us = u64::from(self.batch.max_delay_us);
+                    argument.min_wait_usec = (timeout_ns / 1000).min(max_delay_us) as u32;
+                }
                 flags |= IoringEnterFlags::EXT_ARG;
                 // SAFETY: the argument and the timeout that it points to live until the call returns.
-                unsafe { io_uring_enter_arg(ring, to_submit, 1, flags, Some(&argument)) }
+                unsafe { io_uring_enter_arg(ring, to_submit, self.batch.target(), flags, Some(&argument)) }
             }
         };
         if result.is_ok() && self.parameters.flags.contains(IoringSetupFlags::DEFER_TASKRUN) {
             self.run_deferred(ring, flags.difference(IoringEnterFlags::EXT_ARG));
+        }
+        if wait != Wait::None && self.batch.is_on() {
+            let tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Relaxed);
+            self.batch.record(tail.wrapping_sub(self.completion_head));
         }
         let consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
         self.operations.submissions += u64::from(consumed.wrapping_sub(self.consumed));

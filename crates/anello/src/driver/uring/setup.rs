@@ -9,6 +9,7 @@
 //!  SUBMIT_ALL                    5.18                 CQE_SKIP_SUCCESS    5.17  by feature bit
 //!  CQSIZE, CLAMP                 5.6                  inline send         5.17  by overfilling a socket buffer
 //!                                                     registered files    6.14  by feature bit, if requested
+//!                                                     minimum wait time   6.12  by feature bit, if requested
 //!                                                     minimum: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
@@ -27,7 +28,7 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
-use crate::driver::{BufferRing, DriverOptions, Pools, SendCompletion, TaskWork, Wait};
+use crate::driver::{BatchWait, BufferRing, DriverOptions, Pools, SendCompletion, TaskWork, Wait};
 
 /// Buffer group ID of the receive ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -39,6 +40,9 @@ pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
 /// own. Without the fix, a file removed from the table is closed only when all previously submitted operations on any
 /// registered file have ended: a pending receive keeps open all sockets that are closed after it was submitted.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
+
+/// `IORING_FEAT_MIN_TIMEOUT` (6.12).
+const MIN_TIMEOUT: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 15);
 
 /// The features of a ring, after setup and probing.
 #[derive(Debug, Default)]
@@ -53,11 +57,12 @@ pub(crate) struct Features {
     pub msg_ring: bool,
     pub registered_ring: bool,
     pub registered_files: bool,
+    pub min_wait: bool,
 }
 
 impl Features {
     /// Returns the name of each feature, and whether it is used.
-    pub fn named(&self) -> [(&'static str, bool); 14] {
+    pub fn named(&self) -> [(&'static str, bool); 15] {
         [
             ("no-sqarray", self.setup.contains(IoringSetupFlags::NO_SQARRAY)),
             ("defer-taskrun", self.setup.contains(IoringSetupFlags::DEFER_TASKRUN)),
@@ -73,6 +78,7 @@ impl Features {
             ("msg-ring", self.msg_ring),
             ("registered-ring", self.registered_ring),
             ("registered-files", self.registered_files),
+            ("min-wait", self.min_wait),
         ]
     }
 }
@@ -125,6 +131,10 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         register_files(&ring).map_err(|error| with_advice(error, advice))?;
         features.registered_files = true;
     }
+    if kernel.contains(MIN_TIMEOUT) {
+        ring.batch = BatchWait::new(options.max_batch_delay);
+    }
+    features.min_wait = ring.batch.is_on();
     features.registered_ring = !disabled.registered_ring && ring.register_itself();
     Ok((ring, features, pools))
 }
