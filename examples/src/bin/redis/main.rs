@@ -21,7 +21,7 @@ use store::Store;
 fn main() -> io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:6379".to_owned());
     // With many active clients, several requests are handled per wake-up.
-    let options = DriverOptions::default().max_batch_delay(Duration::from_micros(100));
+    let options = DriverOptions::default().max_batch_delay(Duration::from_micros(200));
     anello::Runtime::builder().options(options).build()?.block_on(async {
         let listener = TcpListener::bind_host(address.as_str()).await?;
         println!("listening on {}", listener.local_addr()?);
