@@ -29,6 +29,29 @@ fn sleeps_never_complete_early() {
     });
 }
 
+/// The worker finds several events at once, and then waits for as many again, until the next deadline.
+#[test]
+fn batched_events_do_not_delay_timers() {
+    on_every_driver(|setup| {
+        let setup = setup.with(|options| options.max_batch_delay = Duration::MAX);
+        setup.run(async {
+            let (mut clients, mut servers) = (Vec::new(), Vec::new());
+            for _ in 0..4 {
+                let (client, mut server) = pair().await.unwrap();
+                clients.push(client);
+                servers.push(spawn(async move { server.recv().await.unwrap().unwrap().len() }));
+            }
+            yield_now().await;
+            for client in &mut clients {
+                client.write_all(b"event").await.unwrap();
+            }
+            while !servers.iter().all(|server| server.is_finished()) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+    });
+}
+
 /// Deadlines closer together than this may be treated as equal. Covers the current and the next tick of the timer
 /// wheel.
 const SAME_TICK: Duration = Duration::from_micros(2 * 132);
