@@ -49,6 +49,7 @@ mod proactor;
 mod reactor;
 mod readiness_calls;
 pub(crate) mod recv_batch;
+mod registration;
 mod reuse_port;
 mod send_queue;
 mod send_side;
@@ -104,6 +105,7 @@ pub(crate) use open_count::{OpenCount, OpenCounts};
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;
 use reactor::Reactor;
+use registration::{Registration, ReleasedSlots};
 pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
@@ -439,6 +441,16 @@ impl Driver {
     /// Returns `true` if [`start_file`](Self::start_file) is supported.
     pub fn supports_files(&self) -> bool {
         matches!(*self.backend, Backend::Uring(_)) && !self.closed
+    }
+
+    /// Registers memory with the ring, so that reads and writes of files take less CPU time. Does nothing if that is not
+    /// possible.
+    pub fn register_memory(&mut self, memory: &mut Memory) {
+        if let Backend::Uring(machine) = &mut *self.backend
+            && !self.closed
+        {
+            machine.kernel.register_memory(memory);
+        }
     }
 
     /// Queues a read or write of a file on the ring. Returns the operation if the driver does not support it or has been
