@@ -10,8 +10,8 @@ impl Driver {
         matches!(*self.backend, Backend::Uring(_)) && !self.closed
     }
 
-    /// Registers memory with the ring, so that reads and writes of files take less CPU time. Does nothing if that is not
-    /// possible.
+    /// Registers memory with the ring, so that reads and writes of files take less CPU time. Does nothing if that is
+    /// not possible.
     pub fn register_memory(&mut self, memory: &mut Memory) {
         if let Backend::Uring(machine) = &mut *self.backend
             && !self.closed
@@ -20,8 +20,8 @@ impl Driver {
         }
     }
 
-    /// Queues a read or write of a file on the ring. Returns the operation if the driver does not support it or has been
-    /// shut down.
+    /// Queues a read or write of a file on the ring. Returns the operation if the driver does not support it or has
+    /// been shut down.
     pub fn start_file(&mut self, operation: FileOperation) -> Result<Key, FileOperation> {
         match &mut *self.backend {
             Backend::Uring(machine) if !self.closed => machine.start_file(operation),

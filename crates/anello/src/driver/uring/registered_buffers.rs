@@ -1,7 +1,7 @@
 //! The buffer table of a ring (`IORING_REGISTER_BUFFERS2` and `IORING_REGISTER_BUFFERS_UPDATE`).
 //!
-//! The kernel pins the pages of a registered buffer until the slot is cleared or the ring is closed, even if the process
-//! has freed the memory. Without `CAP_IPC_LOCK`, they count towards `RLIMIT_MEMLOCK`.
+//! The kernel pins the pages of a registered buffer until the slot is cleared or the ring is closed, even if the
+//! process has freed the memory. Without `CAP_IPC_LOCK`, they count towards `RLIMIT_MEMLOCK`.
 
 use std::ffi::c_void;
 use std::io;
