@@ -6,27 +6,15 @@ use std::cell::RefCell;
 use std::fs;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use anello::fs::{AlignedBuf, File, OpenOptions};
 use anello::{current_metrics, yield_now};
 use common::*;
-
-/// Polls a future once and drops it. Returns its output if it was ready.
-async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        Poll::Ready(match future.as_mut().poll(context) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        })
-    })
-    .await
-}
 
 /// Removes the file's clean pages from the page cache, so that the next reads must wait for the disk.
 fn evict(file: &File) {
@@ -262,7 +250,7 @@ fn fault_10_dropped_file_operations_complete_in_background() {
                     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
                 }
                 match random.usize(..4) {
-                    0 => drop(poll_once(file.read_owned_at(AlignedBuf::new(4096), offset)).await),
+                    0 => drop(poll_once(file.read_owned_at(AlignedBuf::registered(4096), offset)).await),
                     1 => drop(poll_once(file.read_at(&mut [0; 4096], offset)).await),
                     // Writes the bytes that are already there.
                     2 => {
@@ -280,16 +268,6 @@ fn fault_10_dropped_file_operations_complete_in_background() {
             }
         });
     });
-}
-
-/// Opens a new file of 256 blocks for direct I/O or, where this is not supported, through the page cache.
-fn block_file(seed: u64) -> File {
-    let (named, content) = (tempfile::NamedTempFile::new().unwrap(), pattern(seed, 1 << 20));
-    fs::write(named.path(), &content).unwrap();
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_DIRECT);
-    let opened = options.open(named.path());
-    opened.or_else(|_| fs::OpenOptions::new().read(true).write(true).open(named.path())).unwrap().into()
 }
 
 #[test]
@@ -319,7 +297,9 @@ type Operation = Pin<Box<dyn Future<Output = (io::Result<usize>, AlignedBuf)>>>;
 fn start_operations(random: &mut Rng, file: &File, content: &[u8], waker: &Waker) -> Vec<Operation> {
     let start = |_| {
         let (file, block) = (file.clone(), random.usize(..256) * 4096);
-        let bytes = AlignedBuf::from(&content[block..][..4096]);
+        let mut bytes =
+            if random.usize(..2) == 0 { AlignedBuf::registered(4096) } else { AlignedBuf::new(4096) };
+        bytes.copy_from_slice(&content[block..][..4096]);
         let is_read = random.usize(..2) == 0;
         let mut operation: Operation = Box::pin(async move {
             match is_read {

@@ -47,7 +47,8 @@ fn main() {
         "timers-fire" => serve(|count| runtime.block_on(timers_fire(count))),
         "spawn" => serve(|count| runtime.block_on(spawn_tasks(count))),
         "spawn-blocking" => serve(|count| runtime.block_on(run_blocking(count))),
-        "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
+        "read-cached" | "read-direct" | "read-direct-registered" | "write-cached" | "write-direct"
+        | "write-direct-registered" => {
             serve(|count| runtime.block_on(file(count, &arguments)));
         }
         "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
@@ -296,6 +297,7 @@ async fn run_blocking(count: u64) {
 /// Random reads or writes of blocks by `depth` tasks.
 async fn file(count: u64, arguments: &Arguments) {
     let writes = arguments.workload.starts_with("write");
+    let is_registered = arguments.workload.ends_with("registered");
     let mut options = OpenOptions::new();
     let options = options.read(true).write(writes).direct(arguments.is_direct());
     let file = Rc::new(options.open(&arguments.file).await.unwrap());
@@ -305,7 +307,9 @@ async fn file(count: u64, arguments: &Arguments) {
             let file = Rc::clone(&file);
             spawn(async move {
                 let mut random = fastrand::Rng::with_seed(task as u64);
-                let mut block = AlignedBuf::new(bytes);
+                let mut block =
+                    if is_registered { AlignedBuf::registered(bytes) } else { AlignedBuf::new(bytes) };
+                assert_eq!(block.is_registered(), is_registered);
                 block.fill(7);
                 for _ in 0..share {
                     let offset = random.u64(..blocks) * bytes as u64;

@@ -33,6 +33,9 @@ pub struct DriverMetrics {
     pub zero_copy_sends: u64,
     /// Number of reads and writes of files that were performed by io_uring, not by the file pool.
     pub file_operations: u64,
+    /// Number of these operations that used a registered buffer; see
+    /// [`AlignedBuf::registered`](crate::fs::AlignedBuf::registered).
+    pub registered_file_operations: u64,
     /// Number of bytes sent from files.
     pub file_bytes: u64,
     /// Number of times that the kernel found no receive buffer (`ENOBUFS`). In that case, the bytes were received into
@@ -88,6 +91,11 @@ impl DriverMetrics {
             ("short_sends", "Sends that needed several attempts.", self.short_sends),
             ("zero_copy_sends", "Zero-copy sends.", self.zero_copy_sends),
             ("file_operations", "Reads and writes of files by io_uring.", self.file_operations),
+            (
+                "registered_file_operations",
+                "Reads and writes of files by io_uring with a registered buffer.",
+                self.registered_file_operations,
+            ),
             ("file_bytes", "Bytes sent from files.", self.file_bytes),
             ("buffer_exhaustions", "Receives that found no receive buffer.", self.buffer_exhaustions),
             ("late_completions", "Completions for sockets that were already closed.", self.late_completions),

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::WakerSlot;
+use super::{Registration, WakerSlot};
 
 /// Maximum number of bytes per read or write on Linux, in whole pages.
 const MAX_TRANSFER_BYTES: usize = 0x7fff_f000;
@@ -17,9 +17,19 @@ pub struct Memory {
     pub(crate) allocation: Vec<u8>,
     pub(crate) start: usize,
     pub(crate) length: usize,
+    /// Set if exactly these bytes are registered with a ring.
+    pub(super) registration: Option<Registration>,
 }
 
 impl Memory {
+    pub(crate) fn new(allocation: Vec<u8>, start: usize, length: usize) -> Self {
+        Self { allocation, start, length, registration: None }
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registration.is_some()
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.allocation[self.start..][..self.length]
     }
@@ -79,6 +89,10 @@ impl FileOperation {
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub(super) fn offset(&self) -> u64 {

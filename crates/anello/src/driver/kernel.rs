@@ -38,8 +38,10 @@ pub(crate) trait CompletionKernel: Kernel {
     }
 
     /// Queues a read or write of a file, if [`Capabilities::files`] is set. The operation, its file and its memory stay
-    /// unchanged until the terminal completion.
-    fn push_file(&mut self, _token: Token, _operation: &mut FileOperation) {}
+    /// unchanged until the terminal completion. Returns `true` if the memory is registered with the kernel.
+    fn push_file(&mut self, _token: Token, _operation: &mut FileOperation) -> bool {
+        false
+    }
 
     /// Submits all queued operations and waits as requested. An interrupted or timed-out wait is not an error.
     fn enter(&mut self, wait: Wait) -> io::Result<()>;

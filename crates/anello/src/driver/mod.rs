@@ -36,6 +36,7 @@ mod direct_read;
 mod epoll;
 mod error_context;
 mod event_waker;
+mod file_calls;
 mod file_operation;
 mod interest;
 mod io_slice_cursor;
@@ -50,6 +51,7 @@ mod proactor;
 mod reactor;
 mod readiness_calls;
 pub(crate) mod recv_batch;
+mod registration;
 mod reuse_port;
 mod send_queue;
 mod send_side;
@@ -106,6 +108,7 @@ pub(crate) use open_count::{OpenCount, OpenCounts};
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;
 use reactor::Reactor;
+use registration::{Registration, ReleasedSlots};
 pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
@@ -436,33 +439,6 @@ impl Driver {
 
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
-    }
-
-    /// Returns `true` if [`start_file`](Self::start_file) is supported.
-    pub fn supports_files(&self) -> bool {
-        matches!(*self.backend, Backend::Uring(_)) && !self.closed
-    }
-
-    /// Queues a read or write of a file on the ring. Returns the operation if the driver does not support it or has been
-    /// shut down.
-    pub fn start_file(&mut self, operation: FileOperation) -> Result<Key, FileOperation> {
-        match &mut *self.backend {
-            Backend::Uring(machine) if !self.closed => machine.start_file(operation),
-            _ => Err(operation),
-        }
-    }
-
-    pub fn poll_file(&mut self, key: Key, waker: &Waker) -> PollIo<(i32, Memory)> {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.poll_file(key, waker),
-            _ => Poll::Ready(Err(lost_file_operation())),
-        }
-    }
-
-    pub fn release_file(&mut self, key: Key) {
-        if let Backend::Uring(machine) = &mut *self.backend {
-            machine.release_file(key);
-        }
     }
 
     pub fn release(&mut self, key: Key) -> bool {

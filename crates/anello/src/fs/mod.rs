@@ -16,6 +16,9 @@
 //! | other reads and writes | file pool | its threads copy in parallel |
 //! | open, metadata, directories, sync, and so on | file pool | io_uring also runs them on threads |
 //!
+//! For direct I/O with many operations in flight, allocate [registered](AlignedBuf::registered) buffers and reuse them:
+//! on io_uring, reads of 4 KiB then take about a tenth less CPU time.
+//!
 //! The file pool replaces io_uring on the other drivers, outside a runtime, and on file systems that do not support
 //! `RWF_NOWAIT`, where io_uring would use a few threads of its own.
 //!

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::driver::Memory;
+use crate::executor::try_current;
 
 /// Alignment that almost all disks and file systems accept: a page of 4 KiB.
 const DIRECT_IO_ALIGNMENT: usize = 4096;
@@ -42,7 +43,8 @@ impl OwnedBuf for Vec<u8> {}
 
 impl Sealed for Vec<u8> {
     fn into_memory(self) -> Memory {
-        Memory { start: 0, length: self.len(), allocation: self }
+        let length = self.len();
+        Memory::new(self, 0, length)
     }
 
     fn from_memory(memory: Memory) -> Self {
@@ -91,6 +93,62 @@ impl AlignedBuf {
         Self::with_alignment(length, DIRECT_IO_ALIGNMENT)
     }
 
+    /// Creates a zeroed buffer of `length` bytes, aligned to 4096 bytes, and registers it with the ring of the current
+    /// runtime.
+    ///
+    /// On this runtime, [`read_owned_at`](super::File::read_owned_at) and
+    /// [`write_owned_at`](super::File::write_owned_at) then use `IORING_OP_READ_FIXED` and `IORING_OP_WRITE_FIXED`
+    /// (Linux 5.1), for which the kernel does not pin the buffer's pages each time. Direct reads of 4 KiB then take 7
+    /// to 12 % less CPU time at depths 16 and 64. Registering takes a system call, so reuse the buffer.
+    ///
+    /// The buffer can be used everywhere: on another runtime or thread, and after the runtime has been dropped, it
+    /// behaves like an unregistered one. The same applies if it cannot be registered: on a driver other than io_uring,
+    /// outside a runtime, before Linux 5.19, if 4096 buffers of the runtime are registered, if the buffer is empty or
+    /// longer than 1 GiB, or if `RLIMIT_MEMLOCK` is reached. [`is_registered`](Self::is_registered) returns `false` in
+    /// these cases, and [`DriverMetrics::registered_file_operations`](crate::DriverMetrics::registered_file_operations)
+    /// counts the operations that used registered memory.
+    ///
+    /// Registered memory is locked. After the buffer has been dropped, it is unlocked when the runtime starts the next
+    /// file operation on the ring, registers the next buffer, or is dropped.
+    ///
+    /// ```
+    /// use anello::fs::{AlignedBuf, File};
+    ///
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # let file = File::from_std(tempfile::tempfile()?);
+    /// let mut buffer = AlignedBuf::registered(4096);
+    /// for block in 0..10 {
+    ///     buffer.fill(block);
+    ///     let written;
+    ///     (written, buffer) = file.write_owned_at(buffer, u64::from(block) * 4096).await;
+    ///     assert_eq!(written?, 4096);
+    /// }
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn registered(length: usize) -> Self {
+        let mut buffer = Self::new(length);
+        if let Some(shared) = try_current()
+            && let Ok(mut driver) = shared.driver.try_borrow_mut()
+        {
+            driver.register_memory(&mut buffer.memory);
+        }
+        buffer
+    }
+
+    /// Returns `true` if the buffer was registered by [`registered`](Self::registered).
+    ///
+    /// ```
+    /// use anello::fs::AlignedBuf;
+    ///
+    /// assert!(!AlignedBuf::new(4096).is_registered());
+    /// // Outside a runtime, there is no ring.
+    /// assert!(!AlignedBuf::registered(4096).is_registered());
+    /// ```
+    pub fn is_registered(&self) -> bool {
+        self.memory.is_registered()
+    }
+
     /// Creates a zeroed buffer of `length` bytes, aligned to `alignment` bytes.
     ///
     /// # Panics
@@ -105,7 +163,7 @@ impl AlignedBuf {
         assert!(alignment.is_power_of_two(), "cannot allocate buffer: alignment is not a power of two");
         let allocation = vec![0; length.saturating_add(alignment - 1)];
         let start = allocation.as_ptr().addr().wrapping_neg() & (alignment - 1);
-        Self { memory: Memory { allocation, start, length } }
+        Self { memory: Memory::new(allocation, start, length) }
     }
 }
 

@@ -12,8 +12,10 @@ pub mod groups;
 pub mod server;
 pub mod socket_path;
 
+use std::fs;
 use std::future::Future;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -358,6 +360,16 @@ pub fn file_of(bytes: &[u8]) -> File {
     file.into()
 }
 
+/// Opens a new file of 256 blocks of 4 KiB for direct I/O or, where this is not supported, through the page cache.
+pub fn block_file(seed: u64) -> File {
+    let (named, content) = (tempfile::NamedTempFile::new().unwrap(), pattern(seed, 1 << 20));
+    fs::write(named.path(), &content).unwrap();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT);
+    let opened = options.open(named.path());
+    opened.or_else(|_| fs::OpenOptions::new().read(true).write(true).open(named.path())).unwrap().into()
+}
+
 /// Fails with the first differing offset instead of printing megabytes of data.
 #[track_caller]
 pub fn assert_same_bytes(actual: &[u8], expected: &[u8]) {
@@ -393,6 +405,18 @@ impl Flag {
         })
         .await;
     }
+}
+
+/// Polls a future once and drops it. Returns its output if it was ready.
+pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// Runs both futures concurrently in one task.

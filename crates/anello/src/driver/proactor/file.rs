@@ -21,7 +21,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let key = self.files.insert(operation);
         if let Some(operation) = self.files.get_mut(key) {
-            self.kernel.push_file(Token::new(Kind::File, key), operation);
+            let is_registered = self.kernel.push_file(Token::new(Kind::File, key), operation);
+            self.metrics.registered_file_operations += u64::from(is_registered);
         }
         self.metrics.file_operations += 1;
         Ok(key)
@@ -130,7 +131,7 @@ mod tests {
     }
 
     fn read_of(file: &Arc<std::fs::File>) -> FileOperation {
-        let memory = Memory { allocation: vec![0; LENGTH], start: 0, length: LENGTH };
+        let memory = Memory::new(vec![0; LENGTH], 0, LENGTH);
         FileOperation::new(Transfer::Read, Arc::clone(file), memory, 0)
     }
 

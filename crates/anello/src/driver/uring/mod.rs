@@ -8,6 +8,7 @@
 //! - Memory that an entry refers to (the outgoing bytes of a stream, the address to connect to, the buffer ring) is
 //!   owned by the driver and outlives the operation.
 
+mod registered_buffers;
 mod ring;
 mod setup;
 mod sqe;
@@ -24,9 +25,10 @@ use socket2::SockAddr;
 
 use crate::driver::{
     Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, FileOperation, Kernel, Key, Kind,
-    Notifier, Op, OperationCounts, OsSockets, Pools, SendMode, Table, Token, Transfer, Wait, ZeroCopy,
-    is_loopback, log,
+    Memory, Notifier, Op, OperationCounts, OsSockets, Pools, SendMode, Table, Token, Transfer, Wait,
+    ZeroCopy, is_loopback, log,
 };
+use registered_buffers::RegisteredBuffers;
 use ring::Ring;
 use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
 use sqe::{File, Sqe};
@@ -47,6 +49,8 @@ pub(crate) struct Uring {
     zero_copy: ZeroCopy,
     /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
     registered_files: u32,
+    /// Created when the first buffer is registered.
+    registered_buffers: Option<RegisteredBuffers>,
     overflows: u64,
     /// Set if completions in the kernel's overflow list could not be flushed to the completion queue.
     overflow_pending: bool,
@@ -77,6 +81,7 @@ impl Uring {
             sent_wakes: Table::new(),
             zero_copy: options.zero_copy,
             registered_files,
+            registered_buffers: None,
             overflows: 0,
             overflow_pending: false,
         };
@@ -115,6 +120,18 @@ impl Uring {
         self.queue(Sqe::cancel(token).with_user_data(token));
         // The entries and the rings that they refer to stay in the table, because a message may still be queued.
         self.sent_wakes.values().for_each(|wake| wake.target.notify());
+    }
+
+    /// Registers memory for operations on files. If that fails, the memory remains unregistered.
+    pub fn register_memory(&mut self, memory: &mut Memory) {
+        let registered = match &mut self.registered_buffers {
+            Some(buffers) => buffers.register(&self.ring, memory),
+            none => RegisteredBuffers::new(&self.ring)
+                .and_then(|buffers| none.insert(buffers).register(&self.ring, memory)),
+        };
+        if let Err(error) = registered {
+            log(|| tracing::debug!(%error, "cannot register a buffer; using it unregistered"));
+        }
     }
 
     /// Queues an entry. The module's invariants ensure that the memory that the entry refers to outlives the operation.
@@ -266,14 +283,20 @@ impl CompletionKernel for Uring {
         submission_index
     }
 
-    fn push_file(&mut self, token: Token, operation: &mut FileOperation) {
+    fn push_file(&mut self, token: Token, operation: &mut FileOperation) -> bool {
         let (data, length_bytes) = operation.address();
         let (descriptor, offset) = (operation.descriptor().as_raw_fd(), operation.offset());
         let entry = match operation.transfer() {
             Transfer::Read => Sqe::read(descriptor, data, length_bytes, offset),
             Transfer::Write => Sqe::write(descriptor, data, length_bytes, offset),
         };
+        let slot = self.registered_buffers.as_mut().and_then(|buffers| {
+            buffers.clear_released(&self.ring);
+            buffers.slot(operation.memory())
+        });
+        let entry = slot.map_or(entry, |slot| entry.with_registered_buffer(slot));
         self.queue(entry.with_user_data(token.0));
+        slot.is_some()
     }
 
     #[inline]

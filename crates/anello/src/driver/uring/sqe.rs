@@ -110,6 +110,14 @@ impl Sqe {
         Self { address: data as u64, length, offset, ..write }
     }
 
+    /// Changes a read or write to `IORING_OP_READ_FIXED` or `IORING_OP_WRITE_FIXED` (5.1). The data must be part of the
+    /// registered buffer.
+    pub fn with_registered_buffer(mut self, slot: u16) -> Self {
+        let is_read = self.opcode == IoringOp::Read as u8;
+        self.opcode = if is_read { IoringOp::ReadFixed } else { IoringOp::WriteFixed } as u8;
+        Self { buffer_group: slot, ..self }
+    }
+
     /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with the given `user_data`.
     pub fn cancel(target: u64) -> Self {
         Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }
