@@ -168,29 +168,28 @@ fn random_operations_have_same_effects_as_std() {
 
 #[test]
 fn concurrent_positional_operations_affect_only_their_ranges() {
-    const BLOCK: usize = 4096;
     const BLOCKS: u64 = 64;
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("file");
-            for is_direct in [false, true] {
+            for (is_direct, length) in [(false, 4096), (false, 65_536), (true, 4096)] {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).create(true).direct(is_direct);
                 let file = match options.open(&path).await {
                     Ok(file) => file,
                     Err(error) => return eprintln!("skipped: no direct I/O: {error}"),
                 };
-                let block = move |index: u64| pattern(index ^ u64::from(is_direct), BLOCK);
+                let block = move |index: u64| pattern(index ^ u64::from(is_direct), length);
                 let writes = (0..BLOCKS).map(|index| {
                     let file = file.clone();
                     anello::spawn(async move {
                         let bytes = AlignedBuf::from(block(index));
-                        file.write_owned_at(bytes, index * BLOCK as u64).await.0.unwrap()
+                        file.write_owned_at(bytes, index * length as u64).await.0.unwrap()
                     })
                 });
                 for write in writes.collect::<Vec<_>>() {
-                    assert_eq!(write.await.unwrap(), BLOCK);
+                    assert_eq!(write.await.unwrap(), length);
                 }
                 if !is_direct {
                     evict(&file);
@@ -198,13 +197,13 @@ fn concurrent_positional_operations_affect_only_their_ranges() {
                 let reads = (0..BLOCKS).map(|index| {
                     let file = file.clone();
                     anello::spawn(async move {
-                        let offset = index * BLOCK as u64;
+                        let offset = index * length as u64;
                         if index % 2 == 0 {
-                            let mut bytes = AlignedBuf::new(BLOCK);
+                            let mut bytes = AlignedBuf::new(length);
                             file.read_exact_at(&mut bytes, offset).await.unwrap();
                             return bytes.to_vec();
                         }
-                        let (count, bytes) = file.read_owned_at(AlignedBuf::new(BLOCK), offset).await;
+                        let (count, bytes) = file.read_owned_at(AlignedBuf::new(length), offset).await;
                         bytes[..count.unwrap()].to_vec()
                     })
                 });
@@ -244,14 +243,15 @@ fn fault_10_dropped_file_operations_complete_in_background() {
                     yield_now().await;
                 }
                 let file = &files[random.usize(..files.len())];
-                let start = random.usize(..255) * 4096;
-                let (range, offset) = (start..start + 4096, start as u64);
+                let length = if random.usize(..4) == 0 { 65_536 } else { 4096 };
+                let start = random.usize(..=(content.len() - length) / 4096) * 4096;
+                let (range, offset) = (start..start + length, start as u64);
                 if round % 50 == 0 {
                     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
                 }
                 match random.usize(..4) {
-                    0 => drop(poll_once(file.read_owned_at(AlignedBuf::registered(4096), offset)).await),
-                    1 => drop(poll_once(file.read_at(&mut [0; 4096], offset)).await),
+                    0 => drop(poll_once(file.read_owned_at(AlignedBuf::registered(length), offset)).await),
+                    1 => drop(poll_once(file.read_at(&mut vec![0; length], offset)).await),
                     // Writes the bytes that are already there.
                     2 => {
                         let bytes = AlignedBuf::from(&content[range]);
@@ -287,6 +287,48 @@ fn direct_operations_use_ring_and_other_drivers_use_pool() {
             let mut bytes = AlignedBuf::new(1 << 20);
             file.read_exact_at(&mut bytes, 0).await.unwrap();
             assert_same_bytes(&bytes, &pattern(1, 1 << 20));
+        });
+    });
+}
+
+/// Short writes use the ring, and long ones the queue of the file, which neither reports the result of one write to
+/// another nor stops after an error.
+#[test]
+fn short_cached_writes_use_ring_and_long_ones_use_pool() {
+    on_every_driver(|setup| {
+        let std = tempfile::tempfile().unwrap();
+        let written =
+            rustix::io::pwritev2(&std, &[IoSlice::new(b"?")], 0, rustix::io::ReadWriteFlags::NOWAIT);
+        if written != Err(rustix::io::Errno::OPNOTSUPP) {
+            return eprintln!("skipped: the file system writes without waiting");
+        }
+        let file = File::from(std);
+        setup.run(async {
+            for (length, on_ring) in [(1000, 8), (100_000, 0)] {
+                let before = current_metrics().unwrap().file_operations;
+                let writes = (0..16).map(|index| {
+                    let file = file.clone();
+                    // The second half is beyond the largest file.
+                    let offset =
+                        if index < 8 { index * length as u64 } else { i64::MAX as u64 - length as u64 };
+                    anello::spawn(async move {
+                        let (result, bytes) = file.write_owned_at(pattern(index, length), offset).await;
+                        assert_same_bytes(&bytes, &pattern(index, length));
+                        result.map_err(|error| error.kind())
+                    })
+                });
+                for (index, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
+                    let expected = if index < 8 { Ok(length) } else { Err(io::ErrorKind::FileTooLarge) };
+                    assert_eq!(write.await.unwrap(), expected, "{} {index}", setup.name);
+                }
+                let expected = if setup.name.contains("uring") { on_ring * 2 } else { 0 };
+                assert_eq!(current_metrics().unwrap().file_operations - before, expected, "{}", setup.name);
+                let mut bytes = vec![0; 8 * length];
+                file.read_exact_at(&mut bytes, 0).await.unwrap();
+                for (index, written) in bytes.chunks(length).enumerate() {
+                    assert_same_bytes(written, &pattern(index as u64, length));
+                }
+            }
         });
     });
 }

@@ -46,9 +46,9 @@ pub type BlockingHandle<T> = JoinHandle<T>;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Work = Box<dyn FnOnce() + Send>;
+pub(super) type Work = Box<dyn FnOnce() + Send>;
 
-struct Pool {
+pub(super) struct Pool {
     thread_name: &'static str,
     max_threads: usize,
     state: Mutex<State>,
@@ -62,7 +62,7 @@ struct State {
 }
 
 static WORK: Pool = Pool::new("anello-blocking", MAX_BLOCKING_THREADS);
-static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
+pub(super) static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
 
 impl Pool {
     const fn new(thread_name: &'static str, max_threads: usize) -> Self {
@@ -75,7 +75,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&'static self, work: Work) {
+    pub fn add(&'static self, work: Work) {
         let mut state = self.lock();
         state.work.push_back(work);
         if state.idle >= state.work.len() {
@@ -180,10 +180,10 @@ pub(super) fn spawn_for<T: Send + 'static>(
         let _origin = OriginGuard::new(origin);
         span.in_scope(work)
     };
-    spawn_on(&WORK, work, is_awaited)
+    spawn_with(|work| WORK.add(work), work, is_awaited)
 }
 
-fn is_simulated() -> bool {
+pub(super) fn is_simulated() -> bool {
     with_current(Shared::is_simulated) == Some(true)
 }
 
@@ -209,17 +209,18 @@ fn is_simulated() -> bool {
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    spawn_on(&FILES, operation, is_simulated())
+    spawn_with(|work| FILES.add(work), operation, is_simulated())
 }
 
-fn spawn_on<T: Send + 'static>(
-    pool: &'static Pool,
+/// Passes work to `add`, which adds it to a queue. The returned handle waits for its result.
+pub(super) fn spawn_with<T: Send + 'static>(
+    add: impl FnOnce(Work),
     work: impl FnOnce() -> T + Send + 'static,
     is_awaited: bool,
 ) -> JoinHandle<T> {
     let (join, handle) = JoinHandle::new_blocking();
     let (done_sender, done) = is_awaited.then(mpsc::channel::<()>).unzip();
-    pool.add(Box::new(move || {
+    add(Box::new(move || {
         if join.start() {
             join.complete_work(catch_unwind(AssertUnwindSafe(work)));
         }

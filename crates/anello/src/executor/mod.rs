@@ -17,6 +17,7 @@ mod builder;
 mod context;
 mod coop;
 mod dump;
+mod file_queue;
 mod handle;
 mod join;
 mod join_error;
@@ -45,6 +46,7 @@ pub(crate) use context::{Shared, current, flush_wakes_before_blocking, try_curre
 pub use coop::{Coop, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
 pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
+pub(crate) use file_queue::FileQueue;
 pub use handle::{Handle, TryCurrentError};
 pub use join::{AbortHandle, JoinHandle};
 pub use join_error::JoinError;

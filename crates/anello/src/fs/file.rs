@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::cursor::Cursor;
 use super::residency_cache::ResidencyCache;
-use crate::executor::spawn_file_operation;
+use crate::executor::{FileQueue, JoinHandle, spawn_file_operation};
 
 /// Offset beyond the end of any file.
 const PROBE_OFFSET: u64 = 1 << 62;
@@ -60,17 +60,8 @@ pub(super) struct FileInner {
     supports_nowait: OnceLock<bool>,
     /// Set if the file system cannot write without waiting.
     writes_wait: AtomicBool,
-    /// Set while a task waits for a write through the page cache on the ring.
-    has_ring_write: AtomicBool,
-}
-
-/// Marks a file's only write through the page cache on the ring.
-pub(super) struct RingWrite<'a>(&'a AtomicBool);
-
-impl Drop for RingWrite<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
+    /// Writes through the page cache on the file pool.
+    cached_writes: Arc<FileQueue>,
 }
 
 impl FileInner {
@@ -104,9 +95,16 @@ impl FileInner {
         !self.writes_wait.load(Ordering::Relaxed) && !self.is_direct()
     }
 
-    /// Reserves the ring for a write through the page cache. Returns `None` if another one is in flight.
-    pub fn reserve_ring_write(&self) -> Option<RingWrite<'_>> {
-        (!self.has_ring_write.swap(true, Ordering::Relaxed)).then_some(RingWrite(&self.has_ring_write))
+    /// Runs a write at an offset on the file pool. File systems that support `RWF_NOWAIT` perform the writes of a file
+    /// through the page cache one after the other, so these occupy one thread. Others may perform them in parallel.
+    pub fn spawn_write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        if self.is_direct() || !self.supports_nowait() {
+            return spawn_file_operation(write);
+        }
+        self.cached_writes.spawn(write)
     }
 
     pub fn disable_writes_now(&self) {
@@ -135,7 +133,7 @@ impl File {
                 is_direct: OnceLock::new(),
                 supports_nowait: OnceLock::new(),
                 writes_wait: AtomicBool::new(false),
-                has_ring_write: AtomicBool::new(false),
+                cached_writes: Arc::default(),
             }),
         }
     }

@@ -15,7 +15,8 @@ use crate::driver::{Memory, Transfer};
 use crate::executor::spawn_file_operation;
 
 /// Maximum length of a transfer between memory and the page cache on the ring, where one thread copies the data. For
-/// longer transfers, the threads of the file pool, which copy in parallel, had the higher throughput.
+/// longer reads, and for longer writes to several files, the threads of the file pool, which copy in parallel, had the
+/// higher throughput.
 const MAX_CACHED_RING_BYTES: usize = 32 * 1024;
 
 impl File {
@@ -268,7 +269,7 @@ impl File {
         offset: u64,
     ) -> (io::Result<usize>, Memory) {
         let allocate: Box<dyn FnOnce() -> Memory + Send> = if self.may_use_ring(length) {
-            match self.transfer_on_ring(Transfer::Read, allocate(), offset).await {
+            match ring::transfer(Transfer::Read, &self.inner.file, allocate(), offset).await {
                 Ok(done) => return done,
                 Err(memory) => Box::new(move || memory),
             }
@@ -287,7 +288,7 @@ impl File {
     /// Writes memory that the operation owns. Callers box the future; see [`read_memory_at`](Self::read_memory_at).
     async fn write_memory_at(&self, memory: Memory, offset: u64) -> (io::Result<usize>, Memory) {
         let memory = if self.may_use_ring(memory.length) {
-            match self.transfer_on_ring(Transfer::Write, memory, offset).await {
+            match ring::transfer(Transfer::Write, &self.inner.file, memory, offset).await {
                 Ok(done) => return done,
                 Err(memory) => memory,
             }
@@ -295,7 +296,7 @@ impl File {
             memory
         };
         let file = Arc::clone(&self.inner.file);
-        let written = spawn_file_operation(move || (file.write_at(memory.as_slice(), offset), memory));
+        let written = self.inner.spawn_write(move || (file.write_at(memory.as_slice(), offset), memory));
         written.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
     }
 
@@ -303,28 +304,6 @@ impl File {
     fn may_use_ring(&self, length: usize) -> bool {
         let is_short = self.inner.is_direct() || length <= MAX_CACHED_RING_BYTES;
         is_short && ring::is_available() && self.inner.supports_nowait()
-    }
-
-    /// Transfers bytes on the ring, if [`may_use_ring`](Self::may_use_ring) returns `true`. Returns the memory if the ring
-    /// is busy with another write to the file or cannot perform the operation.
-    async fn transfer_on_ring(
-        &self,
-        transfer: Transfer,
-        memory: Memory,
-        offset: u64,
-    ) -> Result<(io::Result<usize>, Memory), Memory> {
-        let is_cached = !self.inner.is_direct();
-        // The ring performs the cached writes of a file sequentially, on a thread. The first one takes half the time
-        // that it takes on the file pool. Concurrent ones take twice as long.
-        let _only_write = match transfer {
-            Transfer::Write if is_cached => match self.inner.reserve_ring_write() {
-                None => return Err(memory),
-                only_write => only_write,
-            },
-            _ => None,
-        };
-        let done = ring::transfer(transfer, &self.inner.file, memory, offset).await;
-        done.unwrap_or_else(|error| Ok((Err(error), zeroed(0, false))))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::owned_buf::zeroed;
 use crate::driver::{FileOperation, Key, Memory, Transfer};
 use crate::executor::{Shared, try_current, with_current};
 
@@ -36,31 +37,29 @@ pub(super) fn is_available() -> bool {
 }
 
 /// Transfers bytes on the ring. Returns the memory if there is no ring, or if the kernel requests that the operation be
-/// repeated.
-///
-/// The error of the outer result means that the memory is lost.
+/// repeated. If the result is lost, the memory is lost as well, and an empty one is returned.
 pub(super) async fn transfer(
     transfer: Transfer,
     file: &Arc<std::fs::File>,
     memory: Memory,
     offset: u64,
-) -> io::Result<Result<(io::Result<usize>, Memory), Memory>> {
-    let Some(shared) = try_current() else { return Ok(Err(memory)) };
+) -> Result<(io::Result<usize>, Memory), Memory> {
+    let Some(shared) = try_current() else { return Err(memory) };
     let operation = FileOperation::new(transfer, Arc::clone(file), memory, offset);
     let started = shared.driver.borrow_mut().start_file(operation);
     let key = match started {
         Ok(key) => key,
-        Err(operation) => return Ok(Err(operation.into_memory())),
+        Err(operation) => return Err(operation.into_memory()),
     };
     let operation = Operation::new(shared, key);
-    let (result, memory) = poll_fn(|context| {
+    let done = poll_fn(|context| {
         operation.shared.poll_driver(context, |driver, waker| driver.poll_file(key, waker), |_bytes| 0)
-    })
-    .await?;
-    Ok(match result {
+    });
+    match done.await {
         // Kernel threads of the ring can be interrupted, and some files never support the ring's operations.
-        errno if matches!(-errno, libc::EINTR | libc::EAGAIN | libc::EOPNOTSUPP) => Err(memory),
-        errno @ ..0 => Ok((Err(io::Error::from_raw_os_error(-errno)), memory)),
-        count => Ok((Ok(count as usize), memory)),
-    })
+        Ok((errno, memory)) if matches!(-errno, libc::EINTR | libc::EAGAIN | libc::EOPNOTSUPP) => Err(memory),
+        Ok((errno @ ..0, memory)) => Ok((Err(io::Error::from_raw_os_error(-errno)), memory)),
+        Ok((count, memory)) => Ok((Ok(count as usize), memory)),
+        Err(error) => Ok((Err(error), zeroed(0, false))),
+    }
 }

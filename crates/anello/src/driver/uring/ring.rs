@@ -194,13 +194,14 @@ impl Ring {
             Wait::Forever | Wait::For(_) => {
                 let timeout_ns = if let Wait::For(nanoseconds) = wait { nanoseconds } else { NO_DEADLINE_NS };
                 let timeout = timespec(timeout_ns);
-                let mut argument = io_uring_getevents_arg::default();
-                argument.ts = (&raw const timeout).cast_mut().cast::<c_void>().into();
-                if self.batch.target() > 1 {
-                    // The kernel would exceed a timeout that is shorter than the minimum wait time.
-                    let max_delay_us = u64::from(self.batch.max_delay_us);
-                    argument.min_wait_usec = (timeout_ns / 1000).min(max_delay_us) as u32;
-                }
+                let timeout = (&raw const timeout).cast_mut().cast::<c_void>().into();
+                // The kernel would exceed a timeout that is shorter than the minimum wait time.
+                let min_wait_us = match self.batch.target() {
+                    1 => 0,
+                    _ => (timeout_ns / 1000).min(self.batch.max_delay_us.into()) as u32,
+                };
+                let argument =
+                    io_uring_getevents_arg { ts: timeout, min_wait_usec: min_wait_us, ..Default::default() };
                 flags |= IoringEnterFlags::EXT_ARG;
                 // SAFETY: the argument and the timeout that it points to live until the call returns.
                 unsafe { io_uring_enter_arg(ring, to_submit, self.batch.target(), flags, Some(&argument)) }

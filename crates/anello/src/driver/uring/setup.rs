@@ -221,7 +221,8 @@ fn with_advice(error: io::Error, advice: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
 
-/// Limits the kernel to a few worker threads. The driver's operations normally do not use them.
+/// Limits the kernel to a few worker threads. Of the driver's operations, normally only writes to the page cache use
+/// them, and those of a file exclude each other.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
     // SAFETY: the argument points to an array of two counts, which the kernel reads and writes only during the call.
