@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{
-    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo,
+    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo, raw_os_error,
 };
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
@@ -416,6 +416,14 @@ fn wait_applied_accepts_unlimited_timeout() {
     let group = ListenerGroup::<TcpListener>::new(vec![], 0);
     group.wait_applied(Duration::MAX).unwrap();
     group.close(PendingConnections::Leave);
+}
+
+#[test]
+fn error_of_bind_contains_address() {
+    let (_listener, address) = listener();
+    let error = ListenerGroup::<TcpListener>::bind(address, 1).unwrap_err();
+    assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::AddrInUse, Some(libc::EADDRINUSE)));
+    assert!(error.to_string().starts_with(&format!("cannot bind {address}: ")), "{error}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use anello::net::pipe::{OpenOptions, Receiver, Sender, pipe};
+use anello::net::raw_os_error;
 use anello::{DriverKind, Runtime, spawn, yield_now};
 use common::{TURNS, on_both_drivers, on_each, on_every_driver, simulated_drivers};
 
@@ -160,7 +161,8 @@ fn fifo_is_opened_by_path() {
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         setup.run(async {
             let error = OpenOptions::new().open_sender(&path).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(libc::ENXIO));
+            assert_eq!(raw_os_error(&error), Some(libc::ENXIO));
+            assert!(error.to_string().starts_with(&format!("cannot open {}: ", path.display())), "{error}");
             let receiver = OpenOptions::new().open_receiver(&path).unwrap();
             for round in 0..3 {
                 // Each time that all writers are closed, the receiver reads EOF. Later writers work, and waiting for
@@ -181,6 +183,8 @@ fn fifo_is_opened_by_path() {
             both.write_all(b"x").await.unwrap();
             let error = OpenOptions::new().open_receiver(directory.path()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let expected = format!("cannot open {}: file type is Directory", directory.path().display());
+            assert!(error.to_string().starts_with(&expected), "{error}");
         });
     });
 }

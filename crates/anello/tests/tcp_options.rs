@@ -183,6 +183,20 @@ fn configured_sockets_connect_and_listen() {
             let listening = unshared.bind(at).and_then(|()| unshared.listen(1));
             let error = listening.unwrap_err();
             assert_eq!(raw_os_error(&error), Some(libc::EADDRINUSE), "{error}");
+            assert!(error.to_string().contains(&at.to_string()), "{error}");
+
+            // Only one of two sockets that are bound to one address can listen.
+            let [first, second] = [TcpSocket::new_v4().unwrap(), TcpSocket::new_v4().unwrap()];
+            first.set_reuseaddr(true).unwrap();
+            second.set_reuseaddr(true).unwrap();
+            first.bind(address(ANY_PORT)).unwrap();
+            let shared = first.local_addr().unwrap();
+            second.bind(shared).unwrap();
+            let first = first.listen(1).unwrap();
+            let error = second.listen(1).unwrap_err();
+            assert_eq!(raw_os_error(&error), Some(libc::EADDRINUSE), "{error}");
+            assert!(error.to_string().starts_with(&format!("cannot listen on {shared}: ")), "{error}");
+            drop(first);
 
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind(address("127.0.0.7:0")).unwrap();

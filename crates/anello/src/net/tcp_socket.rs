@@ -148,7 +148,7 @@ impl TcpSocket {
     /// accepted, capped at `net.core.somaxconn`.
     ///
     /// # Errors
-    /// Returns the error from `listen(2)`: `AddrInUse` if another socket listens on the address.
+    /// Returns the error from `listen(2)` with the address: `AddrInUse` if another socket listens on the address.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -162,9 +162,11 @@ impl TcpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
+        let address = self.local_addr()?;
         let Self { shared, socket } = self;
         let listening = shared.driver.borrow_mut().listen_on(socket, backlog);
-        let key = listening.map_err(|error| with_context("cannot listen", error))?;
+        let key =
+            listening.map_err(|error| with_context(format_args!("cannot listen on {address}"), error))?;
         Ok(StreamListener::new(Listener::new(shared, key)))
     }
 

@@ -6,10 +6,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ExitStatus, Output, Stdio};
+use std::rc::Rc;
 
 use super::child::Child;
 use super::orphans;
-use crate::executor::current;
+use crate::driver::with_context;
+use crate::executor::{Shared, current};
 
 /// Builder for a child process; wraps [`std::process::Command`]. See the [module](super) for an example.
 ///
@@ -297,20 +299,25 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of [`std::process::Command::spawn`], for example `NotFound` if there is no such program,
-    /// `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started, and
+    /// Returns the error of [`std::process::Command::spawn`] with the program, for example `NotFound` if there is no such
+    /// program, `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started, and
     /// `Unsupported` on the simulated driver.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
-        let shared = current();
+        self.start(current()).map_err(|error| {
+            let program = Path::new(self.inner.get_program()).display();
+            with_context(format_args!("cannot start {program}"), error)
+        })
+    }
+
+    fn start(&mut self, shared: Rc<Shared>) -> io::Result<Child> {
         if shared.is_simulated() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "cannot start process: processes are unsupported on the simulated driver \
-                 (use the uring or epoll driver)",
+                "processes are unsupported on the simulated driver (use the uring or epoll driver)",
             ));
         }
         orphans::reap();

@@ -127,6 +127,17 @@ fn datagrams_of_every_size_arrive_whole() {
             }
             let error = one.send(&[0; MAX_PAYLOAD + 1]).await.unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+            let (socket, to) = (bind(), address(&other));
+            let too_long = [0; MAX_PAYLOAD + 1];
+            for sent in [
+                socket.send_to(&too_long, to).await,
+                socket.try_send_to(&too_long, to),
+                poll_fn(|context| socket.poll_send_to(context, &too_long, to)).await,
+            ] {
+                let error = sent.unwrap_err();
+                assert_eq!(raw_os_error(&error), Some(libc::EMSGSIZE));
+                assert!(error.to_string().starts_with(&format!("cannot send to {to}: ")), "{error}");
+            }
         });
     });
 }

@@ -162,7 +162,7 @@ fn broadcast_needs_permission() {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             let error = socket.send_to(b"x", ("255.255.255.255", 9)).await.unwrap_err();
             // Without a default route, the address is unreachable.
-            assert!(matches!(error.raw_os_error(), Some(libc::EACCES | libc::ENETUNREACH)), "{error}");
+            assert!(matches!(raw_os_error(&error), Some(libc::EACCES | libc::ENETUNREACH)), "{error}");
             assert!(!socket.broadcast().unwrap());
             socket.set_broadcast(true).unwrap();
             assert!(socket.broadcast().unwrap());

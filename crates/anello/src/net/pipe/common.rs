@@ -28,8 +28,7 @@ macro_rules! common {
             /// ```
             #[track_caller]
             pub fn from_owned_fd(descriptor: OwnedFd) -> io::Result<Self> {
-                super::check::check_pipe(&descriptor)?;
-                super::check::check_access(&descriptor, rustix::fs::OFlags::$access)?;
+                super::check::check_descriptor(&descriptor, rustix::fs::OFlags::$access)?;
                 Self::from_owned_fd_unchecked(descriptor)
             }
 
