@@ -170,3 +170,27 @@ fn broadcast_needs_permission() {
         });
     });
 }
+
+#[test]
+fn metadata_can_be_enabled_after_binding() {
+    on_every_driver_and_sim(|setup| {
+        for loopback in loopbacks() {
+            setup.run(async {
+                let server = UdpSocket::bind(loopback).unwrap();
+                assert!(!server.pktinfo().unwrap() && !server.recv_ecn().unwrap() && !server.gro().unwrap());
+                server.set_pktinfo(true).unwrap();
+                server.set_recv_ecn(true).unwrap();
+                server.set_gro(true).unwrap();
+                assert!(server.pktinfo().unwrap() && server.recv_ecn().unwrap() && server.gro().unwrap());
+                let datagram = OutgoingDatagram::new(b"ciao", address(&server)).with_ecn(Ecn::Ect0);
+                UdpSocket::bind(loopback).unwrap().send_message(&datagram).await.unwrap();
+                let info = receive(&server).await.1;
+                assert_eq!((info.destination, info.ecn), (Some(address(&server).ip()), Some(Ecn::Ect0)));
+                server.set_pktinfo(false).unwrap();
+                server.set_recv_ecn(false).unwrap();
+                server.set_gro(false).unwrap();
+                assert!(!server.pktinfo().unwrap() && !server.recv_ecn().unwrap() && !server.gro().unwrap());
+            });
+        }
+    });
+}
