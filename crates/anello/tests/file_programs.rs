@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use anello::fs::{AlignedBuf, File, OpenOptions};
-use anello::{current_metrics, yield_now};
+use anello::{current_driver_metrics, yield_now};
 use common::*;
 
 /// Polls a future once and drops it. Returns its output if it was ready.
@@ -304,7 +304,7 @@ fn direct_operations_use_ring_and_other_drivers_use_pool() {
                     file.write_owned_at(buffer, 4096).await.0.unwrap();
                 }
                 let expected = if setup.name.contains("uring") { 6 } else { 0 };
-                assert_eq!(current_metrics().unwrap().file_operations, expected, "{}", setup.name);
+                assert_eq!(current_driver_metrics().unwrap().file_operations, expected, "{}", setup.name);
             }
             let mut bytes = AlignedBuf::new(1 << 20);
             file.read_exact_at(&mut bytes, 0).await.unwrap();

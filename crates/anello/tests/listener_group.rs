@@ -434,7 +434,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
         let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
         setup.run(async {
             let member = group.join(0);
-            let accepted = || anello::current_metrics().expect("a runtime").accepted;
+            let accepted = || anello::current_driver_metrics().expect("a runtime").accepted;
             // Starts an accept operation that may accept connections in advance, then cancels it.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixStream, raw_os_error};
-use anello::{current_metrics, yield_now};
+use anello::{current_driver_metrics, yield_now};
 use common::{
     ANY_PORT, Rng, Setup, TURNS, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
     poll_at_most,
@@ -152,7 +152,7 @@ fn builder_sets_options_before_listener_is_bound() {
 fn configured_sockets_connect_and_listen() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let socket = TcpSocket::new_v4().unwrap();
             assert!(!socket.reuseaddr().unwrap() && !socket.reuseport().unwrap());
             socket.set_reuseaddr(true).unwrap();
@@ -207,7 +207,7 @@ fn configured_sockets_connect_and_listen() {
             client.write_all(b"ciao").await.unwrap();
             assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
             drop((client, server, listener));
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
 
@@ -216,7 +216,7 @@ fn configured_sockets_connect_and_listen() {
             assert!(refused.to_string().starts_with(&format!("cannot connect to {at}: ")), "{refused}");
             assert!(TcpSocket::new_v4().unwrap().connect(address("[::1]:1")).await.is_err());
             drop(TcpSocket::new_v6());
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });
@@ -231,7 +231,7 @@ fn fault_11_abandoned_connects_of_configured_sockets_leave_no_descriptor() {
         setup.run(async move {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let at = listener.local_addr().unwrap();
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             for _ in 0..100 {
                 let socket = TcpSocket::new_v4().unwrap();
                 if random.bool() {
@@ -247,7 +247,7 @@ fn fault_11_abandoned_connects_of_configured_sockets_leave_no_descriptor() {
                 drop(poll_at_most(1, listener.accept()).await);
                 yield_now().await;
             }
-            assert_eq!(current_metrics().unwrap().sockets, base, "seed {seed:#x}");
+            assert_eq!(current_driver_metrics().unwrap().sockets, base, "seed {seed:#x}");
         });
     });
 }

@@ -80,7 +80,7 @@ fn leftover_bytes_are_carried_to_and_from_standard_library() {
                 peer.read_exact(&mut answer).unwrap();
                 assert_eq!(&answer, b"e");
             }
-            while anello::current_metrics().unwrap().sockets > 0 {
+            while anello::current_driver_metrics().unwrap().sockets > 0 {
                 yield_now().await;
             }
         });
@@ -219,7 +219,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             peer.write_all(b"1").unwrap();
             assert_eq!(first.recv().await.unwrap().as_deref(), Some(&b"1"[..]));
             drop(first);
-            while anello::current_metrics().unwrap().sockets > 1 {
+            while anello::current_driver_metrics().unwrap().sockets > 1 {
                 anello::yield_now().await;
             }
             // The duplicate keeps the connection open, but the connection's slot may have been reused.
@@ -252,7 +252,7 @@ fn duplicate_outlives_stream_and_runtime() {
             SockRef::from(&duplicate).set_ttl_v4(77).unwrap();
             assert_eq!(stream.ttl().unwrap(), 77);
             drop(stream);
-            while anello::current_metrics().unwrap().sockets > 0 {
+            while anello::current_driver_metrics().unwrap().sockets > 0 {
                 yield_now().await;
             }
             // Neither the connection nor the driver is affected by the closed stream.
@@ -262,7 +262,7 @@ fn duplicate_outlives_stream_and_runtime() {
                     yield_now().await;
                 }
             }
-            assert_eq!(anello::current_metrics().unwrap().late_completions, 0);
+            assert_eq!(anello::current_driver_metrics().unwrap().late_completions, 0);
             let mut again = TcpStream::from_std(duplicate.try_clone().unwrap()).unwrap();
             let mut received = [0; 3];
             again.read_exact(&mut received).await.unwrap();
@@ -329,7 +329,7 @@ fn duplicates_of_descriptor_are_imported_in_sequence() {
                 assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"question"[..]), "{round}");
                 stream.write_all(b"answer").await.unwrap();
                 drop(stream);
-                while anello::current_metrics().unwrap().sockets > 1 {
+                while anello::current_driver_metrics().unwrap().sockets > 1 {
                     anello::yield_now().await;
                 }
                 let mut answer = [0; 6];
