@@ -79,6 +79,9 @@ fn try_methods_do_not_wait() {
             let (sender, receiver) = pipe().unwrap();
             let mut buffer = [0; 8];
             assert_eq!(receiver.try_read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+            let unused: Result<(), _> = receiver.try_io(|| unreachable!("the pipe is not readable"));
+            assert_eq!(unused.unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert_eq!(sender.try_io(|| Ok(7)).unwrap(), 7);
             assert_eq!(sender.try_write_vectored(&[IoSlice::new(b""), IoSlice::new(b"ab")]).unwrap(), 2);
             assert_eq!(sender.write_vectored(&[IoSlice::new(b"c"), IoSlice::new(b"d")]).await.unwrap(), 2);
             receiver.readable().await.unwrap();
@@ -202,9 +205,12 @@ fn descriptors_are_checked_and_returned() {
             let error = Sender::from_owned_fd(read.try_clone().unwrap()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             let socket = UnixStream::pair().unwrap().0;
-            assert_eq!(Receiver::from_owned_fd(socket.into()).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                Receiver::try_from(OwnedFd::from(socket)).unwrap_err().kind(),
+                ErrorKind::InvalidInput
+            );
             let (sender, receiver) =
-                (Sender::from_owned_fd(write).unwrap(), Receiver::from_file(File::from(read)).unwrap());
+                (Sender::try_from(write).unwrap(), Receiver::from_file(File::from(read)).unwrap());
             sender.write_all(b"again").await.unwrap();
             let mut file = File::from(receiver.into_blocking_fd().unwrap());
             drop(sender);

@@ -1,5 +1,7 @@
 //! Conversions to and from the standard library, and shared descriptors.
 
+use rustix::net::{AddressFamily, SocketType};
+
 use super::*;
 
 #[test]
@@ -305,6 +307,7 @@ fn descriptors_of_wrong_kind_are_rejected() {
             let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
             let at = listener.local_addr().unwrap();
             assert!(TcpStream::try_from(OwnedFd::from(listener.try_clone().unwrap())).is_err());
+            assert!(TcpSocket::try_from(OwnedFd::from(listener.try_clone().unwrap())).is_err());
             let listener = TcpListener::try_from(OwnedFd::from(listener)).unwrap();
             let client = std::net::TcpStream::connect(at).unwrap();
             assert!(TcpListener::try_from(OwnedFd::from(client.try_clone().unwrap())).is_err());
@@ -354,6 +357,25 @@ fn standard_library_listener_is_imported() {
             let mut received = [0; 5];
             stream.read_exact(&mut received).await.unwrap();
             assert_eq!(&received, b"early");
+        });
+    });
+}
+
+#[test]
+fn imported_tcp_sockets_connect_and_listen() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let open = || {
+                let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+                TcpSocket::try_from(socket).unwrap()
+            };
+            let socket = open();
+            socket.bind(ANY_PORT.parse().unwrap()).unwrap();
+            let listener = socket.listen(16).unwrap();
+            let mut client = open().connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut server = listener.accept().await.unwrap();
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"x"[..]));
         });
     });
 }

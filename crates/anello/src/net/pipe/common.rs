@@ -181,6 +181,16 @@ macro_rules! common {
             }
         }
 
+        /// See [`from_owned_fd`](Self::from_owned_fd).
+        impl TryFrom<OwnedFd> for $name {
+            type Error = io::Error;
+
+            #[track_caller]
+            fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+                Self::from_owned_fd(descriptor)
+            }
+        }
+
         impl AsFd for $name {
             fn as_fd(&self) -> BorrowedFd<'_> {
                 self.0.as_fd()
