@@ -299,9 +299,9 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of [`std::process::Command::spawn`] with the program, for example `NotFound` if there is no such
-    /// program, `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started, and
-    /// `Unsupported` on the simulated driver.
+    /// Returns the error of [`std::process::Command::spawn`] with the program, for example `NotFound` if there is no
+    /// such program, `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started,
+    /// and `Unsupported` on the simulated driver.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.

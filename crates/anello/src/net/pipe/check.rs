@@ -18,7 +18,8 @@ pub(super) fn check_pipe(descriptor: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Returns an error if the descriptor is not that of a pipe or FIFO, or not open for reading or writing, as required by `access`.
+/// Returns an error if the descriptor is not that of a pipe or FIFO, or not open for reading or writing, as required by
+/// `access`.
 pub(super) fn check_descriptor(descriptor: &OwnedFd, access: OFlags) -> io::Result<()> {
     check_pipe(descriptor).map_err(|error| with_context("cannot use the descriptor", error))?;
     let mode = rustix::fs::fcntl_getfl(descriptor)? & OFlags::ACCMODE;

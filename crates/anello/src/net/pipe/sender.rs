@@ -131,8 +131,8 @@ impl Sender {
         self.0.registration().try_io(Direction::Write, || self.0.try_write_vectored(slices))
     }
 
-    /// Calls a function that writes to the descriptor, if the pipe is ready. If the function returns `WouldBlock`, the pipe
-    /// counts as not ready until the driver reports it again.
+    /// Calls a function that writes to the descriptor, if the pipe is ready. If the function returns `WouldBlock`, the
+    /// pipe counts as not ready until the driver reports it again.
     ///
     /// # Errors
     /// Returns `WouldBlock` if the pipe is not ready, and the errors of the function.

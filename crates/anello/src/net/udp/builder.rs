@@ -184,8 +184,8 @@ impl UdpSocketBuilder {
         self
     }
 
-    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in the
-    /// lower two. The default is 0.
+    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two. The default is 0.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {

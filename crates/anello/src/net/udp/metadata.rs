@@ -25,8 +25,8 @@ impl UdpSocket {
         self.is_on(Opt::Gro)
     }
 
-    /// Sets whether the kernel merges received datagrams of the same size from the same sender into one buffer (`UDP_GRO`,
-    /// Linux 5.0). See [`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro).
+    /// Sets whether the kernel merges received datagrams of the same size from the same sender into one buffer
+    /// (`UDP_GRO`, Linux 5.0). See [`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro).
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
@@ -98,8 +98,8 @@ impl UdpSocket {
         self.is_on(self.family_option(Opt::ReceiveTypeOfService, Opt::ReceiveTrafficClass))
     }
 
-    /// Sets whether the congestion notification of received datagrams is reported (`IP_RECVTOS`, `IPV6_RECVTCLASS`). See
-    /// [`UdpSocketBuilder::recv_ecn`](crate::net::UdpSocketBuilder::recv_ecn).
+    /// Sets whether the congestion notification of received datagrams is reported (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    /// See [`UdpSocketBuilder::recv_ecn`](crate::net::UdpSocketBuilder::recv_ecn).
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.

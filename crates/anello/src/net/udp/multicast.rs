@@ -277,8 +277,8 @@ impl UdpSocket {
         self.socket.set_option(Opt::MulticastInterfaceV4, i32::from_ne_bytes(interface.octets()))
     }
 
-    /// Returns the index of the interface through which IPv6 multicast datagrams are sent (`IPV6_MULTICAST_IF`), or 0 if
-    /// it is selected by the routing table.
+    /// Returns the index of the interface through which IPv6 multicast datagrams are sent (`IPV6_MULTICAST_IF`), or 0
+    /// if it is selected by the routing table.
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.

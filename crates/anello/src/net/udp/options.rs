@@ -121,7 +121,8 @@ impl UdpSocket {
         self.option(Opt::TimeToLive)
     }
 
-    /// Sets the time to live of IPv4 packets (`IP_TTL`). For IPv6, use [`set_unicast_hops_v6`](Self::set_unicast_hops_v6).
+    /// Sets the time to live of IPv4 packets (`IP_TTL`). For IPv6, use
+    /// [`set_unicast_hops_v6`](Self::set_unicast_hops_v6).
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`, for example if the value is not between 1 and 255.
@@ -192,8 +193,8 @@ impl UdpSocket {
         self.option(Opt::TypeOfService)
     }
 
-    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in the
-    /// lower two.
+    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.

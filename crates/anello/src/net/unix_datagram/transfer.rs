@@ -295,8 +295,8 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the error from `sendto(2)` with the address: for example `NotFound` if the path does not exist,
-    /// `ConnectionRefused` if no socket is bound to it, or an error with the number `EMSGSIZE` if the datagram exceeds the
-    /// send buffer.
+    /// `ConnectionRefused` if no socket is bound to it, or an error with the number `EMSGSIZE` if the datagram exceeds
+    /// the send buffer.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
