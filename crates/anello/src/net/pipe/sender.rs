@@ -131,11 +131,11 @@ impl Sender {
         self.0.registration().try_io(Direction::Write, || self.0.try_write_vectored(slices))
     }
 
-    /// Calls a function that writes to the descriptor, if the pipe is ready. If the function returns `WouldBlock`, the
-    /// pipe counts as not ready until the driver reports it again.
+    /// Calls a function that writes to the descriptor without blocking. If it returns `WouldBlock`, the pipe is no longer
+    /// considered ready.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the pipe is not ready, and the errors of the function.
+    /// Returns the error of `operation`.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
