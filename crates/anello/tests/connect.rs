@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
 use anello::time::{monotonic_now, sleep};
-use anello::{current_metrics, spawn, yield_now};
+use anello::{current_driver_metrics, spawn, yield_now};
 use common::{Setup, on_both_drivers, on_each, simulated_drivers};
 
 /// Delay before the next attempt starts if the previous one is still pending.
@@ -52,14 +52,14 @@ fn silent_attempt_gets_parallel_attempt_after_delay_and_is_cancelled() {
     on_simulators(async || {
         let (_full, _clients) = full_listener("10.0.0.1:80").await;
         let _listener = TcpListener::bind("[::9]:80").expect("a listener");
-        let (start, sockets) = (monotonic_now(), current_metrics().expect("metrics").sockets);
+        let (start, sockets) = (monotonic_now(), current_driver_metrics().expect("metrics").sockets);
         let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
         let stream = TcpStream::connect(attempted).await.expect("a connection");
         assert_eq!(stream.peer_addr().expect("valid address"), address("[::9]:80"));
         // The clock is virtual.
         let elapsed = monotonic_now() - start;
         assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&elapsed), "{elapsed:?}");
-        while current_metrics().expect("metrics").sockets > sockets + 1 {
+        while current_driver_metrics().expect("metrics").sockets > sockets + 1 {
             yield_now().await;
         }
     });
@@ -103,10 +103,10 @@ fn silent_address_does_not_prevent_connecting_to_next_address() {
             drop(free);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
             let good = listener.local_addr().expect("valid address");
-            let sockets = current_metrics().expect("metrics").sockets;
+            let sockets = current_driver_metrics().expect("metrics").sockets;
             let stream = TcpStream::connect(vec![at, refusing, good]).await.expect("a connection");
             assert_eq!(stream.peer_addr().expect("valid address"), good);
-            while current_metrics().expect("metrics").sockets > sockets + 1 {
+            while current_driver_metrics().expect("metrics").sockets > sockets + 1 {
                 yield_now().await;
             }
         });

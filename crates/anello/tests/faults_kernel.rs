@@ -316,7 +316,7 @@ fn fault_09_completion_queue_overflows() {
             assert!(metrics.completion_overflows > 0, "{}: {metrics:?}", setup.name);
         }
         runtime.block_on(async {
-            while anello::current_metrics().unwrap().sockets > 0 {
+            while anello::current_driver_metrics().unwrap().sockets > 0 {
                 anello::yield_now().await;
             }
         });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::timeout;
-use anello::{current_metrics, spawn, yield_now};
+use anello::{current_driver_metrics, spawn, yield_now};
 use common::child::{Child, assert_grown_less, raise_open_files, usage};
 use common::server::{Server, serve_if_child};
 use common::{
@@ -89,7 +89,7 @@ fn fault_10_futures_dropped_in_flight() {
 async fn drop_futures(seed: u64, count: u64) {
     let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
     let address = listener.local_addr().unwrap();
-    let base = current_metrics().unwrap().sockets;
+    let base = current_driver_metrics().unwrap().sockets;
     let mut random = Rng::with_seed(seed);
     let (mut client, mut server) = (None, None);
     for number in 0..count {
@@ -118,7 +118,7 @@ async fn drop_futures(seed: u64, count: u64) {
     drop((client, server));
     // Accepts and drops connections that were established but not yet accepted.
     while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
-    while current_metrics().unwrap().sockets > base {
+    while current_driver_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -146,7 +146,7 @@ fn fault_11_accept_and_connect_timeouts() {
                 }
             };
             let settled = || async {
-                while current_metrics().unwrap().sockets > 0 {
+                while current_driver_metrics().unwrap().sockets > 0 {
                     yield_now().await;
                 }
             };
@@ -279,9 +279,9 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
                     if echoing.is_finished() {
                         break;
                     }
-                    let received = current_metrics().unwrap().receives;
+                    let received = current_driver_metrics().unwrap().receives;
                     peer.write_all(b"1").unwrap();
-                    while current_metrics().unwrap().receives == received && !echoing.is_finished() {
+                    while current_driver_metrics().unwrap().receives == received && !echoing.is_finished() {
                         yield_now().await;
                     }
                 }

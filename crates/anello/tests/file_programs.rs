@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use anello::fs::{AlignedBuf, File, OpenOptions};
-use anello::{current_metrics, yield_now};
+use anello::{current_driver_metrics, yield_now};
 use common::*;
 
 /// Removes the file's clean pages from the page cache, so that the next reads must wait for the disk.
@@ -282,7 +282,7 @@ fn direct_operations_use_ring_and_other_drivers_use_pool() {
                     file.write_owned_at(buffer, 4096).await.0.unwrap();
                 }
                 let expected = if setup.name.contains("uring") { 6 } else { 0 };
-                assert_eq!(current_metrics().unwrap().file_operations, expected, "{}", setup.name);
+                assert_eq!(current_driver_metrics().unwrap().file_operations, expected, "{}", setup.name);
             }
             let mut bytes = AlignedBuf::new(1 << 20);
             file.read_exact_at(&mut bytes, 0).await.unwrap();

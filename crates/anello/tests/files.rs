@@ -15,7 +15,7 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::echo;
 use anello::time::sleep;
-use anello::{MAX_BLOCKING_THREADS, current_metrics, spawn, spawn_blocking, yield_now};
+use anello::{MAX_BLOCKING_THREADS, current_driver_metrics, spawn, spawn_blocking, yield_now};
 
 use common::child::Child;
 use common::{
@@ -170,7 +170,7 @@ fn pending_send_file_ends_with_its_stream() {
         let content = pattern(2, length);
         setup.run(async {
             let file = file_of(&content);
-            let sockets = || current_metrics().unwrap().sockets;
+            let sockets = || current_driver_metrics().unwrap().sockets;
             let before = sockets();
             // After the transfer is cancelled, the stream is dropped, aborted, or used to send other data.
             for way in 0..3 {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{
-    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo,
+    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo, raw_os_error,
 };
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
@@ -419,6 +419,14 @@ fn wait_applied_accepts_unlimited_timeout() {
 }
 
 #[test]
+fn error_of_bind_contains_address() {
+    let (_listener, address) = listener();
+    let error = ListenerGroup::<TcpListener>::bind(address, 1).unwrap_err();
+    assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::AddrInUse, Some(libc::EADDRINUSE)));
+    assert!(error.to_string().starts_with(&format!("cannot bind {address}: ")), "{error}");
+}
+
+#[test]
 fn member_without_accept_ahead_holds_at_most_one_connection() {
     const CLIENTS: usize = 100;
     on_each(available(), |setup| {
@@ -426,7 +434,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
         let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
         setup.run(async {
             let member = group.join(0);
-            let accepted = || anello::current_metrics().expect("a runtime").accepted;
+            let accepted = || anello::current_driver_metrics().expect("a runtime").accepted;
             // Starts an accept operation that may accept connections in advance, then cancels it.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);

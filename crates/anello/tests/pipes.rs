@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use anello::net::pipe::{OpenOptions, Receiver, Sender, pipe};
+use anello::net::raw_os_error;
 use anello::{DriverKind, Runtime, spawn, yield_now};
 use common::{TURNS, on_both_drivers, on_each, on_every_driver, simulated_drivers};
 
@@ -78,6 +79,10 @@ fn try_methods_do_not_wait() {
             let (sender, receiver) = pipe().unwrap();
             let mut buffer = [0; 8];
             assert_eq!(receiver.try_read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+            // `WouldBlock` clears the readiness, for which the next method then waits.
+            let read = || Ok(rustix::io::read(&receiver, &mut [0; 8])?);
+            assert_eq!(receiver.try_io(read).unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert!(stays_pending(pin!(receiver.readable()).as_mut()).await);
             assert_eq!(sender.try_write_vectored(&[IoSlice::new(b""), IoSlice::new(b"ab")]).unwrap(), 2);
             assert_eq!(sender.write_vectored(&[IoSlice::new(b"c"), IoSlice::new(b"d")]).await.unwrap(), 2);
             receiver.readable().await.unwrap();
@@ -85,6 +90,8 @@ fn try_methods_do_not_wait() {
             let mut slices = [IoSliceMut::new(one), IoSliceMut::new(two)];
             assert_eq!(receiver.try_read_vectored(&mut slices).unwrap(), 4);
             assert_eq!(&buffer[..4], b"abcd");
+            assert_eq!(sender.try_io(|| Ok(rustix::io::write(&sender, b"e")?)).unwrap(), 1);
+            assert_eq!(receiver.try_io(|| Ok(rustix::io::read(&receiver, &mut buffer)?)).unwrap(), 1);
             while sender.try_write(&[0; 4096]).is_ok() {}
             let mut writable = pin!(sender.writable());
             assert!(stays_pending(writable.as_mut()).await);
@@ -160,7 +167,8 @@ fn fifo_is_opened_by_path() {
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         setup.run(async {
             let error = OpenOptions::new().open_sender(&path).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(libc::ENXIO));
+            assert_eq!(raw_os_error(&error), Some(libc::ENXIO));
+            assert!(error.to_string().starts_with(&format!("cannot open {}: ", path.display())), "{error}");
             let receiver = OpenOptions::new().open_receiver(&path).unwrap();
             for round in 0..3 {
                 // Each time that all writers are closed, the receiver reads EOF. Later writers work, and waiting for
@@ -181,6 +189,8 @@ fn fifo_is_opened_by_path() {
             both.write_all(b"x").await.unwrap();
             let error = OpenOptions::new().open_receiver(directory.path()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let expected = format!("cannot open {}: file type is Directory", directory.path().display());
+            assert!(error.to_string().starts_with(&expected), "{error}");
         });
     });
 }
@@ -198,9 +208,12 @@ fn descriptors_are_checked_and_returned() {
             let error = Sender::from_owned_fd(read.try_clone().unwrap()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             let socket = UnixStream::pair().unwrap().0;
-            assert_eq!(Receiver::from_owned_fd(socket.into()).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                Receiver::try_from(OwnedFd::from(socket)).unwrap_err().kind(),
+                ErrorKind::InvalidInput
+            );
             let (sender, receiver) =
-                (Sender::from_owned_fd(write).unwrap(), Receiver::from_file(File::from(read)).unwrap());
+                (Sender::try_from(write).unwrap(), Receiver::from_file(File::from(read)).unwrap());
             sender.write_all(b"again").await.unwrap();
             let mut file = File::from(receiver.into_blocking_fd().unwrap());
             drop(sender);

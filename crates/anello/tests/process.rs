@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::process::Stdio;
 
 use anello::io::copy;
+use anello::net::raw_os_error;
 use anello::process::{Child, Command};
 use anello::{spawn, yield_now};
 use common::child::{Child as TestProcess, can_inject, limit_open_files, usage};
@@ -63,7 +64,8 @@ fn status_is_that_of_program() {
             assert_eq!(shell("exit 7").status().await.unwrap().code(), Some(7));
             assert_eq!(shell("kill -KILL $$").status().await.unwrap().signal(), Some(libc::SIGKILL));
             let error = Command::new("/no/such/program").status().await.unwrap_err();
-            assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::NotFound, Some(libc::ENOENT)));
+            assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::NotFound, Some(libc::ENOENT)));
+            assert!(error.to_string().starts_with("cannot start /no/such/program: "), "{error}");
         });
     });
 }
@@ -454,7 +456,7 @@ fn child_is_killed_if_descriptors_run_out() {
                         Ok(mut child) => {
                             child.wait().await.unwrap();
                         }
-                        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}"),
+                        Err(error) => assert_eq!(raw_os_error(&error), Some(libc::EMFILE), "{error}"),
                     }
                 }
                 while child_count() > 0 {
@@ -499,6 +501,7 @@ fn process_is_unsupported_on_simulator() {
                 Command::new("true").output().await.map(|_| ()).unwrap_err(),
             ] {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.to_string().starts_with("cannot start true: "), "{error}");
                 assert!(error.to_string().contains("use the uring or epoll driver"), "{error}");
             }
         });

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixStream, raw_os_error};
-use anello::{current_metrics, yield_now};
+use anello::{current_driver_metrics, yield_now};
 use common::{
     ANY_PORT, Rng, Setup, TURNS, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
     poll_at_most,
@@ -152,7 +152,7 @@ fn builder_sets_options_before_listener_is_bound() {
 fn configured_sockets_connect_and_listen() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let socket = TcpSocket::new_v4().unwrap();
             assert!(!socket.reuseaddr().unwrap() && !socket.reuseport().unwrap());
             socket.set_reuseaddr(true).unwrap();
@@ -183,6 +183,20 @@ fn configured_sockets_connect_and_listen() {
             let listening = unshared.bind(at).and_then(|()| unshared.listen(1));
             let error = listening.unwrap_err();
             assert_eq!(raw_os_error(&error), Some(libc::EADDRINUSE), "{error}");
+            assert!(error.to_string().contains(&at.to_string()), "{error}");
+
+            // Only one of two sockets that are bound to one address can listen.
+            let [first, second] = [TcpSocket::new_v4().unwrap(), TcpSocket::new_v4().unwrap()];
+            first.set_reuseaddr(true).unwrap();
+            second.set_reuseaddr(true).unwrap();
+            first.bind(address(ANY_PORT)).unwrap();
+            let shared = first.local_addr().unwrap();
+            second.bind(shared).unwrap();
+            let first = first.listen(1).unwrap();
+            let error = second.listen(1).unwrap_err();
+            assert_eq!(raw_os_error(&error), Some(libc::EADDRINUSE), "{error}");
+            assert!(error.to_string().starts_with(&format!("cannot listen on {shared}: ")), "{error}");
+            drop(first);
 
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind(address("127.0.0.7:0")).unwrap();
@@ -193,7 +207,7 @@ fn configured_sockets_connect_and_listen() {
             client.write_all(b"ciao").await.unwrap();
             assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
             drop((client, server, listener));
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
 
@@ -202,7 +216,7 @@ fn configured_sockets_connect_and_listen() {
             assert!(refused.to_string().starts_with(&format!("cannot connect to {at}: ")), "{refused}");
             assert!(TcpSocket::new_v4().unwrap().connect(address("[::1]:1")).await.is_err());
             drop(TcpSocket::new_v6());
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });
@@ -217,7 +231,7 @@ fn fault_11_abandoned_connects_of_configured_sockets_leave_no_descriptor() {
         setup.run(async move {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let at = listener.local_addr().unwrap();
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             for _ in 0..100 {
                 let socket = TcpSocket::new_v4().unwrap();
                 if random.bool() {
@@ -233,7 +247,7 @@ fn fault_11_abandoned_connects_of_configured_sockets_leave_no_descriptor() {
                 drop(poll_at_most(1, listener.accept()).await);
                 yield_now().await;
             }
-            assert_eq!(current_metrics().unwrap().sockets, base, "seed {seed:#x}");
+            assert_eq!(current_driver_metrics().unwrap().sockets, base, "seed {seed:#x}");
         });
     });
 }

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpStream, UnixListener, UnixStream, echo};
-use anello::{ZeroCopy, current_metrics, spawn, yield_now};
+use anello::{ZeroCopy, current_driver_metrics, spawn, yield_now};
 use common::child::{Child, usage};
 use common::socket_path::SocketPath;
 use common::{
@@ -134,11 +134,11 @@ fn connect_waits_for_full_backlog() {
             socket.bind(&SockAddr::unix(&path.0).unwrap()).unwrap();
             socket.listen(0).unwrap();
             let mut clients = vec![UnixStream::connect(&path.0).await.unwrap()];
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let waiting = UnixStream::connect(&path.0);
             assert!(poll_at_most(3, waiting).await.is_none(), "{}: the backlog had room", setup.name);
             assert_eq!(
-                current_metrics().unwrap().sockets,
+                current_driver_metrics().unwrap().sockets,
                 base,
                 "an abandoned connect must not leak a socket"
             );
@@ -184,7 +184,7 @@ fn long_stream_to_stalled_reader() {
             let (mut last, mut still) = (0, 0);
             while still < 5 {
                 anello::time::sleep(Duration::from_millis(2)).await;
-                let now = current_metrics().unwrap().receives;
+                let now = current_driver_metrics().unwrap().receives;
                 still = if now == last { still + 1 } else { 0 };
                 last = now;
             }
@@ -272,7 +272,7 @@ fn descriptors_are_not_leaked() {
 /// end.
 async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
-    let base = current_metrics().unwrap().sockets;
+    let base = current_driver_metrics().unwrap().sockets;
     let mut random = Rng::with_seed(seed);
     for _ in 0..count {
         let mut client = connect(&listener).await.unwrap();
@@ -289,7 +289,7 @@ async fn open_and_close_connections(seed: u64, count: usize) {
             _ => drop(poll_at_most(1, listener.accept()).await),
         }
     }
-    while current_metrics().unwrap().sockets > base {
+    while current_driver_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -373,13 +373,13 @@ fn zero_copy_sends_are_used_only_on_tcp() {
             let mut received = vec![0; message.len()];
             server.read_exact(&mut received).await.unwrap();
             assert_same_bytes(&received, &message);
-            assert_eq!(current_metrics().unwrap().zero_copy_sends, 0);
+            assert_eq!(current_driver_metrics().unwrap().zero_copy_sends, 0);
             let (mut client, mut server): (TcpStream, TcpStream) = common::pair().await.unwrap();
             client.send(message.clone()).await.unwrap();
             server.read_exact(&mut received).await.unwrap();
             assert_same_bytes(&received, &message);
             let expected = setup.is_uring() && anello::current_driver().unwrap().features.contains("send-zc");
-            assert_eq!(current_metrics().unwrap().zero_copy_sends > 0, expected, "{}", setup.name);
+            assert_eq!(current_driver_metrics().unwrap().zero_copy_sends > 0, expected, "{}", setup.name);
         });
     });
 }

@@ -77,8 +77,17 @@ fn paths_and_abstract_names_are_reported() {
             assert!(error.to_string().contains(&*path.0.to_string_lossy()), "{error}");
             let missing = SocketPath::new("missing");
             assert_eq!(unbound.connect(&missing.0).unwrap_err().kind(), ErrorKind::NotFound);
-            assert_eq!(unbound.send_to(b"x", &missing.0).await.unwrap_err().kind(), ErrorKind::NotFound);
-            assert_eq!(unbound.try_send_to(b"x", &missing.0).unwrap_err().kind(), ErrorKind::NotFound);
+            let expected = format!("cannot send to {}: ", missing.0.display());
+            let address = SocketAddr::from_pathname(&missing.0).unwrap();
+            for sent in [
+                unbound.send_to(b"x", &missing.0).await,
+                unbound.try_send_to(b"x", &missing.0),
+                unbound.send_with_fds_to(b"x", &[], &address).await,
+            ] {
+                let error = sent.unwrap_err();
+                assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::NotFound, Some(libc::ENOENT)));
+                assert!(error.to_string().starts_with(&expected), "{error}");
+            }
             let too_long = "x".repeat(200);
             assert_eq!(unbound.connect(too_long).unwrap_err().kind(), ErrorKind::InvalidInput);
         });

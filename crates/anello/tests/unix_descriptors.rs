@@ -9,7 +9,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anello::net::UnixStream;
-use anello::{current_metrics, spawn, yield_now};
+use anello::{current_driver_metrics, spawn, yield_now};
 use common::{Rng, assert_same_bytes, on_both_drivers, pattern, poll_at_most};
 use family::{on_every_setup as on_every_driver, pair};
 
@@ -128,7 +128,7 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
         let seed = 0xf0_0d5;
         setup.run(async move {
             let mut random = Rng::with_seed(seed);
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let (mut one, mut other) = pair().await.unwrap();
             one.set_send_buffer_size(5000).unwrap();
             let (mut sent, mut received, mut pending) = (0, 0, Vec::new());
@@ -160,7 +160,7 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
             }
             assert_eq!(received, sent, "seed {seed:#x}");
             drop((one, other));
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });

@@ -54,7 +54,7 @@ pub struct Service {
 
 pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
     match Files::open(directory, options.clone()) {
-        Err(FilesError::Folder(error)) => Err(error).context_and_remedy(
+        Err(FilesError::Directory(error)) => Err(error).context_and_remedy(
             format_args!("cannot open document root {}", directory.display()),
             "must be a directory readable by this user",
         ),

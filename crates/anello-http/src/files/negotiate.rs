@@ -17,6 +17,7 @@ use crate::h1::trim;
 /// assert_eq!((Coding::Gzip.token(), Coding::Gzip.suffix()), ("gzip", ".gz"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Coding {
     /// Brotli (RFC 7932).
     Brotli,

@@ -184,6 +184,7 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
 /// assert_eq!(resolve("/a%2Fb", Dotfiles::Hide), Err(PathError::EncodedSlash));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
     #[error("the target is neither a path that starts with a slash nor an http or https URL")]

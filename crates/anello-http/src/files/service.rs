@@ -60,7 +60,7 @@ pub struct Files {
 /// use anello_http::files::{FileOptions, Files, FilesError};
 ///
 /// let missing = Files::open("/does/not/exist", FileOptions::default());
-/// assert!(matches!(missing, Err(FilesError::Folder(_))));
+/// assert!(matches!(missing, Err(FilesError::Directory(_))));
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -70,7 +70,7 @@ pub enum FilesError {
     Option(InvalidOption),
     /// The document root cannot be opened.
     #[error("cannot open document root: {0} (must be a directory readable by this user)")]
-    Folder(io::Error),
+    Directory(io::Error),
 }
 
 enum FileLookup {
@@ -105,12 +105,12 @@ impl Files {
     /// ```
     ///
     /// # Errors
-    /// Returns [`FilesError::Option`] if an option is invalid, and [`FilesError::Folder`] if the directory cannot
+    /// Returns [`FilesError::Option`] if an option is invalid, and [`FilesError::Directory`] if the directory cannot
     /// be opened.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, FilesError> {
         options.validate().map_err(FilesError::Option)?;
         Ok(Self {
-            root: DocumentRoot::open(path.as_ref(), options.symlinks).map_err(FilesError::Folder)?,
+            root: DocumentRoot::open(path.as_ref(), options.symlinks).map_err(FilesError::Directory)?,
             media_types: MediaTypes::new(&options.media_types, &options.default_media_type)
                 .map_err(FilesError::Option)?,
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,

@@ -381,6 +381,7 @@ pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 /// assert_eq!(FieldName::new("Connection"), Err(InvalidField::Reserved));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidField {
     /// The name is not a token.
     #[error("invalid field name: use only letters, digits and !#$%&'*+-.^_`|~")]

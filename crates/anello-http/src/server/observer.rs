@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anello::current_metrics;
+use anello::current_driver_metrics;
 
 use super::deadline::{Phase, Timeout};
 use super::output::is_handler_error;
@@ -68,7 +68,7 @@ impl Observer {
     /// Publishes the driver metrics and flushes old log lines. Called on every tick of the worker.
     pub fn tick(&self) {
         if let Some(metrics) = &self.metrics
-            && let Some(driver) = current_metrics()
+            && let Some(driver) = current_driver_metrics()
             && !metrics.publish(&driver_samples(&driver))
         {
             tracing::debug!("driver metrics not published: a scrape is reading them");

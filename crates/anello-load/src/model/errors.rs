@@ -27,6 +27,7 @@ use crate::model::tls::{TlsError, TlsRemedy};
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// No server is listening at the address.
     #[error("connection refused")]

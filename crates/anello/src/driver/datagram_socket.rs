@@ -157,10 +157,6 @@ impl DatagramSocket {
         )
     }
 
-    pub fn set_multicast_interface_v4(&self, interface: Ipv4Addr) -> io::Result<()> {
-        on_socket!(self, os => SockRef::from(&os).set_multicast_if_v4(&interface), _sim => Ok(()))
-    }
-
     // ---- Receiving -----------------------------------------------------------------------------------------------
 
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -96,6 +96,14 @@ impl Driver {
         })
     }
 
+    /// Takes ownership of a socket of the operating system.
+    pub fn import_tcp(&mut self, descriptor: OwnedFd) -> io::Result<AnySocket> {
+        dispatch!(self.open_backend()?, machine => {
+            let (socket, _) = machine.kernel.sockets_mut().import(descriptor)?;
+            Ok(AnySocket::new(socket))
+        })
+    }
+
     pub fn bind(&mut self, socket: &AnySocket, address: SocketAddr) -> io::Result<()> {
         dispatch!(self.open_backend()?, machine => {
             let socket = socket.get().ok_or_else(gone)?;

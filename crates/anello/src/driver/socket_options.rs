@@ -40,6 +40,8 @@ pub(crate) enum SocketOption {
     MulticastLoopV6,
     MulticastTtlV4,
     MulticastHopsV6,
+    /// Address of the interface, in network byte order.
+    MulticastInterfaceV4,
     /// Index of the interface.
     MulticastInterfaceV6,
     MtuDiscoveryV4,
@@ -88,6 +90,7 @@ impl SocketOption {
             Self::MulticastLoopV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP),
             Self::MulticastTtlV4 => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL),
             Self::MulticastHopsV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS),
+            Self::MulticastInterfaceV4 => (libc::IPPROTO_IP, libc::IP_MULTICAST_IF),
             Self::MulticastInterfaceV6 => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF),
             Self::MtuDiscoveryV4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
             Self::MtuDiscoveryV6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),

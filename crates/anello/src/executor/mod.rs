@@ -51,7 +51,7 @@ pub use handle::{Handle, TryCurrentError};
 pub use join::{AbortHandle, JoinHandle};
 pub use join_error::JoinError;
 pub use metrics::RuntimeMetrics;
-pub use runtime::{EnterGuard, Runtime, current_driver, current_metrics};
+pub use runtime::{EnterGuard, Runtime, current_driver, current_driver_metrics};
 pub use runtime_builder::RuntimeBuilder;
 pub use schedule::spawn;
 pub use task_info::Id;

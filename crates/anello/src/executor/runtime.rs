@@ -407,16 +407,16 @@ pub fn current_driver() -> Option<DriverInfo> {
 /// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
 ///
 /// ```
-/// use anello::current_metrics;
+/// use anello::current_driver_metrics;
 ///
-/// assert_eq!(current_metrics(), None);
+/// assert_eq!(current_driver_metrics(), None);
 /// # anello::Runtime::new()?.block_on(async {
 /// let listener = anello::net::TcpListener::bind("127.0.0.1:0")?;
-/// assert!(current_metrics().is_some_and(|metrics| metrics.accepted == 0));
+/// assert!(current_driver_metrics().is_some_and(|metrics| metrics.accepted == 0));
 /// # drop(listener);
 /// # Ok::<(), std::io::Error>(()) })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn current_metrics() -> Option<DriverMetrics> {
+pub fn current_driver_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }

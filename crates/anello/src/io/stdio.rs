@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::executor::{BlockingHandle, spawn_blocking};
+use crate::executor::{BlockingHandle, current, spawn_blocking};
 use crate::readiness::PipeEnd;
 
 /// Maximum number of bytes per operation on the blocking pool.
@@ -359,6 +359,8 @@ fn open_pollable(
     access: OFlags,
     register: fn(OwnedFd) -> io::Result<PipeEnd>,
 ) -> Option<PipeEnd> {
+    // Panics without a runtime, whatever the type of the file is.
+    drop(current());
     match FileType::from_raw_mode(rustix::fs::fstat(descriptor).ok()?.st_mode) {
         FileType::Socket => PipeEnd::of_socket(descriptor.try_clone_to_owned().ok()?).ok(),
         FileType::Fifo | FileType::CharacterDevice => {

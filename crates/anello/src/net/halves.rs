@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::ops::Deref;
+use std::task::{Context, Poll};
 
 use super::connection::Connection;
 use super::family::StreamFamily;
@@ -52,6 +53,23 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// ```
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection().peek(buffer).await
+    }
+
+    /// Polls like [`peek`](Self::peek). Only the task that polled last is woken.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::future::poll_fn;
+    /// # use anello::net::UnixStream;
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// other.write_all(b"ciao").await?;
+    /// let (mut reader, _writer) = one.split();
+    /// assert_eq!(poll_fn(|context| reader.poll_peek(context, &mut [0; 16])).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_peek(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.connection().poll_peek(buffer, context)
     }
 
     /// Waits until a receive would return bytes, EOF or an error. See

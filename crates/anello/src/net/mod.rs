@@ -5,12 +5,13 @@
 //!
 //! # Errors
 //!
-//! Functions that take an address, such as [`TcpStream::connect`] and [`TcpListener::bind`], return errors whose message
-//! contains the operation and the address: `cannot connect to 127.0.0.1:80: Connection refused (os error 111)`. The kind
-//! is that of the failed system call. An [`io::Error`](std::io::Error) contains either an error number or a message, so
-//! [`raw_os_error`](std::io::Error::raw_os_error) returns `None` for these errors; the function [`raw_os_error`] returns
-//! the error number, and the error of the system call is the source of the error's payload. Methods of existing sockets
-//! return the error of the system call unchanged.
+//! Functions that take an address, such as [`TcpStream::connect`], [`TcpListener::bind`] and [`UdpSocket::send_to`],
+//! return errors whose message contains the operation and the address: `cannot connect to 127.0.0.1:80: Connection
+//! refused (os error 111)`. The kind is that of the failed system call. An [`io::Error`](std::io::Error) contains
+//! either an error number or a message, so [`raw_os_error`](std::io::Error::raw_os_error) returns `None` for these
+//! errors; the function [`raw_os_error`] returns the error number, and the error of the system call is the source of
+//! the error's payload. `WouldBlock`, and the errors of other methods of existing sockets, are those of the system
+//! call.
 //!
 //! ```
 //! use anello::net::{TcpListener, TcpStream};

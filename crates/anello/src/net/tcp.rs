@@ -380,6 +380,7 @@ impl TcpListenerBuilder {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
@@ -405,6 +406,7 @@ impl TcpListenerBuilder {
         self.bind_to_first(host.to_host()?.resolve().await?)
     }
 
+    #[track_caller]
     fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
         let shared = current();
         let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses");
@@ -432,6 +434,7 @@ impl StreamListener<Tcp> {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind(address)
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::connection::Connection;
@@ -12,7 +13,7 @@ use super::listener::{Listener, StreamListener};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
-use crate::driver::{AnySocket, Driver, End, SocketOption, Target, with_context};
+use crate::driver::{AnySocket, Driver, End, Family, SocketOption, Target, check_socket, with_context};
 use crate::executor::{Shared, current};
 
 /// TCP socket that is neither connected nor listening, bound to this thread's runtime.
@@ -148,7 +149,7 @@ impl TcpSocket {
     /// accepted, capped at `net.core.somaxconn`.
     ///
     /// # Errors
-    /// Returns the error from `listen(2)`: `AddrInUse` if another socket listens on the address.
+    /// Returns the error from `listen(2)` with the address: `AddrInUse` if another socket listens on the address.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -162,9 +163,11 @@ impl TcpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
+        let address = self.local_addr()?;
         let Self { shared, socket } = self;
         let listening = shared.driver.borrow_mut().listen_on(socket, backlog);
-        let key = listening.map_err(|error| with_context("cannot listen", error))?;
+        let key =
+            listening.map_err(|error| with_context(format_args!("cannot listen on {address}"), error))?;
         Ok(StreamListener::new(Listener::new(shared, key)))
     }
 
@@ -334,6 +337,42 @@ impl SocketAccess for TcpSocket {
 common_options!([] TcpSocket);
 raw_descriptor!([] TcpSocket);
 tcp_options!(TcpSocket);
+
+/// Converts a descriptor, for example that of a socket on which options were set with another crate. `TCP_NODELAY` is
+/// not changed.
+///
+/// # Errors
+/// Returns `InvalidInput` if the descriptor is not a TCP socket or the socket listens, and `Unsupported` on the
+/// simulated driver.
+///
+/// # Panics
+/// Panics if no runtime is running on this thread.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::os::fd::OwnedFd;
+///
+/// use anello::net::TcpSocket;
+/// use rustix::net::{AddressFamily, SocketType};
+///
+/// let descriptor: OwnedFd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+/// let socket = TcpSocket::try_from(descriptor)?;
+/// socket.bind("127.0.0.1:0".parse().unwrap())?;
+/// assert_ne!(socket.listen(16)?.local_addr()?.port(), 0);
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+impl TryFrom<OwnedFd> for TcpSocket {
+    type Error = io::Error;
+
+    #[track_caller]
+    fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+        let shared = current();
+        check_socket(&descriptor, Family::Internet, false)?;
+        let socket = shared.driver.borrow_mut().import_tcp(descriptor)?;
+        Ok(Self { shared, socket })
+    }
+}
 
 impl fmt::Debug for TcpSocket {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -142,6 +142,7 @@ impl StreamSocket<Unix> {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
@@ -304,6 +305,7 @@ impl StreamListener<Unix> {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&path_address(path.as_ref())?)
     }
@@ -331,6 +333,7 @@ impl StreamListener<Unix> {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);

@@ -6,10 +6,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ExitStatus, Output, Stdio};
+use std::rc::Rc;
 
 use super::child::Child;
 use super::orphans;
-use crate::executor::current;
+use crate::driver::with_context;
+use crate::executor::{Shared, current};
 
 /// Builder for a child process; wraps [`std::process::Command`]. See the [module](super) for an example.
 ///
@@ -297,24 +299,60 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of [`std::process::Command::spawn`], for example `NotFound` if there is no such program,
-    /// `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started, and
-    /// `Unsupported` on the simulated driver.
+    /// Returns the error of [`std::process::Command::spawn`] with the program, for example `NotFound` if there is no
+    /// such program, `EMFILE` if the open-file limit is reached, in which case the process is killed if it was started,
+    /// and `Unsupported` on the simulated driver.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
-        let shared = current();
-        if shared.is_simulated() {
-            return Err(io::Error::new(
+        self.start(current(), std::process::Command::spawn)
+    }
+
+    /// Starts the process with a function, which usually calls [`std::process::Command::spawn`]. Otherwise behaves like
+    /// [`spawn`](Self::spawn).
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// let mut command = anello::process::Command::new("true");
+    /// let mut child = command.spawn_with(|command| command.env("LC_ALL", "C").spawn())?;
+    /// assert!(child.wait().await?.success());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of the function; see [`spawn`](Self::spawn).
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    #[track_caller]
+    pub fn spawn_with(
+        &mut self,
+        spawn: impl FnOnce(&mut std::process::Command) -> io::Result<std::process::Child>,
+    ) -> io::Result<Child> {
+        self.start(current(), spawn)
+    }
+
+    fn start(
+        &mut self,
+        shared: Rc<Shared>,
+        spawn: impl FnOnce(&mut std::process::Command) -> io::Result<std::process::Child>,
+    ) -> io::Result<Child> {
+        let started = if shared.is_simulated() {
+            Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "cannot start process: processes are unsupported on the simulated driver \
-                 (use the uring or epoll driver)",
-            ));
-        }
-        orphans::reap();
-        Child::new(shared, self.inner.spawn()?, self.kill_on_drop)
+                "processes are unsupported on the simulated driver (use the uring or epoll driver)",
+            ))
+        } else {
+            orphans::reap();
+            spawn(&mut self.inner).and_then(|child| Child::new(shared, child, self.kill_on_drop))
+        };
+        started.map_err(|error| {
+            let program = Path::new(self.inner.get_program()).display();
+            with_context(format_args!("cannot start {program}"), error)
+        })
     }
 
     /// Starts the process, and waits for it to exit. Pipes to its standard streams are closed immediately.

@@ -189,7 +189,10 @@ impl Signals {
     /// Panics if no runtime is running on this thread.
     #[track_caller]
     pub fn new(signals: impl IntoIterator<Item = SignalKind>) -> io::Result<Self> {
-        let caught = signals.into_iter().map(Caught::new).collect::<io::Result<_>>()?;
+        let mut caught = Vec::new();
+        for kind in signals {
+            caught.push(Caught::new(kind)?);
+        }
         Ok(Self { caught, next: 0 })
     }
 

@@ -337,6 +337,16 @@ impl<T> OnceCell<T> {
         Coop(tokio::sync::OnceCell::const_new())
     }
 
+    /// Creates a cell that contains `value` in a constant or static.
+    ///
+    /// ```
+    /// static LIMIT: anello::sync::OnceCell<u32> = anello::sync::OnceCell::const_new_with(42);
+    /// assert_eq!(LIMIT.get(), Some(&42));
+    /// ```
+    pub const fn const_new_with(value: T) -> Self {
+        Coop(tokio::sync::OnceCell::const_new_with(value))
+    }
+
     /// Creates a cell that contains `value`, or an empty one for `None`.
     ///
     /// ```
@@ -493,6 +503,16 @@ impl<T> SetOnce<T> {
     /// ```
     pub const fn const_new() -> Self {
         Coop(tokio::sync::SetOnce::const_new())
+    }
+
+    /// Creates a cell that contains `value` in a constant or static.
+    ///
+    /// ```
+    /// static LIMIT: anello::sync::SetOnce<u32> = anello::sync::SetOnce::const_new_with(42);
+    /// assert_eq!(LIMIT.get(), Some(&42));
+    /// ```
+    pub const fn const_new_with(value: T) -> Self {
+        Coop(tokio::sync::SetOnce::const_new_with(value))
     }
 
     /// Creates a cell that contains `value`, or an empty one for `None`.

@@ -261,6 +261,26 @@ impl<T> RwLock<T> {
     pub fn with_max_readers(value: T, max_readers: u32) -> Self {
         Coop(tokio::sync::RwLock::with_max_readers(value, max_readers))
     }
+
+    /// Creates an unlocked lock with a limit on the number of readers in a constant or static. See
+    /// [`with_max_readers`](Self::with_max_readers).
+    ///
+    /// ```
+    /// use anello::sync::RwLock;
+    ///
+    /// static ROUTES: RwLock<Vec<&str>> = RwLock::const_with_max_readers(Vec::new(), 1);
+    /// let reader = ROUTES.try_read()?;
+    /// assert!(ROUTES.try_read().is_err(), "a second reader exceeds the limit");
+    /// # drop(reader);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if `max_readers` is greater than `u32::MAX >> 3`.
+    #[track_caller]
+    pub const fn const_with_max_readers(value: T, max_readers: u32) -> Self {
+        Coop(tokio::sync::RwLock::const_with_max_readers(value, max_readers))
+    }
 }
 
 impl<T> From<T> for RwLock<T> {

@@ -57,6 +57,7 @@ impl Semaphore {
     /// Panics if `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[track_caller]
     pub fn new(permits: usize) -> Self {
+        assert!(permits <= Self::MAX_PERMITS, "cannot create semaphore: more than MAX_PERMITS permits");
         Coop(tokio::sync::Semaphore::new(permits))
     }
 
@@ -73,6 +74,7 @@ impl Semaphore {
     /// Panics if `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[track_caller]
     pub const fn const_new(permits: usize) -> Self {
+        assert!(permits <= Self::MAX_PERMITS, "cannot create semaphore: more than MAX_PERMITS permits");
         Coop(tokio::sync::Semaphore::const_new(permits))
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use anello::current_metrics;
+use anello::current_driver_metrics;
 use anello::net::echo;
 use anello::{spawn, yield_now};
 use futures_util::io as futures_io;
@@ -358,7 +358,7 @@ async fn one_message<W: Ecosystem>() {
     let mut adapter = W::of(server);
     for round in 0..20 {
         let (head, body) = (pattern(round, 150), pattern(!round, 13));
-        let before = current_metrics().unwrap().sends;
+        let before = current_driver_metrics().unwrap().sends;
         let slices = [IoSlice::new(&head), IoSlice::new(&body)];
         assert_eq!(adapter.write_vectored(&slices).await.unwrap(), 163);
         adapter.flush().await.unwrap();
@@ -366,10 +366,10 @@ async fn one_message<W: Ecosystem>() {
         client.read_exact(&mut received_bytes).await.unwrap();
         assert_same_bytes(&received_bytes, &[head, body].concat());
         // Hyper's flush does not wait for the send, which is counted only when the kernel has confirmed it.
-        while current_metrics().unwrap().sends == before {
+        while current_driver_metrics().unwrap().sends == before {
             yield_now().await;
         }
-        assert_eq!(current_metrics().unwrap().sends, before + 1);
+        assert_eq!(current_driver_metrics().unwrap().sends, before + 1);
     }
 }
 

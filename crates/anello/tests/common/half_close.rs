@@ -36,7 +36,7 @@ async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
 
 /// Waits until only `count` sockets are open.
 async fn wait_for_socket_count(count: u64) {
-    while anello::current_metrics().unwrap().sockets > count {
+    while anello::current_driver_metrics().unwrap().sockets > count {
         yield_now().await;
     }
 }
@@ -95,7 +95,7 @@ fn stream_dropped_after_shutdown_sends_all_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                let base = anello::current_metrics().unwrap().sockets;
+                let base = anello::current_driver_metrics().unwrap().sockets;
                 let (client, mut server) = shut_down_pair(&message).await;
                 drop(client);
                 assert_reads(&mut server, &message).await;
@@ -112,7 +112,7 @@ fn dropped_owned_write_half_sends_fin_after_bytes() {
         for message in messages() {
             for is_shut_down in [false, true] {
                 setup.run(async {
-                    let base = anello::current_metrics().unwrap().sockets;
+                    let base = anello::current_driver_metrics().unwrap().sockets;
                     let (client, mut server) = pair().await.unwrap();
                     let (mut reader, mut writer) = client.into_split();
                     writer.send(message.clone()).await.unwrap();
@@ -138,7 +138,7 @@ fn owned_write_half_dropped_last_sends_all_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                let base = anello::current_metrics().unwrap().sockets;
+                let base = anello::current_driver_metrics().unwrap().sockets;
                 let (client, mut server) = pair().await.unwrap();
                 let (reader, mut writer) = client.into_split();
                 writer.send(message.clone()).await.unwrap();

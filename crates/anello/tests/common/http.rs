@@ -14,7 +14,7 @@ use std::time::Duration;
 use anello::compat::{HyperExecutor, HyperTimer};
 use anello::net::echo;
 use anello::time::sleep;
-use anello::{DriverKind, JoinHandle, current_metrics, spawn, yield_now};
+use anello::{DriverKind, JoinHandle, current_driver_metrics, spawn, yield_now};
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -230,7 +230,7 @@ fn fault_20_response_body_is_not_produced_while_client_does_not_read() {
 fn fault_22_client_disconnect_during_response_frees_sockets() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let (body, produced) = (Bytes::from(pattern(22, LARGE)), Rc::new(Cell::new(0)));
             for _ in 0..20 {
                 let (mut client, server) = pair().await.unwrap();
@@ -248,7 +248,7 @@ fn fault_22_client_disconnect_during_response_frees_sockets() {
             serving.abort();
             assert!(serving.await.is_err());
             drop(client);
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use anello::io::{Interest, Ready};
 use anello::net::SendBuf;
-use anello::{JoinHandle, current_metrics, spawn, yield_now};
+use anello::{JoinHandle, current_driver_metrics, spawn, yield_now};
 
 use crate::common::{Rng, TURNS, assert_same_bytes, pattern, poll_at_most};
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
@@ -297,7 +297,7 @@ fn fault_10_dropped_waits_lose_no_bytes_and_no_wakeups() {
         for seed in 0..4 {
             let mut random = Rng::with_seed(seed);
             setup.run(async move {
-                let base = current_metrics().unwrap().sockets;
+                let base = current_driver_metrics().unwrap().sockets;
                 let (mut one, mut other) = pair().await.unwrap();
                 let message = pattern(seed, 20_000);
                 let expected = message.clone();
@@ -356,7 +356,7 @@ fn fault_10_dropped_waits_lose_no_bytes_and_no_wakeups() {
                 }
                 assert_same_bytes(&received, &expected);
                 drop((sending.await.unwrap(), other));
-                while current_metrics().unwrap().sockets > base {
+                while current_driver_metrics().unwrap().sockets > base {
                     yield_now().await;
                 }
             });
@@ -391,7 +391,7 @@ fn reset_through_handle_ends_waits_with_error() {
 fn fault_11_polled_accepts_lose_no_connection() {
     on_every_setup(|setup| {
         setup.run(async {
-            let base = current_metrics().unwrap().sockets;
+            let base = current_driver_metrics().unwrap().sockets;
             let mut listener = listen().unwrap();
             let seed = 0xacc_e97;
             let mut random = Rng::with_seed(seed);
@@ -410,7 +410,7 @@ fn fault_11_polled_accepts_lose_no_connection() {
                 assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"x"[..]), "{seed}");
             }
             drop(listener);
-            while current_metrics().unwrap().sockets > base {
+            while current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });

@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anello::net::{TcpListener, echo};
-use anello::{DriverMetrics, current_metrics, spawn};
+use anello::{DriverMetrics, current_driver_metrics, spawn};
 
 use super::child::{Usage, limit_open_files, raise_open_files, usage_of};
 use super::{ANY_PORT, Setup, all_drivers};
@@ -133,7 +133,7 @@ pub fn serve_if_child() {
         println!("\n{REPLY_PREFIX}{}", listening.recv().unwrap());
         for _command in std::io::stdin().lines() {
             let (send, metrics) = mpsc::channel::<DriverMetrics>();
-            handle.spawn(async move { send.send(current_metrics().unwrap()).unwrap() }).detach();
+            handle.spawn(async move { send.send(current_driver_metrics().unwrap()).unwrap() }).detach();
             let Ok(metrics) = metrics.recv() else { break };
             let pipes = u64::from(broken_pipes.load(Ordering::SeqCst));
             let DriverMetrics { accepted, refused, sockets, turns, .. } = metrics;

@@ -477,7 +477,7 @@ fn last_bytes_arrive_before_eof_of_shutdown_or_drop() {
 fn aborted_stream_is_closed_on_both_sides() {
     on_every_setup(|setup| {
         setup.run(async {
-            let base = anello::current_metrics().unwrap().sockets;
+            let base = anello::current_driver_metrics().unwrap().sockets;
             let (mut client, mut server) = pair().await.unwrap();
             client.send(pattern(9, LARGE)).await.unwrap();
             client.abort();
@@ -487,7 +487,7 @@ fn aborted_stream_is_closed_on_both_sides() {
             }
             assert!(count < LARGE, "all {count} bytes arrived despite the abort");
             drop(server);
-            while anello::current_metrics().unwrap().sockets > base {
+            while anello::current_driver_metrics().unwrap().sockets > base {
                 yield_now().await;
             }
         });
@@ -644,10 +644,10 @@ fn two_thousand_connections() {
                     assert_eq!(response[..], pattern(round ^ number as u64, 100)[..]);
                 }
             }
-            let metrics = anello::current_metrics().unwrap();
+            let metrics = anello::current_driver_metrics().unwrap();
             assert_eq!((metrics.accepted, metrics.sockets), (count as u64, 2 * count as u64 + 1));
             drop(clients);
-            while anello::current_metrics().unwrap().sockets > 1 {
+            while anello::current_driver_metrics().unwrap().sockets > 1 {
                 yield_now().await;
             }
         });
@@ -666,7 +666,7 @@ fn large_messages_are_received_whole() {
             let mut receives_before = 0;
             for round in 0..2 * rounds {
                 if round == rounds {
-                    receives_before = anello::current_metrics().unwrap().receives;
+                    receives_before = anello::current_driver_metrics().unwrap().receives;
                 }
                 client.send(message.clone()).await.unwrap();
                 let mut count = 0;
@@ -674,7 +674,7 @@ fn large_messages_are_received_whole() {
                     count += client.recv().await.unwrap().unwrap().len();
                 }
             }
-            let receives = anello::current_metrics().unwrap().receives - receives_before;
+            let receives = anello::current_driver_metrics().unwrap().receives - receives_before;
             // Both sides receive. The kernel may split a message in two.
             assert!(receives <= 4 * rounds, "{}: {receives} receives for {rounds} messages", setup.name);
             drop(client);

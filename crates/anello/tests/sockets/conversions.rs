@@ -1,5 +1,7 @@
 //! Conversions to and from the standard library, and shared descriptors.
 
+use rustix::net::{AddressFamily, SocketType};
+
 use super::*;
 
 #[test]
@@ -80,7 +82,7 @@ fn leftover_bytes_are_carried_to_and_from_standard_library() {
                 peer.read_exact(&mut answer).unwrap();
                 assert_eq!(&answer, b"e");
             }
-            while anello::current_metrics().unwrap().sockets > 0 {
+            while anello::current_driver_metrics().unwrap().sockets > 0 {
                 yield_now().await;
             }
         });
@@ -219,7 +221,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             peer.write_all(b"1").unwrap();
             assert_eq!(first.recv().await.unwrap().as_deref(), Some(&b"1"[..]));
             drop(first);
-            while anello::current_metrics().unwrap().sockets > 1 {
+            while anello::current_driver_metrics().unwrap().sockets > 1 {
                 anello::yield_now().await;
             }
             // The duplicate keeps the connection open, but the connection's slot may have been reused.
@@ -252,7 +254,7 @@ fn duplicate_outlives_stream_and_runtime() {
             SockRef::from(&duplicate).set_ttl_v4(77).unwrap();
             assert_eq!(stream.ttl().unwrap(), 77);
             drop(stream);
-            while anello::current_metrics().unwrap().sockets > 0 {
+            while anello::current_driver_metrics().unwrap().sockets > 0 {
                 yield_now().await;
             }
             // Neither the connection nor the driver is affected by the closed stream.
@@ -262,7 +264,7 @@ fn duplicate_outlives_stream_and_runtime() {
                     yield_now().await;
                 }
             }
-            assert_eq!(anello::current_metrics().unwrap().late_completions, 0);
+            assert_eq!(anello::current_driver_metrics().unwrap().late_completions, 0);
             let mut again = TcpStream::from_std(duplicate.try_clone().unwrap()).unwrap();
             let mut received = [0; 3];
             again.read_exact(&mut received).await.unwrap();
@@ -305,6 +307,7 @@ fn descriptors_of_wrong_kind_are_rejected() {
             let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
             let at = listener.local_addr().unwrap();
             assert!(TcpStream::try_from(OwnedFd::from(listener.try_clone().unwrap())).is_err());
+            assert!(TcpSocket::try_from(OwnedFd::from(listener.try_clone().unwrap())).is_err());
             let listener = TcpListener::try_from(OwnedFd::from(listener)).unwrap();
             let client = std::net::TcpStream::connect(at).unwrap();
             assert!(TcpListener::try_from(OwnedFd::from(client.try_clone().unwrap())).is_err());
@@ -329,7 +332,7 @@ fn duplicates_of_descriptor_are_imported_in_sequence() {
                 assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"question"[..]), "{round}");
                 stream.write_all(b"answer").await.unwrap();
                 drop(stream);
-                while anello::current_metrics().unwrap().sockets > 1 {
+                while anello::current_driver_metrics().unwrap().sockets > 1 {
                     anello::yield_now().await;
                 }
                 let mut answer = [0; 6];
@@ -354,6 +357,25 @@ fn standard_library_listener_is_imported() {
             let mut received = [0; 5];
             stream.read_exact(&mut received).await.unwrap();
             assert_eq!(&received, b"early");
+        });
+    });
+}
+
+#[test]
+fn imported_tcp_sockets_connect_and_listen() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let open = || {
+                let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+                TcpSocket::try_from(socket).unwrap()
+            };
+            let socket = open();
+            socket.bind(ANY_PORT.parse().unwrap()).unwrap();
+            let listener = socket.listen(16).unwrap();
+            let mut client = open().connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut server = listener.accept().await.unwrap();
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"x"[..]));
         });
     });
 }

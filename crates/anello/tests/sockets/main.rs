@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpKeepalive, TcpListener, TcpStream, UnixListener, UnixStream, echo, raw_os_error};
+use anello::net::{
+    TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, echo, raw_os_error,
+};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
@@ -206,7 +208,7 @@ fn listeners_share_a_port() {
 fn connect_error_contains_peer_address() {
     on_every_driver(|setup| {
         setup.run(async {
-            let base = anello::current_metrics().unwrap().sockets;
+            let base = anello::current_driver_metrics().unwrap().sockets;
             let free = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
             let error = TcpStream::connect(free).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -222,7 +224,7 @@ fn connect_error_contains_peer_address() {
             let client = TcpStream::connect(&both[..]).await.unwrap();
             assert_eq!(client.peer_addr().unwrap(), both[1]);
             drop((client, listener));
-            while anello::current_metrics().unwrap().sockets > base {
+            while anello::current_driver_metrics().unwrap().sockets > base {
                 anello::yield_now().await;
             }
         });
@@ -233,7 +235,7 @@ fn connect_error_contains_peer_address() {
 fn connect_from_local_address() {
     on_every_driver(|setup| {
         setup.run(async {
-            let base = anello::current_metrics().unwrap().sockets;
+            let base = anello::current_driver_metrics().unwrap().sockets;
             let listeners = [TcpListener::bind(ANY_PORT).unwrap(), TcpListener::bind(ANY_PORT).unwrap()];
             let source = SocketAddr::from(([127, 0, 0, 9], 0));
             for listener in &listeners {
@@ -266,7 +268,7 @@ fn connect_from_local_address() {
             let client = TcpStream::connect_from(free, address).await.unwrap();
             assert_eq!(client.local_addr().unwrap(), free);
             drop((client, listeners));
-            while anello::current_metrics().unwrap().sockets > base {
+            while anello::current_driver_metrics().unwrap().sockets > base {
                 anello::yield_now().await;
             }
         });

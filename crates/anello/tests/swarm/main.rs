@@ -27,7 +27,7 @@ use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, echo};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{
     DriverKind, DriverMetrics, DriverOptions, JoinHandle, SendCompletion, SimFaults, SimModel, SimOptions,
-    TaskWork, ZeroCopy, current_metrics, spawn, yield_now,
+    TaskWork, ZeroCopy, current_driver_metrics, spawn, yield_now,
 };
 use clients::{Client, Server, drop_after, receive_all, run_echo};
 use common::{ANY_PORT, Rng, Setup, join, pair, pattern, random_simulator};
@@ -194,11 +194,11 @@ fn run_test<T>(sim: SimOptions, options: DriverOptions, test: impl Future<Output
     Setup { name: "sim", kind: DriverKind::Sim(sim), options }.run(async {
         let output = test.await;
         let start = monotonic_now();
-        while current_metrics().unwrap().sockets > 0 {
+        while current_driver_metrics().unwrap().sockets > 0 {
             assert!(monotonic_now() - start < Duration::from_secs(10), "sockets left in the driver");
             sleep(Duration::from_micros(100)).await;
         }
-        (output, current_metrics().unwrap())
+        (output, current_driver_metrics().unwrap())
     })
 }
 

@@ -127,6 +127,17 @@ fn datagrams_of_every_size_arrive_whole() {
             }
             let error = one.send(&[0; MAX_PAYLOAD + 1]).await.unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+            let (socket, to) = (bind(), address(&other));
+            let too_long = [0; MAX_PAYLOAD + 1];
+            for sent in [
+                socket.send_to(&too_long, to).await,
+                socket.try_send_to(&too_long, to),
+                poll_fn(|context| socket.poll_send_to(context, &too_long, to)).await,
+            ] {
+                let error = sent.unwrap_err();
+                assert_eq!(raw_os_error(&error), Some(libc::EMSGSIZE));
+                assert!(error.to_string().starts_with(&format!("cannot send to {to}: ")), "{error}");
+            }
         });
     });
 }
@@ -317,16 +328,37 @@ fn options_return_their_values() {
     on_every_driver_and_sim(|setup| {
         for loopback in loopbacks() {
             setup.run(async {
-                let builder = UdpSocket::builder().ttl(7).tos(0x20).send_buffer_size(9000);
+                let builder = UdpSocket::builder().ttl(7).tos_v4(0x20).unicast_hops_v6(5).tclass_v6(0x24);
+                let builder = builder.send_buffer_size(9000);
                 let socket = builder.recv_buffer_size(10_000).bind(loopback).unwrap();
-                assert_eq!((socket.ttl().unwrap(), socket.tos().unwrap()), (7, 0x20));
+                assert_eq!((socket.ttl().unwrap(), socket.tos_v4().unwrap()), (7, 0x20));
                 assert_eq!(socket.recv_buffer_size().unwrap(), 20_000);
                 assert_eq!(socket.send_buffer_size().unwrap(), 18_000);
                 socket.set_ttl(8).unwrap();
-                socket.set_tos(0x40).unwrap();
+                socket.set_tos_v4(0x40).unwrap();
                 socket.set_recv_buffer_size(20_000).unwrap();
                 socket.set_send_buffer_size(20_000).unwrap();
-                assert_eq!((socket.ttl().unwrap(), socket.tos().unwrap()), (8, 0x40));
+                assert_eq!((socket.ttl().unwrap(), socket.tos_v4().unwrap()), (8, 0x40));
+                if address(&socket).is_ipv6() {
+                    let values = || (socket.unicast_hops_v6().unwrap(), socket.tclass_v6().unwrap());
+                    assert_eq!(values(), (5, 0x24));
+                    socket.set_unicast_hops_v6(6).unwrap();
+                    socket.set_tclass_v6(0x28).unwrap();
+                    assert_eq!(values(), (6, 0x28));
+                    assert_eq!(socket.multicast_interface_v6().unwrap(), 0);
+                    socket.set_multicast_interface_v6(1).unwrap();
+                    assert_eq!(socket.multicast_interface_v6().unwrap(), 1);
+                } else {
+                    assert!(socket.set_unicast_hops_v6(6).is_err() && socket.tclass_v6().is_err());
+                    assert!(socket.multicast_interface_v6().is_err());
+                    assert_eq!(socket.multicast_interface_v4().unwrap(), Ipv4Addr::UNSPECIFIED);
+                    socket.set_multicast_interface_v4(Ipv4Addr::LOCALHOST).unwrap();
+                    assert_eq!(socket.multicast_interface_v4().unwrap(), Ipv4Addr::LOCALHOST);
+                }
+                let shared = UdpSocket::builder().reuse_port(true).bind(loopback).unwrap();
+                assert!(shared.reuse_port().unwrap() && !shared.reuse_address().unwrap());
+                let shared = UdpSocket::builder().reuse_address(true).bind(loopback).unwrap();
+                assert!(shared.reuse_address().unwrap() && !shared.reuse_port().unwrap());
                 assert_eq!(socket.recv_buffer_size().unwrap(), 40_000);
                 assert_eq!(socket.send_buffer_size().unwrap(), 40_000);
                 for mode in

@@ -162,11 +162,35 @@ fn broadcast_needs_permission() {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             let error = socket.send_to(b"x", ("255.255.255.255", 9)).await.unwrap_err();
             // Without a default route, the address is unreachable.
-            assert!(matches!(error.raw_os_error(), Some(libc::EACCES | libc::ENETUNREACH)), "{error}");
+            assert!(matches!(raw_os_error(&error), Some(libc::EACCES | libc::ENETUNREACH)), "{error}");
             assert!(!socket.broadcast().unwrap());
             socket.set_broadcast(true).unwrap();
             assert!(socket.broadcast().unwrap());
             assert!(UdpSocket::builder().broadcast(true).bind(ANY_PORT).unwrap().broadcast().unwrap());
         });
+    });
+}
+
+#[test]
+fn metadata_can_be_enabled_after_binding() {
+    on_every_driver_and_sim(|setup| {
+        for loopback in loopbacks() {
+            setup.run(async {
+                let server = UdpSocket::bind(loopback).unwrap();
+                assert!(!server.pktinfo().unwrap() && !server.recv_ecn().unwrap() && !server.gro().unwrap());
+                server.set_pktinfo(true).unwrap();
+                server.set_recv_ecn(true).unwrap();
+                server.set_gro(true).unwrap();
+                assert!(server.pktinfo().unwrap() && server.recv_ecn().unwrap() && server.gro().unwrap());
+                let datagram = OutgoingDatagram::new(b"ciao", address(&server)).with_ecn(Ecn::Ect0);
+                UdpSocket::bind(loopback).unwrap().send_message(&datagram).await.unwrap();
+                let info = receive(&server).await.1;
+                assert_eq!((info.destination, info.ecn), (Some(address(&server).ip()), Some(Ecn::Ect0)));
+                server.set_pktinfo(false).unwrap();
+                server.set_recv_ecn(false).unwrap();
+                server.set_gro(false).unwrap();
+                assert!(!server.pktinfo().unwrap() && !server.recv_ecn().unwrap() && !server.gro().unwrap());
+            });
+        }
     });
 }

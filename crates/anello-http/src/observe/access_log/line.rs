@@ -27,6 +27,7 @@ const PEER_FIELDS: usize = 4;
 /// assert_eq!(LogFormat::default().to_string(), "combined");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogFormat {
     /// Common Log Format: `PEER - - [TIME] "METHOD TARGET VERSION" STATUS BYTES`. The peer is an IP address without a
     /// port.

@@ -93,6 +93,7 @@ impl AccessLogOptions {
 /// assert_ne!(options.target, LogTarget::Stdout);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogTarget {
     /// Standard output. Its descriptor is duplicated when the log is started.
     Stdout,

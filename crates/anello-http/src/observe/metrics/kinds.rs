@@ -14,6 +14,7 @@ pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "
 /// assert!(scrape().contains("anello_http_connections_closed_total{reason=\"idle\"} 1\n"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The peer closed the connection between requests.
     Peer,
@@ -52,6 +53,7 @@ pub enum CloseReason {
 /// assert!(scrape().contains("anello_http_connections_rejected_total{reason=\"max_connections\"} 1\n"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RejectReason {
     /// The maximum number of connections was reached.
     MaxConnections,
@@ -65,6 +67,7 @@ pub enum RejectReason {
 /// assert!(scrape().contains("anello_http_parse_errors_total{kind=\"malformed\"} 1\n"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ParseErrorKind {
     /// 400: malformed.
     Malformed,

@@ -302,6 +302,7 @@ pub struct Sample {
 /// assert_eq!(Sample::counter("errors", "Errors.", 3).kind, SampleKind::Counter);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SampleKind {
     /// A count since startup. It never decreases.
     Counter,
@@ -335,12 +336,12 @@ impl Sample {
     }
 }
 
-/// Converts a worker's driver metrics, as returned by [`anello::current_metrics`], to samples.
+/// Converts a worker's driver metrics, as returned by [`anello::current_driver_metrics`], to samples.
 ///
 /// ```
 #[doc = metrics!()]
 /// # anello::Runtime::new()?.block_on(async {
-/// let driver = anello::current_metrics().expect("a runtime is running");
+/// let driver = anello::current_driver_metrics().expect("a runtime is running");
 /// assert!(worker.publish(&driver_samples(&driver)));
 /// assert!(scrape().contains("anello_driver_accepted_total{worker=\"0\"} 0\n"));
 /// # });

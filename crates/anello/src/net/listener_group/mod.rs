@@ -124,13 +124,23 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn join(&self, member: usize) -> GroupMember<L> {
         let shared = current();
-        let previous = {
+        {
             let mut state = self.group.lock();
-            std::mem::replace(&mut state.slots[member].member_state, MemberState::Active)
-        };
-        assert_eq!(previous, MemberState::Joining, "member {member} has already joined the group");
+            let members = state.slots.len();
+            assert!(
+                member < members,
+                "cannot join group: no member {member} (the group has {members} members)"
+            );
+            let member_state = &mut state.slots[member].member_state;
+            assert!(
+                *member_state == MemberState::Joining,
+                "cannot join group: member {member} has already joined"
+            );
+            *member_state = MemberState::Active;
+        }
         self.group.open_counts.set_worker(member, Some(shared.worker_id()));
         GroupMember::new(Arc::clone(&self.group), member, shared)
     }

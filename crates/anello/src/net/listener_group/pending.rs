@@ -18,6 +18,7 @@
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PendingConnections {
     /// Accept and serve them, at most 4096 per socket, and then close the socket. The kernel resets connections that
     /// are established after the last one has been accepted and before the socket is closed.

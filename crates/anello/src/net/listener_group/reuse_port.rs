@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::ListenerGroup;
 use super::distribution::Distribution;
-use crate::driver::{listen_shared, steer_by_core, stop_steering};
+use crate::driver::{listen_shared, steer_by_core, stop_steering, with_context};
 use crate::net::TcpListener;
 use crate::net::listener::BACKLOG;
 
@@ -41,11 +41,12 @@ impl ListenerGroup<TcpListener> {
     /// ```
     ///
     /// # Errors
-    /// Returns the error from `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)`.
+    /// Returns the error from `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` with the address.
     pub fn bind(mut address: SocketAddr, members: usize) -> io::Result<Self> {
         let mut sockets = Vec::with_capacity(members);
         for _ in 0..members {
-            let socket = std::net::TcpListener::from(listen_shared(address, BACKLOG)?);
+            let context = |error| with_context(format_args!("cannot bind {address}"), error);
+            let socket = std::net::TcpListener::from(listen_shared(address, BACKLOG).map_err(context)?);
             address = socket.local_addr()?;
             sockets.push(socket);
         }

@@ -28,8 +28,7 @@ macro_rules! common {
             /// ```
             #[track_caller]
             pub fn from_owned_fd(descriptor: OwnedFd) -> io::Result<Self> {
-                super::check::check_pipe(&descriptor)?;
-                super::check::check_access(&descriptor, rustix::fs::OFlags::$access)?;
+                super::check::check_descriptor(&descriptor, rustix::fs::OFlags::$access)?;
                 Self::from_owned_fd_unchecked(descriptor)
             }
 
@@ -179,6 +178,16 @@ macro_rules! common {
 
             pub(crate) fn pipe(&self) -> &PipeEnd {
                 &self.0
+            }
+        }
+
+        /// See [`from_owned_fd`](Self::from_owned_fd).
+        impl TryFrom<OwnedFd> for $name {
+            type Error = io::Error;
+
+            #[track_caller]
+            fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
+                Self::from_owned_fd(descriptor)
             }
         }
 

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use super::check::check_pipe;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::driver::with_context;
 use crate::readiness::PipeEnd;
 
 /// Options for opening a FIFO by its path.
@@ -93,8 +94,8 @@ impl OpenOptions {
     /// return EOF.
     ///
     /// # Errors
-    /// Returns the error of `open(2)`, `InvalidInput` if the file is not a FIFO, and `Unsupported` on the simulated
-    /// driver.
+    /// Returns the error of `open(2)`, or `InvalidInput` if the file is not a FIFO; both contain the path. Returns
+    /// `Unsupported` on the simulated driver.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -135,7 +136,7 @@ impl OpenOptions {
     /// # let path = directory.path().join("fifo");
     /// rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0)?;
     /// let error = OpenOptions::new().open_sender(&path).unwrap_err();
-    /// assert_eq!(error.raw_os_error(), Some(6)); // ENXIO: there is no reader.
+    /// assert_eq!(anello::net::raw_os_error(&error), Some(6)); // ENXIO: there is no reader.
     /// let _receiver = OpenOptions::new().open_receiver(&path)?;
     /// assert!(OpenOptions::new().open_sender(&path).is_ok());
     /// # Ok::<(), std::io::Error>(()) })?;
@@ -148,6 +149,11 @@ impl OpenOptions {
     }
 
     fn open(&self, path: &Path, access: OFlags) -> io::Result<OwnedFd> {
+        self.open_checked(path, access)
+            .map_err(|error| with_context(format_args!("cannot open {}", path.display()), error))
+    }
+
+    fn open_checked(&self, path: &Path, access: OFlags) -> io::Result<OwnedFd> {
         let access = if self.read_write { OFlags::RDWR } else { access };
         let descriptor = rustix::fs::open(
             path,

@@ -167,6 +167,28 @@ impl Receiver {
         self.0.registration().try_io(Direction::Read, || self.0.try_read_vectored(slices))
     }
 
+    /// Calls a function that reads from the descriptor without blocking. If it returns `WouldBlock`, the pipe is no longer
+    /// considered ready.
+    ///
+    /// # Errors
+    /// Returns the error of `operation`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::pipe::pipe;
+    ///
+    /// let (sender, receiver) = pipe()?;
+    /// sender.write_all(b"ciao").await?;
+    /// receiver.readable().await?;
+    /// let count = receiver.try_io(|| Ok(rustix::io::read(&receiver, &mut [0; 16])?))?;
+    /// assert_eq!(count, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_io<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.0.registration().try_io(Direction::Read, operation)
+    }
+
     /// Waits until the pipe has bytes or has no writer. Cancel-safe.
     ///
     /// # Errors

@@ -131,6 +131,27 @@ impl Sender {
         self.0.registration().try_io(Direction::Write, || self.0.try_write_vectored(slices))
     }
 
+    /// Calls a function that writes to the descriptor without blocking. If it returns `WouldBlock`, the pipe is no longer
+    /// considered ready.
+    ///
+    /// # Errors
+    /// Returns the error of `operation`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::pipe::pipe;
+    ///
+    /// let (sender, receiver) = pipe()?;
+    /// sender.writable().await?;
+    /// assert_eq!(sender.try_io(|| Ok(rustix::io::write(&sender, b"ciao")?))?, 4);
+    /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_io<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.0.registration().try_io(Direction::Write, operation)
+    }
+
     /// Waits until the pipe is writable or has no reader. Cancel-safe.
     ///
     /// # Errors

@@ -39,7 +39,9 @@ pub struct UdpSocketBuilder {
     only_v6: Option<bool>,
     broadcast: Option<bool>,
     ttl: Option<u32>,
-    tos: Option<u32>,
+    unicast_hops_v6: Option<u32>,
+    tos_v4: Option<u32>,
+    tclass_v6: Option<u32>,
     gro: Option<bool>,
     packet_info: Option<bool>,
     receive_ecn: Option<bool>,
@@ -149,7 +151,7 @@ impl UdpSocketBuilder {
         self
     }
 
-    /// Sets the time to live (`IP_TTL`), or the hop limit on IPv6 (`IPV6_UNICAST_HOPS`). The default is usually 64.
+    /// Sets the time to live of IPv4 packets (`IP_TTL`). The default is `net.ipv4.ip_default_ttl`, which is usually 64.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -165,20 +167,54 @@ impl UdpSocketBuilder {
         self
     }
 
-    /// Sets the traffic class (`IP_TOS`, `IPV6_TCLASS`): the DSCP in the upper six bits, and the ECN codepoint in the
-    /// lower two. The default is 0.
+    /// Sets the hop limit of IPv6 packets (`IPV6_UNICAST_HOPS`). Has no effect on IPv4 sockets. The default is
+    /// usually 64.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
     /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().tos(0xb8).bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.tos()?, 0xb8);
+    /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
+    /// assert_eq!(socket.unicast_hops_v6()?, 9);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
-    pub fn tos(mut self, tos: u32) -> Self {
-        self.tos = Some(tos);
+    pub fn unicast_hops_v6(mut self, hops: u32) -> Self {
+        self.unicast_hops_v6 = Some(hops);
+        self
+    }
+
+    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two. The default is 0.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.tos_v4()?, 0xb8);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tos_v4(mut self, tos: u32) -> Self {
+        self.tos_v4 = Some(tos);
+        self
+    }
+
+    /// Sets the traffic class of IPv6 packets (`IPV6_TCLASS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two. Has no effect on IPv4 sockets. The default is 0.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
+    /// assert_eq!(socket.tclass_v6()?, 0xb8);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tclass_v6(mut self, traffic_class: u32) -> Self {
+        self.tclass_v6 = Some(traffic_class);
         self
     }
 
@@ -260,8 +296,8 @@ impl UdpSocketBuilder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
-    pub fn bind_device(mut self, interface: impl Into<Vec<u8>>) -> Self {
-        self.device = Some(interface.into());
+    pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
+        self.device = Some(interface.as_ref().to_vec());
         self
     }
 
@@ -331,6 +367,8 @@ impl UdpSocketBuilder {
 
     fn configure(&self, socket: &DatagramSocket) -> io::Result<()> {
         use SocketOption as Opt;
+        let is_ipv6 = |_: &u32| socket.is_ipv6();
+        let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
         let bytes = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
         let on = i32::from;
         let options = [
@@ -340,7 +378,10 @@ impl UdpSocketBuilder {
             (Opt::SendBufferBytes, self.send_buffer_bytes.map(bytes)),
             (Opt::OnlyV6, self.only_v6.filter(|_| socket.is_ipv6()).map(on)),
             (Opt::Broadcast, self.broadcast.map(on)),
-            (by_family(socket, Opt::TimeToLive, Opt::HopLimit), self.ttl.map(u32::cast_signed)),
+            (Opt::TimeToLive, self.ttl.map(number)),
+            (Opt::HopLimit, self.unicast_hops_v6.filter(is_ipv6).map(number)),
+            (Opt::TypeOfService, self.tos_v4.map(number)),
+            (Opt::TrafficClass, self.tclass_v6.filter(is_ipv6).map(number)),
             (Opt::Gro, self.gro.map(on)),
             (by_family(socket, Opt::PacketInfoV4, Opt::PacketInfoV6), self.packet_info.map(on)),
         ];
@@ -348,9 +389,6 @@ impl UdpSocketBuilder {
             if let Some(value) = value {
                 socket.set_option(option, value)?;
             }
-        }
-        if let Some(tos) = self.tos {
-            set_for_both_families(socket, Opt::TypeOfService, Opt::TrafficClass, tos.cast_signed())?;
         }
         if let Some(receive) = self.receive_ecn {
             set_for_both_families(socket, Opt::ReceiveTypeOfService, Opt::ReceiveTrafficClass, on(receive))?;

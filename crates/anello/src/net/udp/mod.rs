@@ -1,6 +1,7 @@
 //! UDP sockets.
 
 mod builder;
+mod metadata;
 mod multicast;
 mod options;
 mod receive;

@@ -239,6 +239,24 @@ impl UdpSocket {
         self.set(Opt::MulticastHopsV6, hops)
     }
 
+    /// Returns the address of the interface through which IPv4 multicast datagrams are sent (`IP_MULTICAST_IF`). It is
+    /// unspecified if the interface is selected by the routing table.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// assert!(socket.multicast_interface_v4()?.is_unspecified());
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn multicast_interface_v4(&self) -> io::Result<Ipv4Addr> {
+        Ok(self.socket.option(Opt::MulticastInterfaceV4)?.to_ne_bytes().into())
+    }
+
     /// Sets the interface through which IPv4 multicast datagrams are sent, by its address (`IP_MULTICAST_IF`). The
     /// unspecified address selects the interface by the routing table.
     ///
@@ -249,12 +267,32 @@ impl UdpSocket {
     /// # anello::Runtime::new()?.block_on(async {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.set_multicast_interface_v4(std::net::Ipv4Addr::LOCALHOST)?;
+    /// let interface = std::net::Ipv4Addr::LOCALHOST;
+    /// socket.set_multicast_interface_v4(interface)?;
+    /// assert_eq!(socket.multicast_interface_v4()?, interface);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_multicast_interface_v4(&self, interface: Ipv4Addr) -> io::Result<()> {
-        self.socket.set_multicast_interface_v4(interface)
+        self.socket.set_option(Opt::MulticastInterfaceV4, i32::from_ne_bytes(interface.octets()))
+    }
+
+    /// Returns the index of the interface through which IPv6 multicast datagrams are sent (`IPV6_MULTICAST_IF`), or 0
+    /// if it is selected by the routing table.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("[::1]:0")?;
+    /// assert_eq!(socket.multicast_interface_v6()?, 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn multicast_interface_v6(&self) -> io::Result<u32> {
+        self.option(Opt::MulticastInterfaceV6)
     }
 
     /// Sets the interface through which IPv6 multicast datagrams are sent, by its index (`IPV6_MULTICAST_IF`). 0
@@ -268,6 +306,7 @@ impl UdpSocket {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_multicast_interface_v6(1)?;
+    /// assert_eq!(socket.multicast_interface_v6()?, 1);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```

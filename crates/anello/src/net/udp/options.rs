@@ -64,7 +64,7 @@ impl UdpSocket {
         self.socket.set_option(option, i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    fn family_option(&self, v4: Opt, v6: Opt) -> Opt {
+    pub(super) fn family_option(&self, v4: Opt, v6: Opt) -> Opt {
         by_family(&self.socket, v4, v6)
     }
 
@@ -104,7 +104,7 @@ impl UdpSocket {
         self.set(Opt::Broadcast, on.into())
     }
 
-    /// Returns the time to live (`IP_TTL`), or the hop limit on IPv6 (`IPV6_UNICAST_HOPS`).
+    /// Returns the time to live of IPv4 packets (`IP_TTL`).
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
@@ -112,24 +112,24 @@ impl UdpSocket {
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
     /// # use anello::net::UdpSocket;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// assert!(socket.ttl()? > 0);
+    /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.ttl()?, 9);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn ttl(&self) -> io::Result<u32> {
-        self.option(self.family_option(Opt::TimeToLive, Opt::HopLimit))
+        self.option(Opt::TimeToLive)
     }
 
-    /// Sets the time to live (`IP_TTL`), or the hop limit on IPv6 (`IPV6_UNICAST_HOPS`).
+    /// Sets the time to live of IPv4 packets (`IP_TTL`). For IPv6, use
+    /// [`set_unicast_hops_v6`](Self::set_unicast_hops_v6).
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`, for example if the value is not between 1 and 255.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UdpSocket;
-    ///
+    /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_ttl(9)?;
     /// assert_eq!(socket.ttl()?, 9);
@@ -137,10 +137,46 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.set(self.family_option(Opt::TimeToLive, Opt::HopLimit), ttl)
+        self.set(Opt::TimeToLive, ttl)
     }
 
-    /// Returns the traffic class: DSCP and ECN (`IP_TOS`, `IPV6_TCLASS`).
+    /// Returns the hop limit of IPv6 packets (`IPV6_UNICAST_HOPS`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
+    /// assert_eq!(socket.unicast_hops_v6()?, 9);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn unicast_hops_v6(&self) -> io::Result<u32> {
+        self.option(Opt::HopLimit)
+    }
+
+    /// Sets the hop limit of IPv6 packets (`IPV6_UNICAST_HOPS`).
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`: always on IPv4 sockets, and if the
+    /// value is not between 1 and 255.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("[::1]:0")?;
+    /// socket.set_unicast_hops_v6(9)?;
+    /// assert_eq!(socket.unicast_hops_v6()?, 9);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_unicast_hops_v6(&self, hops: u32) -> io::Result<()> {
+        self.set(Opt::HopLimit, hops)
+    }
+
+    /// Returns the type of service of IPv4 packets (`IP_TOS`): DSCP and ECN.
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
@@ -148,32 +184,102 @@ impl UdpSocket {
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
     /// # use anello::net::UdpSocket;
-    /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.tos()?, 0);
+    /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
+    /// assert_eq!(socket.tos_v4()?, 0xb8);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn tos(&self) -> io::Result<u32> {
-        self.option(self.family_option(Opt::TypeOfService, Opt::TrafficClass))
+    pub fn tos_v4(&self) -> io::Result<u32> {
+        self.option(Opt::TypeOfService)
     }
 
-    /// Sets the traffic class: DSCP and ECN (`IP_TOS`, `IPV6_TCLASS`).
+    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::UdpSocket;
-    ///
+    /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// socket.set_tos(0xb8)?;
-    /// assert_eq!(socket.tos()?, 0xb8);
+    /// socket.set_tos_v4(0xb8)?;
+    /// assert_eq!(socket.tos_v4()?, 0xb8);
     /// # Ok::<(), std::io::Error>(()) })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn set_tos(&self, tos: u32) -> io::Result<()> {
-        set_for_both_families(&self.socket, Opt::TypeOfService, Opt::TrafficClass, tos.cast_signed())
+    pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
+        self.set(Opt::TypeOfService, tos)
+    }
+
+    /// Returns the traffic class of IPv6 packets (`IPV6_TCLASS`): DSCP and ECN.
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
+    /// assert_eq!(socket.tclass_v6()?, 0xb8);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn tclass_v6(&self) -> io::Result<u32> {
+        self.option(Opt::TrafficClass)
+    }
+
+    /// Sets the traffic class of IPv6 packets (`IPV6_TCLASS`): the DSCP in the upper six bits, and the ECN codepoint in
+    /// the lower two.
+    ///
+    /// # Errors
+    /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("[::1]:0")?;
+    /// socket.set_tclass_v6(0xb8)?;
+    /// assert_eq!(socket.tclass_v6()?, 0xb8);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_tclass_v6(&self, traffic_class: u32) -> io::Result<()> {
+        self.set(Opt::TrafficClass, traffic_class)
+    }
+
+    /// Returns whether other sockets can be bound to the same address if they also set this option (`SO_REUSEADDR`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().reuse_address(true).bind("127.0.0.1:0")?;
+    /// assert!(socket.reuse_address()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn reuse_address(&self) -> io::Result<bool> {
+        self.is_on(Opt::ReuseAddress)
+    }
+
+    /// Returns whether sockets of the same user can share the address (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
+    /// assert!(socket.reuse_port()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn reuse_port(&self) -> io::Result<bool> {
+        self.is_on(Opt::ReusePort)
     }
 
     /// Returns whether an IPv6 socket is restricted to IPv6 (`IPV6_V6ONLY`).

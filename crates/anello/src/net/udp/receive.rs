@@ -297,6 +297,25 @@ impl UdpSocket {
         self.try_peek_from(buffer).map(|(bytes, _)| bytes)
     }
 
+    /// Returns the sender of the next datagram without waiting. See [`peek_sender`](Self::peek_sender).
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if there is no datagram, and the errors of `peek_sender`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// socket.readable().await?;
+    /// assert_eq!(socket.try_peek_sender()?, socket.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_peek_sender(&self) -> io::Result<SocketAddr> {
+        self.try_peek_from(&mut []).map(|(_, sender)| sender)
+    }
+
     /// Polls for [`recv`](Self::recv). Only the task that polled last for receiving is woken.
     ///
     /// ```
@@ -376,5 +395,39 @@ impl UdpSocket {
         buffer: &mut [u8],
     ) -> PollIo<(usize, SocketAddr)> {
         self.registration.poll_io(context, Direction::Read, || self.socket.peek_from(buffer))
+    }
+
+    /// Polls for [`peek`](Self::peek). Only the task that polled last for receiving is woken.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::future::poll_fn;
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// assert_eq!(poll_fn(|context| socket.poll_peek(context, &mut [0; 16])).await?, 4);
+    /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_peek(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
+        self.poll_peek_from(context, buffer).map_ok(|(bytes, _)| bytes)
+    }
+
+    /// Polls for [`peek_sender`](Self::peek_sender). Only the task that polled last for receiving is woken.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use std::future::poll_fn;
+    /// # use anello::net::UdpSocket;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
+    /// let sender = poll_fn(|context| socket.poll_peek_sender(context)).await?;
+    /// assert_eq!(sender, socket.local_addr()?);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_peek_sender(&self, context: &mut Context<'_>) -> PollIo<SocketAddr> {
+        self.poll_peek_from(context, &mut []).map_ok(|(_, sender)| sender)
     }
 }

@@ -8,7 +8,7 @@ use std::task::Context;
 use super::socket::UdpSocket;
 use crate::driver::datagram::OutgoingDatagram;
 use crate::driver::datagram_messages::MAX_BATCH_DATAGRAMS;
-use crate::driver::{Direction, PollIo};
+use crate::driver::{Direction, PollIo, with_context};
 use crate::net::resolve::{Host, ToSocketAddrs};
 
 impl UdpSocket {
@@ -38,9 +38,9 @@ impl UdpSocket {
     /// host name is resolved on a thread in the blocking pool, and its first address is used. Cancel-safe.
     ///
     /// # Errors
-    /// Returns an error if the name cannot be resolved, and the error from `sendto(2)`: for example an error with the
-    /// number `EMSGSIZE` if the datagram is too long, or `PermissionDenied` for a broadcast address without
-    /// [`broadcast`](crate::net::UdpSocketBuilder::broadcast).
+    /// Returns an error if the name cannot be resolved, and the error from `sendto(2)` with the address: for example an
+    /// error with the number `EMSGSIZE` if the datagram is too long, or `PermissionDenied` for a broadcast address
+    /// without [`broadcast`](crate::net::UdpSocketBuilder::broadcast).
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -58,7 +58,8 @@ impl UdpSocket {
             Host::Address(address) => address,
             host => host.resolve().await?.first().copied().ok_or_else(no_address)?,
         };
-        self.registration.io(Direction::Write, move || self.socket.send_to(payload, to)).await
+        let sent = self.registration.io(Direction::Write, move || self.socket.send_to(payload, to)).await;
+        sent.map_err(|error| send_error(to, error))
     }
 
     /// Sends a datagram with control data (`sendmmsg(2)`). Cancel-safe; if the socket itself splits the payload, some
@@ -205,7 +206,8 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.registration.try_io(Direction::Write, || self.socket.send_to(payload, to))
+        let sent = self.registration.try_io(Direction::Write, || self.socket.send_to(payload, to));
+        sent.map_err(|error| send_error(to, error))
     }
 
     /// Sends a datagram with control data if there is space in the send buffer; see
@@ -285,7 +287,8 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn poll_send_to(&self, context: &mut Context<'_>, payload: &[u8], to: SocketAddr) -> PollIo<usize> {
-        self.registration.poll_io(context, Direction::Write, || self.socket.send_to(payload, to))
+        let sent = self.registration.poll_io(context, Direction::Write, || self.socket.send_to(payload, to));
+        sent.map_err(|error| send_error(to, error))
     }
 
     /// Polls for [`try_send_batch`](Self::try_send_batch), and waits until the first datagram can be sent. Only the
@@ -314,6 +317,15 @@ impl UdpSocket {
             sent => sent,
         };
         self.registration.poll_io(context, Direction::Write, send)
+    }
+}
+
+/// Adds the destination to an error. `WouldBlock` is frequent and not final, so it is returned unchanged.
+#[cold]
+fn send_error(to: SocketAddr, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => error,
+        _ => with_context(format_args!("cannot send to {to}"), error),
     }
 }
 

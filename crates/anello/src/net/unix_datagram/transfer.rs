@@ -12,8 +12,8 @@ use rustix::net::RecvFlags;
 use super::{UnixDatagram, UnixDatagramInfo};
 use crate::driver::sockets::messages::{self, ReceivedMessage};
 use crate::driver::sockets::{udp, unix_datagrams};
-use crate::driver::{Direction, PollIo};
-use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, path_address};
+use crate::driver::{Direction, PollIo, with_context};
+use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, name, path_address};
 use crate::time::sleep;
 
 impl UnixDatagram {
@@ -294,8 +294,9 @@ impl UnixDatagram {
     /// receiver.
     ///
     /// # Errors
-    /// Returns the error from `sendto(2)`: for example `NotFound` if the path does not exist, `ConnectionRefused` if no
-    /// socket is bound to it, or an error with the number `EMSGSIZE` if the datagram exceeds the send buffer.
+    /// Returns the error from `sendto(2)` with the address: for example `NotFound` if the path does not exist,
+    /// `ConnectionRefused` if no socket is bound to it, or an error with the number `EMSGSIZE` if the datagram exceeds
+    /// the send buffer.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -310,7 +311,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn send_to_addr(&self, payload: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        self.retry_while_full(|| unix_datagrams::send_to(self.socket(), payload, address)).await
+        self.retry_while_full(address, || unix_datagrams::send_to(self.socket(), payload, address)).await
     }
 
     /// Sends a datagram with descriptors to the peer of a connected socket (`sendmsg(2)` with `SCM_RIGHTS`). Returns
@@ -380,10 +381,15 @@ impl UnixDatagram {
         address: &SocketAddr,
     ) -> io::Result<usize> {
         let slices = [IoSlice::new(payload)];
-        self.retry_while_full(|| messages::send_with_fds(self.socket(), &slices, fds, Some(address))).await
+        let send = || messages::send_with_fds(self.socket(), &slices, fds, Some(address));
+        self.retry_while_full(address, send).await
     }
 
-    async fn retry_while_full(&self, mut send: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    async fn retry_while_full(
+        &self,
+        address: &SocketAddr,
+        mut send: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut delay = MIN_RETRY_DELAY;
         loop {
             poll_fn(|context| match self.registration.has_budget_or_yield(context) {
@@ -395,7 +401,7 @@ impl UnixDatagram {
             self.registration.charge_bytes(*sent.as_ref().unwrap_or(&0));
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(delay).await,
-                sent => return sent,
+                sent => return sent.map_err(|error| send_error(address, error)),
             }
             delay = (delay * 2).min(MAX_RETRY_DELAY);
         }
@@ -434,7 +440,8 @@ impl UnixDatagram {
     /// ```
     pub fn try_send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         // The readiness of the socket does not depend on the queue of this receiver.
-        unix_datagrams::send_to(self.socket(), payload, &path_address(path.as_ref())?)
+        let address = path_address(path.as_ref())?;
+        unix_datagrams::send_to(self.socket(), payload, &address).map_err(|error| send_error(&address, error))
     }
 
     /// Sends a datagram with descriptors if there is space; see [`send_with_fds`](Self::send_with_fds).
@@ -472,5 +479,14 @@ impl UnixDatagram {
     /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || udp::send(self.socket(), payload))
+    }
+}
+
+/// Adds the destination to an error. `WouldBlock` is not final, so it is returned unchanged.
+#[cold]
+fn send_error(to: &SocketAddr, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => error,
+        _ => with_context(format_args!("cannot send to {}", name(to)), error),
     }
 }

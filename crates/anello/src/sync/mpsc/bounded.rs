@@ -9,7 +9,7 @@ use super::error::{SendError, SendTimeoutError, TrySendError};
 use super::{OwnedPermit, Sender, WeakSender};
 use crate::executor::Coop;
 use crate::sync::delegate::delegate;
-use crate::time::timeout;
+use crate::time;
 
 delegate! {
     impl[T] Sender<T> {
@@ -220,8 +220,8 @@ impl<T> Sender<T> {
     ///
     /// # Panics
     /// The future panics if no runtime is running on this thread.
-    pub async fn send_timeout(&self, value: T, limit: Duration) -> Result<(), SendTimeoutError<T>> {
-        match timeout(limit, self.reserve()).await {
+    pub async fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        match time::timeout(timeout, self.reserve()).await {
             Ok(Ok(permit)) => {
                 permit.send(value);
                 Ok(())
@@ -343,6 +343,33 @@ impl<T> OwnedPermit<T> {
     /// ```
     pub fn release(self) -> Sender<T> {
         Coop(self.0.release())
+    }
+
+    /// Returns whether both permits belong to the same channel.
+    ///
+    /// ```
+    /// let (sender, _receiver) = anello::sync::mpsc::channel::<u32>(2);
+    /// let permits = [sender.clone().try_reserve_owned()?, sender.try_reserve_owned()?];
+    /// assert!(permits[0].same_channel(&permits[1]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn same_channel(&self, other: &Self) -> bool {
+        self.0.same_channel(&other.0)
+    }
+
+    /// Returns whether the permit belongs to the same channel as a sender.
+    ///
+    /// ```
+    /// use anello::sync::mpsc;
+    ///
+    /// let (sender, _receiver) = mpsc::channel::<u32>(1);
+    /// let permit = sender.clone().try_reserve_owned()?;
+    /// assert!(permit.same_channel_as_sender(&sender));
+    /// assert!(!permit.same_channel_as_sender(&mpsc::channel(1).0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn same_channel_as_sender(&self, sender: &Sender<T>) -> bool {
+        self.0.same_channel_as_sender(&sender.0)
     }
 }
 
