@@ -305,7 +305,7 @@ fn short_cached_writes_use_ring_and_long_ones_use_pool() {
         let file = File::from(std);
         setup.run(async {
             for (length, on_ring) in [(1000, 8), (100_000, 0)] {
-                let before = current_metrics().unwrap().file_operations;
+                let before = current_driver_metrics().unwrap().file_operations;
                 let writes = (0..16).map(|index| {
                     let file = file.clone();
                     // The second half is beyond the largest file.
@@ -322,7 +322,7 @@ fn short_cached_writes_use_ring_and_long_ones_use_pool() {
                     assert_eq!(write.await.unwrap(), expected, "{} {index}", setup.name);
                 }
                 let expected = if setup.name.contains("uring") { on_ring * 2 } else { 0 };
-                assert_eq!(current_metrics().unwrap().file_operations - before, expected, "{}", setup.name);
+                assert_eq!(current_driver_metrics().unwrap().file_operations - before, expected, "{}", setup.name);
                 let mut bytes = vec![0; 8 * length];
                 file.read_exact_at(&mut bytes, 0).await.unwrap();
                 for (index, written) in bytes.chunks(length).enumerate() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anello::fs::{AlignedBuf, File};
 use anello::time::sleep;
-use anello::{Runtime, current_metrics, yield_now};
+use anello::{Runtime, current_driver_metrics, yield_now};
 use common::child::{Child, can_inject, is_child};
 use common::*;
 
@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 const MANY: usize = 5000;
 
 fn registered_operations() -> u64 {
-    current_metrics().unwrap().registered_file_operations
+    current_driver_metrics().unwrap().registered_file_operations
 }
 
 /// Returns whether the file bypasses the page cache. Only such files are certain to be read and written on the ring.
