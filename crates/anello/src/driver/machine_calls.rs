@@ -17,10 +17,10 @@ macro_rules! machine_calls {
                 self.listeners.get(key).map(|listener| &listener.socket)
             }
 
-            pub fn refuse(&mut self, key: Key) -> usize {
+            pub fn reject_pending(&mut self, key: Key) -> usize {
                 let Some(listener) = self.listeners.get(key) else { return 0 };
-                let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
-                self.metrics.refused += rejected as u64;
+                let rejected = self.kernel.sockets_mut().reject_pending(&listener.socket);
+                self.metrics.rejected += rejected as u64;
                 rejected
             }
 

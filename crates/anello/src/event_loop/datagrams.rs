@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, ready};
 
-use super::event::{EventKind, UdpId};
-use super::{EventLoop, check_token};
+use super::event::{EventKind, UdpId, check_token};
+use super::turn::EventLoop;
 use crate::driver::datagram::OutgoingDatagram;
 use crate::driver::datagram_socket::DatagramSocket;
 use crate::driver::recv_batch::RecvBatch;
