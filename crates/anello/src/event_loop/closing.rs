@@ -133,8 +133,10 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn close(&mut self, stream: StreamId) {
-        self.clear_deadlines(stream);
+        self.forget(stream);
         if self.driver.release(stream.key) {
+            // Rejects later sends. An error means that nothing more is sent anyway.
+            self.driver.shutdown_write(stream.key).ok();
             self.timers.linger(&self.driver, stream.key);
         }
     }
@@ -150,11 +152,15 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn abort(&mut self, stream: StreamId) {
-        self.clear_deadlines(stream);
+        self.forget(stream);
         self.driver.abort(stream.key);
     }
 
-    fn clear_deadlines(&mut self, stream: StreamId) {
+    /// Removes what the loop, not the driver, stores for a stream.
+    fn forget(&mut self, stream: StreamId) {
+        if !self.connecting.is_empty() {
+            self.connecting.remove(&stream.key);
+        }
         if self.timers.deadline_count > 0 {
             self.clear_deadline(stream, Direction::Receive);
             self.clear_deadline(stream, Direction::Send);

@@ -3,11 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::task::Poll;
 
 use super::event::{EventKind, ListenerId, StreamId, check_token};
 use super::turn::{EventLoop, ip_address};
-use crate::driver::{End, ListenOptions, Target, event_waker};
+use crate::driver::sockets::unix_name;
+use crate::driver::{End, ListenOptions, Target, event_waker, with_context};
 
 /// Number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 4096;
@@ -23,7 +25,7 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of `bind(2)` or `listen(2)`.
+    /// Returns the error of `bind(2)` or `listen(2)`, with the address.
     ///
     /// # Panics
     /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).
@@ -31,7 +33,55 @@ impl EventLoop {
     pub fn listen(&mut self, address: SocketAddr, token: usize) -> io::Result<ListenerId> {
         check_token(token);
         let options = ListenOptions { backlog: BACKLOG, ..ListenOptions::default() };
-        Ok(ListenerId { key: self.driver.listen(address, &options)?, token })
+        let bound = self.driver.listen(address, &options);
+        let key = bound.map_err(|error| with_context(format_args!("cannot bind {address}"), error))?;
+        Ok(ListenerId { key, token })
+    }
+
+    /// Opens a Unix stream listener at a path or an abstract name (`socket(2)`, `bind(2)`, `listen(2)`), with a backlog
+    /// of 4096. The socket file is not removed when the listener is closed.
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use std::os::unix::net::SocketAddr;
+    /// use std::task::Poll;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let address = SocketAddr::from_abstract_name(format!("anello-loop-{}", std::process::id()))?;
+    /// let listener = event_loop.listen_unix(&address, 3)?;
+    /// let client = event_loop.connect_unix(&address, 5)?;
+    /// let server = loop {
+    ///     match event_loop.accept(listener, 4)? {
+    ///         Poll::Ready(stream) => break stream,
+    ///         Poll::Pending => event_loop.turn(&mut events, None)?,
+    ///     }
+    /// };
+    /// assert!(event_loop.write(server, b"ping")?.is_ready());
+    /// # event_loop.turn(&mut events, Some(std::time::Duration::ZERO))?;
+    /// # let received = loop {
+    /// #     match event_loop.recv(client)? {
+    /// #         Poll::Ready(received) => break received,
+    /// #         Poll::Pending => event_loop.turn(&mut events, None)?,
+    /// #     }
+    /// # };
+    /// # assert_eq!(received.as_deref(), Some(&b"ping"[..]));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of `bind(2)` or `listen(2)`, with the address: for example `AddrInUse` if the path exists,
+    /// even if no process is listening on it. Returns an error on the simulated driver.
+    ///
+    /// # Panics
+    /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).
+    #[track_caller]
+    pub fn listen_unix(&mut self, address: &UnixAddress, token: usize) -> io::Result<ListenerId> {
+        check_token(token);
+        let bound = self.driver.listen_unix(address, BACKLOG);
+        let key =
+            bound.map_err(|error| with_context(format_args!("cannot bind {}", unix_name(address)), error))?;
+        Ok(ListenerId { key, token })
     }
 
     /// Takes ownership of a listening TCP or Unix stream socket, whose options the application has set.

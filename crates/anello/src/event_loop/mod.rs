@@ -15,12 +15,16 @@
 //!   [timers](EventLoop::add_timer). The next one is the timeout of the wait, so they need no system call. A linked
 //!   timeout (`IORING_OP_LINK_TIMEOUT`, Linux 5.5) would add a submission, a kernel timer and a completion to each
 //!   operation, and cannot be used with multishot receives and accepts, which the loop keeps armed.
-//! - **UDP** sockets are non-blocking: a call transfers datagrams between the kernel and the caller's memory, or returns
-//!   `Pending`, and an event follows ([`bind_udp`](EventLoop::bind_udp)).
+//! - **UDP** sockets are non-blocking: a call transfers datagrams between the kernel and the caller's memory, or
+//!   returns `Pending`, and an event follows ([`bind_udp`](EventLoop::bind_udp)).
+//! - **Unix sockets** are streams and listeners like those of TCP ([`listen_unix`](EventLoop::listen_unix),
+//!   [`connect_unix`](EventLoop::connect_unix)).
+//! - **Socket options** are set on the descriptor of a socket ([`stream_fd`](EventLoop::stream_fd)).
 //! - **Other threads** end a wait through a [`LoopWaker`].
 //!
-//! A thread can have several loops, and a process any number; each loop stays on the thread that created it. The rings of
-//! one thread share the kernel's pool of worker threads (Linux 5.12), of which the loops use at most four. On the
+//! A thread can have several loops, and a process any number; each loop stays on the thread that created it. The rings
+//! of one thread share the kernel's pool of worker threads (Linux 5.12), of which the loops use at most four. Loops of
+//! any thread can share an SQPOLL thread ([`share_polling_thread`](EventLoopBuilder::share_polling_thread)). On the
 //! simulated driver, a program with its own loop can be tested with virtual time and seeded faults.
 //!
 //! ```
@@ -74,6 +78,7 @@ mod connections;
 mod datagrams;
 mod event;
 mod listeners;
+mod sockets;
 mod sources;
 mod streams;
 mod timers;

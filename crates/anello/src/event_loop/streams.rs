@@ -82,13 +82,52 @@ impl EventLoop {
         polled
     }
 
+    /// Copies received bytes into `buffer` without removing them, and returns their number. Returns 0 at EOF or if
+    /// `buffer` is empty. If there are no bytes, an event of the kind [`EventKind::Receive`] follows.
+    ///
+    /// Bytes that the driver has already received are copied from its memory, and the others from the socket (`recv(2)`
+    /// with `MSG_PEEK`).
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use std::task::Poll;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// far.write_all(b"GET /")?;
+    /// let mut method = [0; 3];
+    /// let count = loop {
+    ///     match event_loop.peek(stream, &mut method)? {
+    ///         Poll::Ready(count) => break count,
+    ///         Poll::Pending => event_loop.turn(&mut events, None)?,
+    ///     }
+    /// };
+    /// assert_eq!(&method[..count], b"GET");
+    /// assert_eq!(event_loop.read(stream, &mut [0; 16])?, Poll::Ready(5), "the bytes are still there");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv). The next receive returns the error again.
+    pub fn peek(&mut self, stream: StreamId, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let waker = event_waker(stream.event(EventKind::Receive));
+        let polled = self.driver.poll_peek(stream.key, buffer, &waker);
+        self.clear_deadline_if(polled.is_ready(), stream, Direction::Receive);
+        polled
+    }
+
     // ---- Sending -------------------------------------------------------------------------------------------------
 
-    /// Queues owned bytes to be sent, without a copy, and takes them from `outgoing` if it accepts them. If the queue is
-    /// full, leaves them there, and an event of the kind [`EventKind::Send`] follows.
+    /// Queues owned bytes to be sent, without a copy, and takes them from `outgoing` if it accepts them. If the queue
+    /// is full, leaves them there, and an event of the kind [`EventKind::Send`] follows.
     ///
-    /// io_uring submits accepted bytes with the next turn (`IORING_OP_SEND`), epoll calls `send(2)` immediately or in the
-    /// next turn. Accepted bytes are sent in order, and also after [`close`](Self::close).
+    /// io_uring submits accepted bytes with the next turn (`IORING_OP_SEND`), epoll calls `send(2)` immediately or in
+    /// the next turn. Accepted bytes are sent in order, and also after [`close`](Self::close).
     ///
     /// ```
     /// use std::io::Read;
@@ -116,6 +155,44 @@ impl EventLoop {
     pub fn send(&mut self, stream: StreamId, outgoing: &mut Option<SendBuf>) -> Poll<io::Result<()>> {
         let waker = event_waker(stream.event(EventKind::Send));
         let polled = self.driver.poll_send(stream.key, outgoing, &waker);
+        self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
+        polled
+    }
+
+    /// Queues several owned buffers to be sent in order, and takes all of them from `outgoing` if it accepts them. If the
+    /// queue is full, leaves them there, and an event of the kind [`EventKind::Send`] follows. See [`send`](Self::send).
+    ///
+    /// Buffers of up to 4 KiB in total are copied into one; longer ones are sent with `sendmsg(2)`, without a copy. The
+    /// buffers may exceed the limit of the send queue.
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// let mut outgoing = vec!["head".into(), "body".into()];
+    /// while event_loop.send_vectored(stream, &mut outgoing)?.is_pending() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// assert!(outgoing.is_empty(), "the buffers have been taken");
+    /// event_loop.turn(&mut events, Some(std::time::Duration::ZERO))?;
+    /// let mut received = [0; 8];
+    /// far.read_exact(&mut received)?;
+    /// assert_eq!(&received, b"headbody");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn send_vectored(&mut self, stream: StreamId, outgoing: &mut Vec<SendBuf>) -> Poll<io::Result<()>> {
+        let waker = event_waker(stream.event(EventKind::Send));
+        let polled = self.driver.poll_send_vectored(stream.key, outgoing, &waker);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            // The kernel has taken the buffers that the driver has left here.
+            outgoing.clear();
+        }
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled
     }

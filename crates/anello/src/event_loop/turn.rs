@@ -1,5 +1,6 @@
 //! The event loop: its turns and its timers.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use super::event::{Event, EventKind, Events, TimerId, check_token};
 use super::timers::{Timers, deadline_ns};
 use super::udp_sockets::UdpSockets;
 use super::waker::LoopWaker;
-use crate::driver::{Driver, DriverInfo, DriverMetrics, Wait, WakeQueue, collect_events, event_queue};
+use crate::driver::{Driver, DriverInfo, DriverMetrics, Key, Wait, WakeQueue, collect_events, event_queue};
 
 /// An I/O driver with timers and tokens, run by the application. See the [module](super) for an example.
 ///
@@ -34,6 +35,8 @@ pub struct EventLoop {
     pub(super) timers: Timers,
     pub(super) udp_sockets: UdpSockets,
     pub(super) waker: LoopWaker,
+    /// Peers of streams whose connection attempt has not been reported, for errors.
+    pub(super) connecting: HashMap<Key, SocketAddr>,
 }
 
 impl EventLoop {
@@ -41,7 +44,8 @@ impl EventLoop {
         let waker = LoopWaker::new(driver.notifier()?);
         let timers = Timers::new(driver.now_ns());
         let udp_sockets = UdpSockets::default();
-        Ok(Self { driver, wakes: event_queue(), timers, udp_sockets, waker })
+        let connecting = HashMap::new();
+        Ok(Self { driver, wakes: event_queue(), timers, udp_sockets, waker, connecting })
     }
 
     /// Submits queued operations, waits for events and reports them in `events`, whose previous contents are removed.

@@ -308,6 +308,10 @@ impl Sockets for SimNetwork {
         Err(no_descriptors())
     }
 
+    fn descriptor<'a>(&self, _socket: &'a SimSocket) -> io::Result<BorrowedFd<'a>> {
+        Err(no_descriptors())
+    }
+
     fn raw_fd(&self, _socket: &SimSocket) -> RawFd {
         -1
     }

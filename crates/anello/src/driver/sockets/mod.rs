@@ -24,6 +24,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use self::address::kernel_address;
+pub(crate) use self::address::unix_name;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 use super::socket_options::SocketOption;
@@ -156,6 +157,8 @@ pub(crate) trait Sockets {
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Returns a new descriptor of the socket. Simulated kernels return an error.
     fn duplicate(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
+    /// Returns the descriptor. Simulated kernels return an error.
+    fn descriptor<'a>(&self, socket: &'a Self::Socket) -> io::Result<BorrowedFd<'a>>;
     /// Returns the number of the descriptor, or -1 on simulated kernels.
     fn raw_fd(&self, socket: &Self::Socket) -> RawFd;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
@@ -425,6 +428,10 @@ impl Sockets for OsSockets {
 
     fn duplicate(&self, socket: &OwnedFd) -> io::Result<OwnedFd> {
         socket.try_clone()
+    }
+
+    fn descriptor<'a>(&self, socket: &'a OwnedFd) -> io::Result<BorrowedFd<'a>> {
+        Ok(socket.as_fd())
     }
 
     fn raw_fd(&self, socket: &OwnedFd) -> RawFd {
