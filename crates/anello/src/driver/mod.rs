@@ -45,6 +45,7 @@ mod notifier;
 mod op;
 mod open_count;
 mod options;
+mod pollable;
 mod proactor;
 mod reactor;
 mod readiness_calls;

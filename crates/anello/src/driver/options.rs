@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Notifier;
+
 /// Options for a driver.
 ///
 /// The defaults are the values with the best measured performance.
@@ -70,6 +72,8 @@ pub struct DriverOptions {
     /// Maximum time to spin before a blocking wait; zero disables spinning. The spin time is adaptive: while no work is
     /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen spins without work.
     pub spin: Duration,
+    /// A ring of this process whose SQPOLL thread the new ring uses, if both have one.
+    pub(crate) polling_thread_of: Option<Notifier>,
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
@@ -115,6 +119,7 @@ impl Default for DriverOptions {
             one_shot_receive: false,
             registered_files: false,
             spin: Duration::ZERO,
+            polling_thread_of: None,
             disabled_features: DisabledFeatures::default(),
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::turn::EventLoop;
+use super::waker::LoopWaker;
 use crate::driver::{Driver, DriverKind, DriverOptions};
 
 impl EventLoop {
@@ -49,6 +50,7 @@ impl EventLoop {
 pub struct EventLoopBuilder {
     kind: DriverKind,
     options: DriverOptions,
+    polling_thread_of: Option<LoopWaker>,
 }
 
 impl EventLoopBuilder {
@@ -99,6 +101,35 @@ impl EventLoopBuilder {
         self
     }
 
+    /// Shares the SQPOLL thread of another loop of this process, instead of starting one
+    /// (`IORING_SETUP_ATTACH_WQ`, Linux 5.18).
+    ///
+    /// Both loops must have [`submission_polling`](DriverOptions::submission_polling), and can be on different threads.
+    /// The thread runs while one of them exists, on the core of the first, and sleeps after the longer of their idle
+    /// times. Has no effect without submission polling, on epoll and on the simulated driver, or once the other loop
+    /// has been dropped.
+    ///
+    /// The threads of the kernel that perform blocking operations (io-wq) are shared by the loops of one thread. The
+    /// kernel cannot share them between threads (since Linux 5.12).
+    ///
+    /// ```
+    /// use anello::event_loop::EventLoop;
+    /// use anello::{DriverOptions, SubmissionPolling};
+    ///
+    /// let polling = SubmissionPolling { idle_ms: 10, core: None };
+    /// let builder = EventLoop::builder().options(DriverOptions::default().submission_polling(Some(polling)));
+    /// let first = builder.build()?;
+    /// let builder = builder.share_polling_thread(&first.waker());
+    /// let second = std::thread::spawn(move || builder.build().map(|event_loop| event_loop.driver().name));
+    /// assert_eq!(second.join().expect("the thread does not panic")?, first.driver().name);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn share_polling_thread(mut self, other: &LoopWaker) -> Self {
+        self.polling_thread_of = Some(other.clone());
+        self
+    }
+
     /// Opens the loop on the calling thread.
     ///
     /// ```
@@ -120,6 +151,8 @@ impl EventLoopBuilder {
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), or if the
     /// open file limit is reached.
     pub fn build(&self) -> io::Result<EventLoop> {
-        EventLoop::with_driver(Driver::new(&self.kind, &self.options)?)
+        let mut options = self.options.clone();
+        options.polling_thread_of = self.polling_thread_of.as_ref().map(LoopWaker::notifier);
+        EventLoop::with_driver(Driver::new(&self.kind, &options)?)
     }
 }

@@ -21,6 +21,8 @@
 //!   [`connect_unix`](EventLoop::connect_unix)).
 //! - **Socket options** are set on the descriptor of a socket ([`stream_fd`](EventLoop::stream_fd)).
 //! - **Other threads** end a wait through a [`LoopWaker`].
+//! - **Another loop** can wait for this one ([`pollable_fd`](EventLoop::pollable_fd),
+//!   [`max_wait`](EventLoop::max_wait)).
 //!
 //! A thread can have several loops, and a process any number; each loop stays on the thread that created it. The rings
 //! of one thread share the kernel's pool of worker threads (Linux 5.12), of which the loops use at most four. Loops of
@@ -78,6 +80,7 @@ mod connections;
 mod datagrams;
 mod event;
 mod listeners;
+mod nesting;
 mod sockets;
 mod sources;
 mod streams;

@@ -40,8 +40,8 @@ impl LoopWaker {
     /// Makes the current or next turn of the loop return with an event of the kind
     /// [`EventKind::Wake`](super::EventKind::Wake).
     ///
-    /// Several calls before that turn cause one event. The first of them writes to an eventfd (`write(2)`). Has no effect
-    /// once the loop has been dropped.
+    /// Several calls before that turn cause one event. The first of them writes to an eventfd (`write(2)`). Has no
+    /// effect once the loop has been dropped.
     ///
     /// ```
     /// # use anello::event_loop::{EventLoop, Events};
@@ -57,6 +57,10 @@ impl LoopWaker {
         if !self.remote.is_notified.swap(true, Ordering::AcqRel) {
             self.remote.notifier.notify();
         }
+    }
+
+    pub(super) fn notifier(&self) -> Notifier {
+        self.remote.notifier.clone()
     }
 
     #[inline]
