@@ -150,7 +150,7 @@ fn fault_04_no_descriptors_left() {
             if is_served(&mut client) { served.push(client) } else { refused += 1 }
         }
         assert!(served.len() >= 20 && refused >= 100, "{} served, {refused} refused", served.len());
-        assert!(server.report().refused >= 100);
+        assert!(server.report().rejected >= 100);
         // One client is waiting in the accept queue, and the server must not busy-loop.
         let percentage = idle_percentage(&mut server);
         assert!(percentage < 5.0, "{percentage} % of a core while idle");

@@ -322,7 +322,12 @@ fn short_cached_writes_use_ring_and_long_ones_use_pool() {
                     assert_eq!(write.await.unwrap(), expected, "{} {index}", setup.name);
                 }
                 let expected = if setup.name.contains("uring") { on_ring * 2 } else { 0 };
-                assert_eq!(current_driver_metrics().unwrap().file_operations - before, expected, "{}", setup.name);
+                assert_eq!(
+                    current_driver_metrics().unwrap().file_operations - before,
+                    expected,
+                    "{}",
+                    setup.name
+                );
                 let mut bytes = vec![0; 8 * length];
                 file.read_exact_at(&mut bytes, 0).await.unwrap();
                 for (index, written) in bytes.chunks(length).enumerate() {

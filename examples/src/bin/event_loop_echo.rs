@@ -73,8 +73,8 @@ impl Server {
                     self.echo(token);
                 }
                 Poll::Ready(Err(error)) => {
-                    let refused = self.event_loop.refuse(self.listener);
-                    eprintln!("cannot accept connections: {error} (rejected {refused} clients)");
+                    let rejected = self.event_loop.reject_pending(self.listener);
+                    eprintln!("cannot accept connections: {error} (rejected {rejected} clients)");
                     self.event_loop.add_timer(ACCEPT_PAUSE, LISTENER);
                     return;
                 }

@@ -22,7 +22,7 @@ pub struct DriverMetrics {
     /// Number of accepted connections.
     pub accepted: u64,
     /// Number of connections rejected because the process had no descriptors left.
-    pub refused: u64,
+    pub rejected: u64,
     /// Number of receives that returned bytes.
     pub receives: u64,
     /// Number of sends that sent all their bytes.
@@ -85,7 +85,7 @@ impl DriverMetrics {
     pub fn entries(&self) -> impl Iterator<Item = MetricEntry> + use<> {
         let counters = [
             ("accepted", "Connections accepted.", self.accepted),
-            ("refused", "Connections rejected because no descriptors were left.", self.refused),
+            ("rejected", "Connections rejected because no descriptors were left.", self.rejected),
             ("receives", "Receives that returned bytes.", self.receives),
             ("sends", "Sends that sent all their bytes in one attempt.", self.sends),
             ("short_sends", "Sends that needed several attempts.", self.short_sends),

@@ -62,6 +62,11 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Returns `true` if there are entries to submit or completions to read.
     fn needs_enter(&self) -> bool;
 
+    /// Returns `true` if there are entries to submit. Makes no system call.
+    fn has_unsubmitted(&self) -> bool {
+        false
+    }
+
     /// Returns `true` if there are completions to read or task work to run. Makes no system call.
     fn has_pending_work(&self) -> bool {
         false

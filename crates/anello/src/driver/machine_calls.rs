@@ -13,14 +13,15 @@ macro_rules! machine_calls {
                 self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())
             }
 
-            pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
-                self.listeners.get(key).map(|listener| &listener.socket)
+            /// Returns `true` if the stream has been released, even if the driver still sends its bytes.
+            pub fn is_released(&self, key: Key) -> bool {
+                self.streams.get(key).is_none_or(|stream| stream.released)
             }
 
-            pub fn refuse(&mut self, key: Key) -> usize {
+            pub fn reject_pending(&mut self, key: Key) -> usize {
                 let Some(listener) = self.listeners.get(key) else { return 0 };
-                let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
-                self.metrics.refused += rejected as u64;
+                let rejected = self.kernel.sockets_mut().reject_pending(&listener.socket);
+                self.metrics.rejected += rejected as u64;
                 rejected
             }
 

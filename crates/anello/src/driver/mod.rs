@@ -47,6 +47,7 @@ mod notifier;
 mod op;
 mod open_count;
 mod options;
+mod pollable;
 mod proactor;
 mod reactor;
 mod readiness_calls;
@@ -315,8 +316,8 @@ impl Driver {
     }
 
     /// Rejects pending connections when no descriptors are left. Returns the number of rejected connections.
-    pub fn refuse(&mut self, key: Key) -> usize {
-        dispatch!(&mut *self.backend, machine => machine.refuse(key))
+    pub fn reject_pending(&mut self, key: Key) -> usize {
+        dispatch!(&mut *self.backend, machine => machine.reject_pending(key))
     }
 
     pub fn release_listener(&mut self, key: Key) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Notifier;
+
 /// Options for a driver.
 ///
 /// The defaults are the values with the best measured performance.
@@ -79,6 +81,8 @@ pub struct DriverOptions {
     ///
     /// Only on io_uring with Linux 6.12 or later (`IORING_FEAT_MIN_TIMEOUT`); otherwise, this option has no effect.
     pub max_batch_delay: Duration,
+    /// A ring of this process whose SQPOLL thread the new ring uses, if both have one.
+    pub(crate) polling_thread_of: Option<Notifier>,
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
@@ -126,6 +130,7 @@ impl Default for DriverOptions {
             registered_files: false,
             spin: Duration::ZERO,
             max_batch_delay: Duration::ZERO,
+            polling_thread_of: None,
             disabled_features: DisabledFeatures::default(),
         }
     }

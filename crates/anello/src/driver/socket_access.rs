@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use socket2::SockAddr;
 
@@ -82,6 +82,16 @@ impl Driver {
             }
         }
         Ok(duplicate)
+    }
+
+    /// Returns the descriptor of a socket, or an error if it has been released or the kernel is simulated.
+    pub fn descriptor<'a>(&'a self, target: Target<'a>) -> io::Result<BorrowedFd<'a>> {
+        if let Target::Stream(key) = target
+            && dispatch!(&*self.backend, machine => machine.is_released(key))
+        {
+            return Err(gone());
+        }
+        with_socket!(self, target, (sockets, socket) => sockets.descriptor(socket))
     }
 
     /// Returns the number of a socket's descriptor, or -1 on simulated kernels.

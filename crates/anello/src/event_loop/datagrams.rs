@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, ready};
 
-use super::event::{EventKind, UdpId};
-use super::{EventLoop, check_token};
+use super::event::{EventKind, UdpId, check_token};
+use super::turn::EventLoop;
 use crate::driver::datagram::OutgoingDatagram;
 use crate::driver::datagram_socket::DatagramSocket;
 use crate::driver::recv_batch::RecvBatch;
@@ -89,7 +89,7 @@ impl EventLoop {
     /// [`OutgoingDatagram::to_peer`] sends to it.
     ///
     /// # Errors
-    /// Returns the error of `connect(2)`, or an error if the identifier is stale.
+    /// Returns the error of `connect(2)`, with the address, or an error if the identifier is stale.
     ///
     /// ```
     /// use std::task::Poll;
@@ -106,7 +106,8 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn connect_udp(&mut self, socket: UdpId, peer: SocketAddr) -> io::Result<()> {
-        self.udp_sockets.get(socket)?.connect(peer)
+        let connected = self.udp_sockets.get(socket)?.connect(peer);
+        connected.map_err(|error| with_context(format_args!("cannot connect UDP socket to {peer}"), error))
     }
 
     /// Returns the local address of a UDP socket (`getsockname(2)`).

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::driver::{Direction, Key};
+use crate::driver::{self, Key};
 use crate::executor::TimerKey;
 
 /// Number of bits of an event that hold its kind.
@@ -22,6 +22,11 @@ const KIND_BITS: u32 = 4;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub const MAX_TOKEN: usize = usize::MAX >> KIND_BITS;
+
+#[track_caller]
+pub(super) fn check_token(token: usize) {
+    assert!(token <= MAX_TOKEN, "token {token} is too large (the maximum is {MAX_TOKEN})");
+}
 
 /// What an [`Event`] reports. In each case, repeat the call that returned `Pending`.
 ///
@@ -86,12 +91,12 @@ impl EventKind {
         Self::Error,
     ];
 
-    pub(super) fn of_direction(direction: Direction) -> Self {
+    pub(super) fn of_direction(direction: driver::Direction) -> Self {
         match direction {
-            Direction::Read => Self::Readable,
-            Direction::Write => Self::Writable,
-            Direction::Priority => Self::Priority,
-            Direction::Error => Self::Error,
+            driver::Direction::Read => Self::Readable,
+            driver::Direction::Write => Self::Writable,
+            driver::Direction::Priority => Self::Priority,
+            driver::Direction::Error => Self::Error,
         }
     }
 }
@@ -352,18 +357,18 @@ pub struct TimerId(pub(super) TimerKey);
 /// ```
 /// use std::task::Poll;
 ///
-/// use anello::event_loop::{EventLoop, Operation};
+/// use anello::event_loop::{EventLoop, Direction};
 ///
 /// let mut event_loop = EventLoop::new()?;
 /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
 /// let stream = event_loop.import_stream(near, 5)?;
 /// assert!(event_loop.recv(stream)?.is_pending());
-/// assert!(event_loop.cancel(stream, Operation::Receive));
-/// assert!(!event_loop.cancel(stream, Operation::Send), "no send is waiting");
+/// assert!(event_loop.cancel(stream, Direction::Receive));
+/// assert!(!event_loop.cancel(stream, Direction::Send), "no send is waiting");
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub enum Direction {
     /// [`recv`](super::EventLoop::recv) or [`read`](super::EventLoop::read).
     Receive,
     /// [`send`](super::EventLoop::send), [`write`](super::EventLoop::write), [`flush`](super::EventLoop::flush) or

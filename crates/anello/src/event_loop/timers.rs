@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::{Event, EventKind, Events, Operation, StreamId};
+use super::event::{Direction, Event, EventKind, Events, StreamId};
 use crate::driver::{Driver, Key, Side, Wait};
 use crate::executor::{TimerKey, Wheel};
 
@@ -15,7 +15,7 @@ pub(super) struct Timers {
     wheel: Wheel<Timer>,
     /// Reused list of timers that are due.
     fired: Vec<Timer>,
-    /// Deadlines of the stream in each slot, by [`Operation`].
+    /// Deadlines of the stream in each slot, by [`Direction`].
     deadlines: Vec<[Option<TimerKey>; 2]>,
     /// Number of pending deadlines.
     pub deadline_count: usize,
@@ -27,7 +27,7 @@ pub(super) struct Timers {
 enum Timer {
     /// A timer of the application, which reports this event.
     User(usize),
-    Deadline(StreamId, Operation),
+    Deadline(StreamId, Direction),
 }
 
 impl Timers {
@@ -55,7 +55,7 @@ impl Timers {
         self.wheel.cancel(key).is_some()
     }
 
-    pub fn set_deadline(&mut self, stream: StreamId, operation: Operation, deadline_ns: u64) {
+    pub fn set_deadline(&mut self, stream: StreamId, operation: Direction, deadline_ns: u64) {
         self.clear_deadline(stream, operation);
         let index = stream.key.index as usize;
         if self.deadlines.len() <= index {
@@ -67,7 +67,7 @@ impl Timers {
     }
 
     /// Removes the deadline of an operation, if it has one.
-    pub fn clear_deadline(&mut self, stream: StreamId, operation: Operation) {
+    pub fn clear_deadline(&mut self, stream: StreamId, operation: Direction) {
         let slot = self.deadlines.get_mut(stream.key.index as usize);
         if let Some(key) = slot.and_then(|deadlines| deadlines[operation as usize].take()) {
             self.wheel.cancel(key);
@@ -111,8 +111,8 @@ impl Timers {
                     *slot = None;
                     self.deadline_count -= 1;
                     let (side, kind) = match operation {
-                        Operation::Receive => (Side::Receive, EventKind::ReceiveDeadline),
-                        Operation::Send => (Side::Send, EventKind::SendDeadline),
+                        Direction::Receive => (Side::Receive, EventKind::ReceiveDeadline),
+                        Direction::Send => (Side::Send, EventKind::SendDeadline),
                     };
                     // If the operation is no longer waiting, its own event is in the list.
                     if driver.stop_waiting(stream.key, side) {

@@ -299,7 +299,7 @@ impl Listener {
 
     /// Rejects pending clients because no descriptors are available. Returns their number.
     pub fn refuse(&self) -> usize {
-        self.shared.driver.borrow_mut().refuse(self.key)
+        self.shared.driver.borrow_mut().reject_pending(self.key)
     }
 
     /// Closes the listener. Connections that the kernel has already accepted for it go to the sink. The caller must

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Poll, Waker};
@@ -15,6 +14,7 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
+pub(super) use crate::driver::sockets::unix_name as name;
 use crate::driver::{Driver, PeerCredentials, with_context, with_text};
 use crate::executor::current;
 use crate::time::sleep;
@@ -346,15 +346,6 @@ impl StreamListener<Unix> {
                 Err(with_text(error.kind(), text, error))
             }
         }
-    }
-}
-
-/// Returns the address for messages: a path, or `@` and an abstract name.
-pub(super) fn name(address: &SocketAddr) -> String {
-    match (address.as_pathname(), address.as_abstract_name()) {
-        (Some(path), _) => path.display().to_string(),
-        (None, Some(name)) => format!("@{}", name.escape_ascii()),
-        (None, None) => "unnamed socket".to_owned(),
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Server {
 pub struct Report {
     pub usage: Usage,
     pub accepted: u64,
-    pub refused: u64,
+    pub rejected: u64,
     pub sockets: u64,
     pub turns: u64,
     pub broken_pipes: u64,
@@ -80,7 +80,7 @@ impl Server {
         Report {
             usage: usage_of(self.child.id()),
             accepted: next(),
-            refused: next(),
+            rejected: next(),
             sockets: next(),
             turns: next(),
             broken_pipes: next(),
@@ -136,8 +136,8 @@ pub fn serve_if_child() {
             handle.spawn(async move { send.send(current_driver_metrics().unwrap()).unwrap() }).detach();
             let Ok(metrics) = metrics.recv() else { break };
             let pipes = u64::from(broken_pipes.load(Ordering::SeqCst));
-            let DriverMetrics { accepted, refused, sockets, turns, .. } = metrics;
-            println!("\n{REPLY_PREFIX}{accepted} {refused} {sockets} {turns} {pipes}");
+            let DriverMetrics { accepted, rejected, sockets, turns, .. } = metrics;
+            println!("\n{REPLY_PREFIX}{accepted} {rejected} {sockets} {turns} {pipes}");
         }
         // Reports success to the parent through the exit code.
         std::process::exit(0);

@@ -27,6 +27,10 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(key)
     }
 
+    pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
+        self.listeners.get(key).filter(|listener| !listener.released).map(|listener| &listener.socket)
+    }
+
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         match stream.connect {

@@ -213,6 +213,11 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Returns `true` if operations wait to be submitted or completions to be read, or if the next turn must not sleep.
+    pub fn has_queued_work(&self) -> bool {
+        self.confirm_without_sleeping || self.kernel.has_unsubmitted() || self.kernel.has_pending_work()
+    }
+
     /// Reads pending completions while the driver is spinning. Returns `true` if there were any.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         let has_work = self.kernel.has_pending_work();

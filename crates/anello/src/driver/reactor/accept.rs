@@ -11,6 +11,10 @@ use crate::driver::{
 };
 
 impl<K: ReadinessKernel> Reactor<K> {
+    pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
+        self.listeners.get(key).map(|listener| &listener.socket)
+    }
+
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.remove(key) else { return };
         // Closing the socket does not remove it from epoll while another descriptor of it exists, in this or another

@@ -138,7 +138,7 @@ impl Sockets for SimNetwork {
         Ok(self.socket(id))
     }
 
-    fn refuse(&mut self, listener: &SimSocket) -> usize {
+    fn reject_pending(&mut self, listener: &SimSocket) -> usize {
         let mut network = self.lock();
         std::iter::from_fn(|| network.accept(listener.id()).ok().map(|id| network.close(id))).count()
     }
@@ -305,6 +305,10 @@ impl Sockets for SimNetwork {
     }
 
     fn duplicate(&self, _socket: &SimSocket) -> io::Result<OwnedFd> {
+        Err(no_descriptors())
+    }
+
+    fn descriptor<'a>(&self, _socket: &'a SimSocket) -> io::Result<BorrowedFd<'a>> {
         Err(no_descriptors())
     }
 

@@ -1,4 +1,4 @@
-//! Unix addresses in the form that system calls take.
+//! Unix addresses in the form that system calls take, and in messages.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -14,5 +14,14 @@ pub(super) fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix
             io::ErrorKind::InvalidInput,
             "cannot use an unnamed Unix address (expected a path or an abstract name)",
         )),
+    }
+}
+
+/// Returns the address for messages: a path, or `@` and an abstract name.
+pub(crate) fn unix_name(address: &UnixAddress) -> String {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(name)) => format!("@{}", name.escape_ascii()),
+        (None, None) => "unnamed socket".to_owned(),
     }
 }

@@ -24,6 +24,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use self::address::kernel_address;
+pub(crate) use self::address::unix_name;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 use super::socket_options::SocketOption;
@@ -109,7 +110,7 @@ pub(crate) trait Sockets {
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
     /// Accepts and closes pending connections, using the reserve descriptor. Returns their number.
-    fn refuse(&mut self, listener: &Self::Socket) -> usize;
+    fn reject_pending(&mut self, listener: &Self::Socket) -> usize;
     fn connect(&mut self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
     /// Returns the result of a pending connect. Called when the socket has become writable.
     fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
@@ -156,6 +157,8 @@ pub(crate) trait Sockets {
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Returns a new descriptor of the socket. Simulated kernels return an error.
     fn duplicate(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
+    /// Returns the descriptor. Simulated kernels return an error.
+    fn descriptor<'a>(&self, socket: &'a Self::Socket) -> io::Result<BorrowedFd<'a>>;
     /// Returns the number of the descriptor, or -1 on simulated kernels.
     fn raw_fd(&self, socket: &Self::Socket) -> RawFd;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
@@ -189,7 +192,7 @@ pub(crate) struct OsSockets {
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
 /// Maximum number of connections that one call rejects.
-const MAX_REFUSALS_PER_CALL: usize = 256;
+const MAX_REJECTIONS_PER_CALL: usize = 256;
 
 /// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
 /// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
@@ -272,14 +275,14 @@ impl Sockets for OsSockets {
         Ok(rustix::net::accept_with(listener, mode | SocketFlags::CLOEXEC)?)
     }
 
-    fn refuse(&mut self, listener: &OwnedFd) -> usize {
+    fn reject_pending(&mut self, listener: &OwnedFd) -> usize {
         let (_mode, listener) = (lock_listeners_mode(), SockRef::from(listener));
         if self.reserve.take().is_none() || listener.set_nonblocking(true).is_err() {
             self.reserve = reserve_descriptor();
             return 0;
         }
         let mut rejected = 0;
-        while rejected < MAX_REFUSALS_PER_CALL
+        while rejected < MAX_REJECTIONS_PER_CALL
             && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok()
         {
             rejected += 1;
@@ -425,6 +428,10 @@ impl Sockets for OsSockets {
 
     fn duplicate(&self, socket: &OwnedFd) -> io::Result<OwnedFd> {
         socket.try_clone()
+    }
+
+    fn descriptor<'a>(&self, socket: &'a OwnedFd) -> io::Result<BorrowedFd<'a>> {
+        Ok(socket.as_fd())
     }
 
     fn raw_fd(&self, socket: &OwnedFd) -> RawFd {

@@ -16,7 +16,7 @@ mod sqe;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -103,6 +103,22 @@ impl Uring {
             log(|| tracing::debug!(%error, "cannot wake worker immediately; retrying in the next turn"));
         }
         true
+    }
+
+    /// Returns the descriptor of the ring, which polls readable while there are completions to read.
+    ///
+    /// # Errors
+    /// Returns an error if task work is deferred: the kernel then does not wake a task that polls the ring (observed on
+    /// Linux 6.18). It writes to a registered eventfd instead, but loses all events after the first one that are caused
+    /// by another eventfd.
+    pub fn pollable_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.features.setup.contains(IoringSetupFlags::DEFER_TASKRUN) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot poll the ring: task work is deferred (set task_work to TaskWork::Cooperative)",
+            ));
+        }
+        Ok(self.ring.descriptor.as_fd())
     }
 
     /// Arms a multishot poll of the eventfd. The eventfd is never read, because each write triggers the poll again.
@@ -369,8 +385,12 @@ impl CompletionKernel for Uring {
     fn needs_enter(&self) -> bool {
         // Without the flag, the kernel does not signal pending task work in shared memory.
         !self.features.setup.contains(IoringSetupFlags::TASKRUN_FLAG)
-            || self.ring.unsubmitted() > 0
+            || self.has_unsubmitted()
             || self.has_pending_work()
+    }
+
+    fn has_unsubmitted(&self) -> bool {
+        self.ring.unsubmitted() > 0
     }
 
     fn has_pending_work(&self) -> bool {

@@ -28,7 +28,7 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
-use crate::driver::{BatchWait, BufferRing, DriverOptions, Pools, SendCompletion, TaskWork, Wait};
+use crate::driver::{BatchWait, BufferRing, DriverOptions, Notifier, Pools, SendCompletion, TaskWork, Wait};
 
 /// Buffer group ID of the receive ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -159,8 +159,14 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     let mut parameters = io_uring_params::default();
     parameters.cq_entries = options.cq_entries.max(options.sq_entries).max(1);
     let mut required = IoringSetupFlags::CLAMP | IoringSetupFlags::CQSIZE;
+    // Keeps the other ring open during the setup.
+    let shared = options.polling_thread_of.as_ref().and_then(Notifier::ring);
     if let Some(polling) = options.submission_polling {
         required |= IoringSetupFlags::SQPOLL;
+        if let Some(shared) = &shared {
+            required |= IoringSetupFlags::ATTACH_WQ;
+            parameters.wq_fd = shared.as_raw_fd();
+        }
         parameters.sq_thread_idle = polling.idle_ms;
         if let Some(core) = polling.core {
             required |= IoringSetupFlags::SQ_AFF;
@@ -172,7 +178,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
         match Ring::new(options.sq_entries.max(1), parameters) {
             Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(setup_error(error)),
             Err(error) if optional.pop_front().is_none() => {
-                return Err(unsupported_flags_error(options, &error));
+                return Err(unsupported_flags_error(required, options, &error));
             }
             Err(_) => {}
             opened => return opened,
@@ -181,7 +187,19 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
 }
 
 /// Returns the error for a kernel that rejects even the oldest flags.
-fn unsupported_flags_error(options: &DriverOptions, error: &io::Error) -> io::Error {
+fn unsupported_flags_error(
+    required: IoringSetupFlags,
+    options: &DriverOptions,
+    error: &io::Error,
+) -> io::Error {
+    if required.contains(IoringSetupFlags::ATTACH_WQ) {
+        return io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "cannot share an SQPOLL thread: {error} (set submission_polling for the other ring as well)"
+            ),
+        );
+    }
     match options.submission_polling.and_then(|polling| polling.core) {
         Some(core) => io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -1,0 +1,29 @@
+//! A descriptor with which another event loop waits for a driver.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::sim::no_descriptors;
+use super::{Backend, Driver};
+
+impl Driver {
+    /// Returns a descriptor that polls readable while the kernel has completions or events for the next turn.
+    pub fn pollable_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        match &*self.backend {
+            Backend::Uring(machine) => machine.kernel.pollable_fd(),
+            Backend::Epoll(machine) => Ok(machine.kernel.as_fd()),
+            Backend::SimCompletion(_) | Backend::SimReadiness(_) => Err(no_descriptors()),
+        }
+    }
+
+    /// Returns `true` if a turn must follow although no event of the kernel announces it, for example because
+    /// operations wait to be submitted.
+    pub fn has_queued_work(&self) -> bool {
+        match &*self.backend {
+            Backend::Uring(machine) => machine.has_queued_work(),
+            Backend::Epoll(machine) => machine.needs_turn(),
+            Backend::SimCompletion(machine) => machine.has_queued_work(),
+            Backend::SimReadiness(machine) => machine.needs_turn(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Deadlines and cancellation of operations, and calls that close a stream.
+
+use std::io;
+use std::time::Duration;
+
+use super::event::{Direction, ListenerId, StreamId};
+use super::timers::deadline_ns;
+use super::turn::EventLoop;
+use crate::driver::{Side, gone};
+
+impl EventLoop {
+    /// Sets the deadline of an operation, from now. It applies to the call that has returned `Pending`, or to the next
+    /// one. A call that completes removes it.
+    ///
+    /// If the deadline passes while the operation is waiting, the operation is cancelled, and an event of the kind
+    /// [`EventKind::ReceiveDeadline`] or [`EventKind::SendDeadline`] is reported instead. The stream stays usable. If its
+    /// own event has been reported before, the deadline has no effect.
+    ///
+    /// # Errors
+    /// Returns an error if the identifier is stale.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::event_loop::{EventKind, EventLoop, Events, Direction};
+    ///
+    /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
+    /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// assert!(event_loop.recv(stream)?.is_pending());
+    /// event_loop.set_deadline(stream, Direction::Receive, Duration::from_millis(1))?;
+    /// while events.is_empty() {
+    ///     event_loop.turn(&mut events, None)?;
+    /// }
+    /// let event = events.iter().next().expect("there is an event");
+    /// assert_eq!((event.token(), event.kind()), (5, EventKind::ReceiveDeadline));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_deadline(
+        &mut self,
+        stream: StreamId,
+        operation: Direction,
+        after: Duration,
+    ) -> io::Result<()> {
+        if !self.driver.holds(stream.key) {
+            return Err(gone());
+        }
+        let deadline_ns = deadline_ns(self.driver.now_ns(), after);
+        self.timers.set_deadline(stream, operation, deadline_ns);
+        Ok(())
+    }
+
+    /// Removes the deadline of an operation, if it has one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::event_loop::Direction;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// assert!(event_loop.recv(stream)?.is_pending());
+    /// event_loop.set_deadline(stream, Direction::Receive, Duration::from_millis(1))?;
+    /// event_loop.clear_deadline(stream, Direction::Receive);
+    /// event_loop.turn(&mut events, Some(Duration::from_millis(2)))?;
+    /// assert!(events.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn clear_deadline(&mut self, stream: StreamId, operation: Direction) {
+        if self.driver.holds(stream.key) {
+            self.timers.clear_deadline(stream, operation);
+        }
+    }
+
+    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received bytes
+    /// stay queued, and accepted bytes are still sent. Returns `false` if the operation was not waiting; its event may
+    /// be in the current list.
+    ///
+    /// ```
+    /// use anello::event_loop::Direction;
+    ///
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// assert!(event_loop.recv(stream)?.is_pending());
+    /// assert!(event_loop.cancel(stream, Direction::Receive));
+    /// assert!(!event_loop.cancel(stream, Direction::Receive), "no receive is waiting any more");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cancel(&mut self, stream: StreamId, operation: Direction) -> bool {
+        self.clear_deadline(stream, operation);
+        let side = match operation {
+            Direction::Receive => Side::Receive,
+            Direction::Send => Side::Send,
+        };
+        self.driver.stop_waiting(stream.key, side)
+    }
+
+    /// Cancels a call to [`accept`](Self::accept) that has returned `Pending`. See [`cancel`](Self::cancel).
+    ///
+    /// ```
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 3)?;
+    /// assert!(event_loop.accept(listener, 4)?.is_pending());
+    /// assert!(event_loop.cancel_accept(listener));
+    /// assert!(!event_loop.cancel_accept(listener), "no accept is waiting any more");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cancel_accept(&mut self, listener: ListenerId) -> bool {
+        self.driver.stop_waiting(listener.key, Side::Accept)
+    }
+
+    /// Closes a stream after sending its accepted bytes, for at most 30 seconds. A pending connection attempt is
+    /// cancelled. No event follows, but earlier events of the stream can still be in the current list.
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// # let mut events = anello::event_loop::Events::new();
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// assert!(event_loop.write(stream, b"ping")?.is_ready());
+    /// event_loop.close(stream);
+    /// # far.set_nonblocking(true)?;
+    /// let mut received = Vec::new();
+    /// while far.read_to_end(&mut received).is_err() {
+    ///     event_loop.turn(&mut events, Some(std::time::Duration::from_millis(1)))?;
+    /// }
+    /// assert_eq!(received, b"ping", "EOF follows");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn close(&mut self, stream: StreamId) {
+        self.forget(stream);
+        if self.driver.release(stream.key) {
+            // Rejects later sends. An error means that nothing more is sent anyway.
+            self.driver.shutdown_write(stream.key).ok();
+            self.timers.linger(&self.driver, stream.key);
+        }
+    }
+
+    /// Closes a stream immediately. Accepted bytes that the kernel has not taken are discarded.
+    ///
+    /// ```
+    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
+    /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    /// let stream = event_loop.import_stream(near, 5)?;
+    /// event_loop.abort(stream);
+    /// assert!(event_loop.shutdown_write(stream).is_err(), "the identifier is stale");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn abort(&mut self, stream: StreamId) {
+        self.forget(stream);
+        self.driver.abort(stream.key);
+    }
+
+    /// Removes what the loop, not the driver, stores for a stream.
+    fn forget(&mut self, stream: StreamId) {
+        if !self.connecting.is_empty() {
+            self.connecting.remove(&stream.key);
+        }
+        if self.timers.deadline_count > 0 {
+            self.clear_deadline(stream, Direction::Receive);
+            self.clear_deadline(stream, Direction::Send);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn clear_deadline_if(&mut self, is_complete: bool, stream: StreamId, operation: Direction) {
+        if self.timers.deadline_count > 0 && is_complete {
+            self.clear_deadline(stream, operation);
+        }
+    }
+}
