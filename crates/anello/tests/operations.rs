@@ -29,16 +29,21 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the test for each operation that the setup supports, and prints the name of the operation on failure.
+/// Runs the test for each operation that the setup supports.
 fn for_each_kind(setups: Vec<Setup>, test: impl Fn(&Setup, &Kind) + Send + Sync + 'static) {
     let _alone = alone();
     on_each(setups, move |setup| {
         for kind in kinds(setup) {
-            catch_unwind(AssertUnwindSafe(|| test(setup, &kind))).unwrap_or_else(|payload| {
-                eprintln!("failed on {}: {}", setup.name, kind.name);
-                resume_unwind(payload)
-            });
+            with_name(setup, &kind, || test(setup, &kind));
         }
+    });
+}
+
+/// Prints the name of the operation if the test fails.
+fn with_name(setup: &Setup, kind: &Kind, test: impl FnOnce()) {
+    catch_unwind(AssertUnwindSafe(test)).unwrap_or_else(|payload| {
+        eprintln!("failed on {}: {}", setup.name, kind.name);
+        resume_unwind(payload)
     });
 }
 
@@ -74,29 +79,35 @@ async fn start_waiting(kind: &Kind) -> (Operation, Waiting) {
 
 #[test]
 fn fault_10_dropped_operations_lose_nothing() {
-    for_each_kind(everywhere(), |setup, kind| {
-        setup.run(async {
-            for polls in 0..3 {
-                let operation = kind.make().await;
-                let mut waiting = operation.start();
-                if poll_times(&mut waiting, polls).await {
-                    continue;
-                }
-                drop(waiting);
-                // The event occurs between the last poll and the drop.
-                let mut waiting = operation.start();
-                if poll_times(&mut waiting, 1).await {
-                    continue;
-                }
-                operation.complete();
-                for _ in 0..polls {
-                    yield_now().await;
-                }
-                drop(waiting);
-                operation.start().await.unwrap();
-            }
-        });
+    let _alone = alone();
+    on_each(everywhere(), |setup| {
+        let runtime = setup.runtime();
+        for kind in kinds(setup) {
+            with_name(setup, &kind, || runtime.block_on(drop_at_each_poll(&kind)));
+        }
     });
+}
+
+async fn drop_at_each_poll(kind: &Kind) {
+    for polls in 0..3 {
+        let operation = kind.make().await;
+        let mut waiting = operation.start();
+        if poll_times(&mut waiting, polls).await {
+            continue;
+        }
+        drop(waiting);
+        // The event occurs between the last poll and the drop.
+        let mut waiting = operation.start();
+        if poll_times(&mut waiting, 1).await {
+            continue;
+        }
+        operation.complete();
+        for _ in 0..polls {
+            yield_now().await;
+        }
+        drop(waiting);
+        operation.start().await.unwrap();
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::common::{Rng, Setup, poll_at_most};
 pub fn usable_kinds(setup: &Setup, is_lossy: bool) -> Vec<Kind> {
     let is_simulated = matches!(setup.kind, anello::DriverKind::Sim(_));
     let may_be_lost = |kind: &Kind| is_lossy && kind.uses_network;
-    let uses_threads = |kind: &Kind| is_simulated && kind.support == Support::Threads;
+    let uses_threads = |kind: &Kind| is_simulated && matches!(kind.support, Support::Threads | Support::Ring);
     let is_usable = |kind: &Kind| !may_be_lost(kind) && !uses_threads(kind);
     kinds(setup).into_iter().filter(is_usable).collect()
 }

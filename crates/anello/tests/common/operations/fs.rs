@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anello::fs::{self, AlignedBuf, File};
 
-use super::Support::Threads;
-use super::{Kind, alone, async_kind, checked, kind};
+use super::Support::{Ring, Threads};
+use super::{Kind, Support, alone, async_kind, checked, kind};
 use crate::common::file_of;
 
 pub fn kinds() -> Vec<Kind> {
@@ -36,28 +36,30 @@ pub fn kinds() -> Vec<Kind> {
             it.write_all(b"bytes").await?;
             it.clone().into_std().await
         }),
-        direct("File::read", async |it| it.read(&mut [0; 4096]).await),
-        direct("File::read_vectored", async |it| {
+        direct(Ring, "File::read", async |it| it.read(&mut [0; 4096]).await),
+        direct(Threads, "File::read_vectored", async |it| {
             it.read_vectored(&mut [IoSliceMut::new(&mut [0; 4096])]).await
         }),
-        direct("File::read_exact", async |it| {
+        direct(Threads, "File::read_exact", async |it| {
             it.rewind().await?;
             it.read_exact(&mut [0; 4096]).await
         }),
-        direct("File::write", async |it| it.write(&[0; 4096]).await),
-        direct("File::write_vectored", async |it| it.write_vectored(&[IoSlice::new(&[0; 4096])]).await),
-        direct("File::read_at", async |it| it.read_at(&mut [0; 4096], 0).await),
-        direct("File::read_vectored_at", async |it| {
+        direct(Threads, "File::write", async |it| it.write(&[0; 4096]).await),
+        direct(Threads, "File::write_vectored", async |it| {
+            it.write_vectored(&[IoSlice::new(&[0; 4096])]).await
+        }),
+        direct(Threads, "File::read_at", async |it| it.read_at(&mut [0; 4096], 0).await),
+        direct(Threads, "File::read_vectored_at", async |it| {
             it.read_vectored_at(&mut [IoSliceMut::new(&mut [0; 4096])], 0).await
         }),
-        direct("File::read_exact_at", async |it| it.read_exact_at(&mut [0; 4096], 0).await),
-        direct("File::read_owned_at", async |it| it.read_owned_at(AlignedBuf::new(4096), 0).await.0),
-        direct("File::write_at", async |it| it.write_at(&[0; 4096], 0).await),
-        direct("File::write_vectored_at", async |it| {
+        direct(Threads, "File::read_exact_at", async |it| it.read_exact_at(&mut [0; 4096], 0).await),
+        direct(Ring, "File::read_owned_at", async |it| it.read_owned_at(AlignedBuf::new(4096), 0).await.0),
+        direct(Ring, "File::write_at", async |it| it.write_at(&[0; 4096], 0).await),
+        direct(Threads, "File::write_vectored_at", async |it| {
             it.write_vectored_at(&[IoSlice::new(&[0; 4096])], 0).await
         }),
-        direct("File::write_all_at", async |it| it.write_all_at(&[0; 4096], 0).await),
-        direct("File::write_owned_at", async |it| it.write_owned_at(AlignedBuf::new(4096), 0).await.0),
+        direct(Threads, "File::write_all_at", async |it| it.write_all_at(&[0; 4096], 0).await),
+        direct(Ring, "File::write_owned_at", async |it| it.write_owned_at(AlignedBuf::new(4096), 0).await.0),
         named("File::open", async |it| File::open(it).await),
         named("File::create", async |it| File::create(it).await),
         named("fs::read", async |it| fs::read(it).await),
@@ -93,10 +95,11 @@ fn cached<R: 'static>(
 
 /// Returns an operation on a file that bypasses the page cache, if its file system supports this.
 fn direct<R: 'static>(
+    support: Support,
     name: &'static str,
     perform: impl AsyncFn(&mut File) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
-    kind(name, Threads, move || {
+    kind(name, support, move || {
         let named = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(named.path(), [7; 8192]).unwrap();
         let open = |flags| {

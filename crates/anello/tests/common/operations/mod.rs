@@ -65,8 +65,10 @@ pub enum Support {
     Everywhere,
     /// Like `Everywhere`, but does not depend on the options of the driver, and is tested only with the default ones.
     Memory,
-    /// On all drivers, with the help of other threads.
+    /// Like `Memory`, but with the help of other threads.
     Threads,
+    /// On all drivers, on the ring of io_uring if its options permit, otherwise with the help of other threads.
+    Ring,
     /// On Linux.
     Linux,
     /// On Linux, without code that depends on the options of the driver.
@@ -100,8 +102,8 @@ pub fn kinds(setup: &Setup) -> Vec<Kind> {
     let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
     let has_default_options = ["uring", "epoll"].contains(&setup.name);
     let is_supported = |kind: &Kind| match kind.support {
-        Support::Everywhere | Support::Threads => true,
-        Support::Memory => is_simulated || has_default_options,
+        Support::Everywhere | Support::Ring => true,
+        Support::Memory | Support::Threads => is_simulated || has_default_options,
         Support::Linux => !is_simulated,
         Support::Processes => has_default_options,
     };

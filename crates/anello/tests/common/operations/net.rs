@@ -237,6 +237,7 @@ fn tcp_send<R: 'static>(
 ) -> Kind {
     async_kind(name, Everywhere, async move || {
         let (near, mut far) = pair().await.unwrap();
+        near.set_send_buffer_size(4096).unwrap();
         for _ in 0..3 {
             while near.try_write(&[0; 16384]).is_ok() {}
             yield_now().await;
