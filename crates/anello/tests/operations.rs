@@ -1,11 +1,11 @@
 //! Faults that can occur in every operation: its future is dropped, leaked, moved to another runtime or polled with a
-//! waker that misbehaves, and its runtime or thread ends. `common/operations.rs` lists the operations.
+//! waker that misbehaves, and its runtime or thread ends. `common/operations` lists the operations.
 
 #![forbid(unsafe_code)]
 
 mod common;
 
-#[path = "common/operations.rs"]
+#[path = "common/operations/mod.rs"]
 mod operations;
 
 use std::any::Any;
@@ -29,16 +29,21 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the test for each operation that the setup supports, and prints the name of the operation on failure.
-fn for_each_kind(setups: Vec<Setup>, test: impl Fn(&Setup, Kind) + Send + Sync + 'static) {
+/// Runs the test for each operation that the setup supports.
+fn for_each_kind(setups: Vec<Setup>, test: impl Fn(&Setup, &Kind) + Send + Sync + 'static) {
     let _alone = alone();
     on_each(setups, move |setup| {
         for kind in kinds(setup) {
-            catch_unwind(AssertUnwindSafe(|| test(setup, kind))).unwrap_or_else(|payload| {
-                eprintln!("failed on {}: {}", setup.name, kind.name);
-                resume_unwind(payload)
-            });
+            with_name(setup, &kind, || test(setup, &kind));
         }
+    });
+}
+
+/// Prints the name of the operation if the test fails.
+fn with_name(setup: &Setup, kind: &Kind, test: impl FnOnce()) {
+    catch_unwind(AssertUnwindSafe(test)).unwrap_or_else(|payload| {
+        eprintln!("failed on {}: {}", setup.name, kind.name);
+        resume_unwind(payload)
     });
 }
 
@@ -62,8 +67,8 @@ async fn poll_times(waiting: &mut Waiting, polls: usize) -> bool {
 }
 
 /// Starts an operation and polls it once.
-async fn start_waiting(kind: Kind) -> (Operation, Waiting) {
-    let operation = (kind.make)();
+async fn start_waiting(kind: &Kind) -> (Operation, Waiting) {
+    let operation = kind.make().await;
     let mut waiting = operation.start();
     if poll_times(&mut waiting, 1).await {
         // The operation has completed immediately.
@@ -74,29 +79,35 @@ async fn start_waiting(kind: Kind) -> (Operation, Waiting) {
 
 #[test]
 fn fault_10_dropped_operations_lose_nothing() {
-    for_each_kind(everywhere(), |setup, kind| {
-        setup.run(async {
-            for polls in 0..3 {
-                let operation = (kind.make)();
-                let mut waiting = operation.start();
-                if poll_times(&mut waiting, polls).await {
-                    continue;
-                }
-                drop(waiting);
-                // The event occurs between the last poll and the drop.
-                let mut waiting = operation.start();
-                if poll_times(&mut waiting, 1).await {
-                    continue;
-                }
-                operation.complete();
-                for _ in 0..polls {
-                    yield_now().await;
-                }
-                drop(waiting);
-                operation.start().await.unwrap();
-            }
-        });
+    let _alone = alone();
+    on_each(everywhere(), |setup| {
+        let runtime = setup.runtime();
+        for kind in kinds(setup) {
+            with_name(setup, &kind, || runtime.block_on(drop_at_each_poll(&kind)));
+        }
     });
+}
+
+async fn drop_at_each_poll(kind: &Kind) {
+    for polls in 0..3 {
+        let operation = kind.make().await;
+        let mut waiting = operation.start();
+        if poll_times(&mut waiting, polls).await {
+            continue;
+        }
+        drop(waiting);
+        // The event occurs between the last poll and the drop.
+        let mut waiting = operation.start();
+        if poll_times(&mut waiting, 1).await {
+            continue;
+        }
+        operation.complete();
+        for _ in 0..polls {
+            yield_now().await;
+        }
+        drop(waiting);
+        operation.start().await.unwrap();
+    }
 }
 
 #[test]
@@ -106,7 +117,7 @@ fn fault_11_operations_leave_no_descriptors() {
             let before = open_descriptors();
             let runtime = setup.runtime();
             let (operation, mut waiting) = runtime.block_on(async {
-                let operation = (kind.make)();
+                let operation = kind.make().await;
                 drop(operation.start());
                 let mut waiting = operation.start();
                 if poll_times(&mut waiting, round % 2).await {
@@ -217,14 +228,14 @@ thread_local! {
 fn fault_15_operations_are_dropped_while_their_thread_exits() {
     for_each_kind(both_drivers_and_sim(), |setup, kind| {
         for round in 0..6 {
-            let setup = setup.clone();
+            let (setup, kind) = (setup.clone(), kind.clone());
             let exiting = thread::spawn(move || {
                 // Thread-local variables are dropped in the order of their first use, or in the reverse order.
                 if round % 2 == 0 {
                     KEPT.with(|_| {});
                 }
                 let runtime = runtime_without_drain(&setup);
-                let (operation, waiting) = runtime.block_on(start_waiting(kind));
+                let (operation, waiting) = runtime.block_on(start_waiting(&kind));
                 let kept: Vec<Box<dyn Any>> = match round / 2 {
                     0 => vec![Box::new(waiting), Box::new(operation), Box::new(runtime)],
                     1 => vec![Box::new(runtime), Box::new(operation), Box::new(waiting)],
@@ -297,9 +308,11 @@ fn fault_17_panicking_wakers_of_operations_are_contained() {
             let is_armed = Arc::new(AtomicBool::new(true));
             runtime.block_on(async {
                 let waker = Waker::from(Arc::new(Hostile { is_armed: Arc::clone(&is_armed) }));
-                let operation = (kind.make)();
+                let operation = kind.make().await;
                 let mut waiting = operation.start();
-                let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+                let mut polled = Poll::Ready(Ok(()));
+                // An operation that yields calls the waker.
+                contain(|| polled = waiting.as_mut().poll(&mut Context::from_waker(&waker)));
                 contain(|| drop(waker));
                 if polled.is_ready() {
                     return contain(|| drop(operation));
@@ -330,7 +343,7 @@ fn fault_17_panicking_wakers_of_operations_are_contained() {
                 drop(waiting);
                 contain(|| drop(operation));
                 // The other operations of the runtime are unaffected.
-                let operation = (kind.make)();
+                let operation = kind.make().await;
                 operation.complete();
                 operation.start().await.unwrap();
             });

@@ -19,7 +19,7 @@ mod datagrams;
 mod hostile;
 mod memory;
 mod model;
-#[path = "../common/operations.rs"]
+#[path = "../common/operations/mod.rs"]
 mod operations;
 mod waits;
 mod workers;

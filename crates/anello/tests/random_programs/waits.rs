@@ -1,5 +1,5 @@
-//! Tasks of a random program that perform operations of every kind: datagrams, files, pipes, children, signals, timers,
-//! sets of tasks, channels and locks. `common/operations.rs` lists the operations. Each one completes after its event,
+//! Tasks of a random program that perform operations of every kind: sockets, files, pipes, children, signals, timers,
+//! sets of tasks, channels and locks. `common/operations` lists the operations. Each one completes after its event,
 //! whatever happened to the futures that waited for it before.
 
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use super::model::World;
 use super::operations::{Kind, Operation, Support, kinds};
 use crate::common::{Rng, Setup, poll_at_most};
 
-/// Returns the kinds of operations that the programs of a setup use. Datagrams of a lossy network can be lost, and the
-/// memory of other threads is not accounted for on simulated kernels.
+/// Returns the kinds of operations that the programs of a setup use. A lossy network loses datagrams and connections,
+/// and the memory of other threads is not accounted for on simulated kernels.
 pub fn usable_kinds(setup: &Setup, is_lossy: bool) -> Vec<Kind> {
     let is_simulated = matches!(setup.kind, anello::DriverKind::Sim(_));
-    let may_be_lost = |kind: &Kind| is_lossy && kind.name.starts_with("UdpSocket");
-    let uses_threads = |kind: &Kind| is_simulated && kind.support == Support::Threads;
+    let may_be_lost = |kind: &Kind| is_lossy && kind.uses_network;
+    let uses_threads = |kind: &Kind| is_simulated && matches!(kind.support, Support::Threads | Support::Ring);
     let is_usable = |kind: &Kind| !may_be_lost(kind) && !uses_threads(kind);
     kinds(setup).into_iter().filter(is_usable).collect()
 }
@@ -27,7 +27,7 @@ pub fn usable_kinds(setup: &Setup, is_lossy: bool) -> Vec<Kind> {
 /// Starts a few tasks, and adds them to the objects that may outlive the runtime.
 pub fn start(world: &Rc<World>, kinds: &[Kind], random: &mut Rng) {
     for _ in 0..1 + random.usize(..4) {
-        let kind = kinds[random.usize(..kinds.len())];
+        let kind = kinds[random.usize(..kinds.len())].clone();
         let task = spawn(repeat(kind, Rc::clone(world), Rng::with_seed(random.u64(..))));
         world.survivors.borrow_mut().push(Survivor::Task(task));
     }
@@ -35,7 +35,7 @@ pub fn start(world: &Rc<World>, kinds: &[Kind], random: &mut Rng) {
 
 /// Performs operations of one kind, which are dropped or completed at random.
 async fn repeat(kind: Kind, world: Rc<World>, mut random: Rng) {
-    let mut operation = Rc::new((kind.make)());
+    let mut operation = Rc::new(kind.make().await);
     for _ in 0..random.usize(..5) {
         do_side_activity(&world, &mut random).await;
         match random.usize(..3) {
@@ -43,7 +43,7 @@ async fn repeat(kind: Kind, world: Rc<World>, mut random: Rng) {
             1 => complete_later(&operation, &mut random),
             _ => {
                 if poll_at_most(1, operation.start()).await.is_some() {
-                    operation = Rc::new((kind.make)());
+                    operation = Rc::new(kind.make().await);
                 }
                 continue;
             }
@@ -52,7 +52,8 @@ async fn repeat(kind: Kind, world: Rc<World>, mut random: Rng) {
             Attempt::Done(result) => {
                 result.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
                 world.note(kind.name, 1);
-                leave(std::mem::replace(&mut operation, Rc::new((kind.make)())), kind, &world, &mut random);
+                let completed = std::mem::replace(&mut operation, Rc::new(kind.make().await));
+                leave(completed, &kind, &world, &mut random).await;
             }
             Attempt::Dropped => world.note(kind.name, 0),
         }
@@ -75,12 +76,12 @@ fn complete_later(operation: &Rc<Operation>, random: &mut Rng) {
 }
 
 /// Leaves the completed operation, or a new pending one, to hostile code or beyond the end of the runtime.
-fn leave(completed: Rc<Operation>, kind: Kind, world: &World, random: &mut Rng) {
+async fn leave(completed: Rc<Operation>, kind: &Kind, world: &World, random: &mut Rng) {
     match random.usize(..6) {
-        0 => leave_victim((kind.make)().start()),
+        0 => leave_victim(kind.make().await.start()),
         1 => leave_victim(completed),
         2 if world.ends_early && !kind.needs_runtime => {
-            let operation = (kind.make)();
+            let operation = kind.make().await;
             let mut waiting = operation.start();
             // An operation that has not been started may need the runtime.
             if waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
