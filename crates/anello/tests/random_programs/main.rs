@@ -403,8 +403,12 @@ fn random_programs_on_every_driver() {
         for seed in seeds(1000, 50) {
             let before = open_descriptors();
             let outcome = run_seed(seed, setup, false);
-            if !outcome.has_leaked {
-                assert_eq!(open_descriptors(), before, "{}, seed {seed}: descriptors", setup.name);
+            // Operations on other threads outlive their runtime. One of an earlier program may end only now.
+            let started = Instant::now();
+            while !outcome.has_leaked && open_descriptors() > before {
+                let is_late = started.elapsed() > hang_timeout() / 4;
+                assert!(!is_late, "{}, seed {seed}: descriptors were not closed", setup.name);
+                thread::yield_now();
             }
         }
     });
