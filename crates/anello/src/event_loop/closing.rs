@@ -13,7 +13,8 @@ impl EventLoop {
     /// one. A call that completes removes it.
     ///
     /// If the deadline passes while the operation is waiting, the operation is cancelled, and an event of the kind
-    /// [`EventKind::ReceiveDeadline`] or [`EventKind::SendDeadline`] is reported instead. The stream stays usable. If its
+    /// [`EventKind::ReceiveDeadline`](super::EventKind::ReceiveDeadline) or
+    /// [`EventKind::SendDeadline`](super::EventKind::SendDeadline) is reported instead. The stream stays usable. If its
     /// own event has been reported before, the deadline has no effect.
     ///
     /// # Errors
