@@ -23,7 +23,7 @@ impl EventLoop {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use anello::event_loop::{EventKind, EventLoop, Events, Direction};
+    /// use anello::event_loop::{Direction, EventKind, EventLoop, Events};
     ///
     /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
     /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;
