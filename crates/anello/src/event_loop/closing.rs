@@ -13,7 +13,8 @@ impl EventLoop {
     /// one. A call that completes removes it.
     ///
     /// If the deadline passes while the operation is waiting, the operation is cancelled, and an event of the kind
-    /// [`EventKind::ReceiveDeadline`] or [`EventKind::SendDeadline`] is reported instead. The stream stays usable. If its
+    /// [`EventKind::ReceiveDeadline`](super::EventKind::ReceiveDeadline) or
+    /// [`EventKind::SendDeadline`](super::EventKind::SendDeadline) is reported instead. The stream stays usable. If its
     /// own event has been reported before, the deadline has no effect.
     ///
     /// # Errors
@@ -22,7 +23,7 @@ impl EventLoop {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use anello::event_loop::{EventKind, EventLoop, Events, Direction};
+    /// use anello::event_loop::{Direction, EventKind, EventLoop, Events};
     ///
     /// let (mut event_loop, mut events) = (EventLoop::new()?, Events::new());
     /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;

@@ -357,7 +357,7 @@ pub struct TimerId(pub(super) TimerKey);
 /// ```
 /// use std::task::Poll;
 ///
-/// use anello::event_loop::{EventLoop, Direction};
+/// use anello::event_loop::{Direction, EventLoop};
 ///
 /// let mut event_loop = EventLoop::new()?;
 /// let (near, _far) = std::os::unix::net::UnixStream::pair()?;

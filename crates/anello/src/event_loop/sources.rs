@@ -35,7 +35,7 @@ impl EventLoop {
     /// simulated.
     ///
     /// # Panics
-    /// Panics if `token` is larger than [`MAX_TOKEN`].
+    /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).
     #[track_caller]
     pub fn register(
         &mut self,

@@ -193,7 +193,7 @@ impl EventLoop {
     /// epoll before Linux 5.11.
     ///
     /// # Panics
-    /// Panics if `token` is larger than [`MAX_TOKEN`].
+    /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).
     ///
     /// ```
     /// use std::time::Duration;
