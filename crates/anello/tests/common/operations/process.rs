@@ -6,7 +6,6 @@ use std::task::Poll;
 
 use anello::process::{Child, ChildStdin, Command};
 use anello::signal::{Signal, SignalKind, Signals, ctrl_c, signal};
-use rustix::process::{Signal as Number, getpid, kill_process};
 
 use super::Support::{Linux, Processes};
 use super::{Kind, checked, kind, unchecked};
@@ -46,7 +45,7 @@ pub fn kinds() -> Vec<Kind> {
                 .await;
             };
             let keeps_handler = signal(SignalKind::interrupt()).unwrap();
-            unchecked((earlier, keeps_handler), wait, |_| kill_process(getpid(), Number::INT))
+            unchecked((earlier, keeps_handler), wait, |_| raise(libc::SIGINT))
         }),
     ]
 }
@@ -57,7 +56,14 @@ fn window() -> Signal {
 }
 
 fn resize() {
-    kill_process(getpid(), Number::WINCH).unwrap();
+    raise(libc::SIGWINCH);
+}
+
+/// Sends a signal to the calling thread, which handles it before this function returns. A signal to the process could
+/// arrive after the last listener has been dropped.
+fn raise(signal: i32) {
+    // SAFETY: the function accepts any number.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
 /// Returns an operation on a child that exits when its input is closed.
