@@ -4,12 +4,13 @@
 //! Methods that wait in the same code as a listed one have no entry of their own:
 //! - the methods of `ReadHalf`, `WriteHalf` and `UnixStream` that `TcpStream` has, too,
 //! - methods `poll_*` that the asynchronous method of the same name calls,
-//! - functions of `fs` that perform one call on the file pool, like the listed ones,
+//! - functions of `fs` that perform one call on the file pool, and methods of `File` that call listed ones,
 //! - `Stdout`, `Stderr` and `ChildStderr`, which are pipes like `pipe::Sender` and `ChildStdout`,
+//! - `time::advance`, which is a sleep on the simulated driver,
 //! - implementations of the traits in `io` and in other crates, which call the methods `poll_*`.
 //!
-//! `TcpStream::shutdown`, `SimplexWriter::flush` and `shutdown`, and the timer methods other than those listed complete
-//! at the first poll.
+//! `shutdown` of streams and `flush` of in-memory streams complete at the first poll. The methods of `event_loop` do not
+//! wait for single operations.
 
 #![allow(dead_code, reason = "each suite uses only a part of this module")]
 #![allow(clippy::await_holding_refcell_ref, reason = "only one future at a time uses the object")]
