@@ -58,8 +58,10 @@ pub fn kinds() -> Vec<Kind> {
         kind("lookup_host", Threads, || alone(async || lookup_host("localhost:80").await)),
         kind("TcpListener::bind_host", Threads, || {
             alone(async || TcpListener::bind_host("localhost:0").await)
-        }),
-        kind("UdpSocket::bind_host", Threads, || alone(async || UdpSocket::bind_host("localhost:0").await)),
+        })
+        .needing_runtime(),
+        kind("UdpSocket::bind_host", Threads, || alone(async || UdpSocket::bind_host("localhost:0").await))
+            .needing_runtime(),
         udp_resolve("UdpSocket::connect", async |it| it.connect("localhost:9").await),
         udp_resolve("UdpSocket::send_to(name)", async |it| it.send_to(b"x", "localhost:9").await),
         tcp_listen("TcpStream::connect", async |it| TcpStream::connect(it.local_addr()?).await),

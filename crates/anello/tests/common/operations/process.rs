@@ -62,8 +62,7 @@ fn resize() {
 /// Sends a signal to the calling thread, which handles it before this function returns. A signal to the process could
 /// arrive after the last listener has been dropped.
 fn raise(signal: i32) {
-    // SAFETY: the function accepts any number.
-    assert_eq!(unsafe { libc::raise(signal) }, 0);
+    signal_hook::low_level::raise(signal).unwrap();
 }
 
 /// Returns an operation on a child that exits when its input is closed.
