@@ -50,6 +50,8 @@ fn conflicting_options_are_resolved() {
         if setup.options.one_shot_receive {
             assert!(!has("multishot-recv"), "{used:?}");
         }
+        let may_batch = !setup.options.max_batch_delay.is_zero() && has("defer-taskrun");
+        assert!(may_batch || !has("min-wait"), "{used:?}");
         // Registered files are used only if the kernel closes them in time.
         assert!(setup.options.registered_files || !has("registered-files"), "{used:?}");
         let probed = probe_uring(&setup.options).unwrap();

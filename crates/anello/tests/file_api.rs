@@ -44,6 +44,37 @@ fn files_and_most_futures_are_send() {
     });
 }
 
+/// They run in parallel on the file pool, because each one waits for the disk.
+#[test]
+fn concurrent_synchronous_writes() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).custom_flags(libc::O_DSYNC);
+            let file = options.open(&path).await.unwrap();
+            let writes = (0..16u8).map(|index| {
+                let (file, length) = (file.clone(), if index % 2 == 0 { 4096 } else { 64 << 10 });
+                anello::spawn(async move {
+                    let offset = u64::from(index) << 16;
+                    file.write_all_at(&vec![index; length], offset).await.unwrap();
+                })
+            });
+            for write in writes.collect::<Vec<_>>() {
+                write.await.unwrap();
+            }
+            let content = fs::read(&path).unwrap();
+            for (index, part) in content.chunks(64 << 10).enumerate() {
+                let (written, hole) = part.split_at(if index % 2 == 0 { 4096 } else { 64 << 10 });
+                assert!(written.iter().all(|byte| usize::from(*byte) == index), "write {index}");
+                assert!(hole.iter().all(|byte| *byte == 0), "after write {index}");
+            }
+            assert_eq!(content.len(), 16 << 16);
+        });
+    });
+}
+
 /// Waits for a future like an executor of another crate.
 fn block_on_elsewhere<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);

@@ -27,8 +27,9 @@ pub struct DriverFlags {
     spin: Duration,
     /// Delay events by up to this long to handle several per wake-up (io_uring, Linux 6.12; at most 1s, e.g. 100us)
     ///
-    /// Uses less CPU time per request while many clients are active, at the cost of latency. Events of a single active
-    /// client are not delayed.
+    /// Uses less CPU time per request while many clients are active, at the cost of latency. A worker that finds one
+    /// event at a time, as with a single client, does not delay it. Has no effect with --sqpoll, or with a --task-work
+    /// other than deferred.
     #[arg(long, value_name = "DURATION", value_parser = values::batch_delay)]
     max_batch_delay: Option<Duration>,
     /// When the kernel runs task work (io_uring)

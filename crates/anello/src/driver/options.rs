@@ -76,10 +76,12 @@ pub struct DriverOptions {
     /// batching.
     ///
     /// Batching uses less CPU time per request while many clients are active, at the cost of latency. The number of
-    /// events to wait for is adaptive: it follows the number that arrives within the delay. With a single active
-    /// client, events are not delayed. Timers are never delayed. The delay is rounded down to microseconds.
+    /// events to wait for is adaptive: it follows the number that arrives within the delay. A worker that finds one
+    /// event at a time, as with a single client, does not delay it. Timers are never delayed. The delay is rounded down
+    /// to microseconds.
     ///
-    /// Only on io_uring with Linux 6.12 or later (`IORING_FEAT_MIN_TIMEOUT`); otherwise, this option has no effect.
+    /// Only on io_uring with [`TaskWork::Deferred`], without submission polling, and with Linux 6.12 or later
+    /// (`IORING_FEAT_MIN_TIMEOUT`); otherwise, this option has no effect.
     pub max_batch_delay: Duration,
     /// A ring of this process whose SQPOLL thread the new ring uses, if both have one.
     pub(crate) polling_thread_of: Option<Notifier>,

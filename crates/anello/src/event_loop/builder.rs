@@ -149,7 +149,8 @@ impl EventLoopBuilder {
     ///
     /// # Errors
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), or if the
-    /// open file limit is reached.
+    /// open file limit is reached. Sharing a polling thread that does not exist makes io_uring unavailable, so
+    /// [`DriverKind::Auto`] then selects epoll.
     pub fn build(&self) -> io::Result<EventLoop> {
         let mut options = self.options.clone();
         options.polling_thread_of = self.polling_thread_of.as_ref().map(LoopWaker::notifier);

@@ -66,7 +66,13 @@ impl FileQueue {
             drop(state);
             catch_and_log_panic("abandoned result of a file operation panicked while being dropped", work);
         }
-        self.start();
+        let mut state = self.lock();
+        state.is_running = !state.work.is_empty();
+        let has_more = state.is_running;
+        drop(state);
+        if has_more {
+            self.start();
+        }
     }
 }
 

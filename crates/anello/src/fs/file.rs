@@ -56,7 +56,7 @@ pub(super) struct FileInner {
     pub file: Arc<std::fs::File>,
     pub residency: Mutex<ResidencyCache>,
     pub cursor: Mutex<Cursor>,
-    is_direct: OnceLock<bool>,
+    flags: OnceLock<OFlags>,
     supports_nowait: OnceLock<bool>,
     /// Set if the file system cannot write without waiting.
     writes_wait: AtomicBool,
@@ -70,11 +70,19 @@ impl FileInner {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the file was opened with `O_DIRECT` (`fcntl(2)`, once per file).
+    /// Returns whether the file was opened with `O_DIRECT`.
     pub fn is_direct(&self) -> bool {
-        *self.is_direct.get_or_init(|| {
-            rustix::fs::fcntl_getfl(&*self.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
-        })
+        self.flags().contains(OFlags::DIRECT)
+    }
+
+    /// Returns whether writes wait for the disk, without the lock on the file (`O_SYNC`, `O_DSYNC`).
+    pub fn is_synchronous(&self) -> bool {
+        self.flags().intersects(OFlags::SYNC | OFlags::DSYNC)
+    }
+
+    /// Returns the flags with which the file was opened (`fcntl(2)`, once per file).
+    fn flags(&self) -> OFlags {
+        *self.flags.get_or_init(|| rustix::fs::fcntl_getfl(&*self.file).unwrap_or(OFlags::empty()))
     }
 
     /// Returns whether the kernel can start operations on the file without waiting. Otherwise, the ring would run them on
@@ -96,12 +104,12 @@ impl FileInner {
     }
 
     /// Runs a write at an offset on the file pool. File systems that support `RWF_NOWAIT` perform the writes of a file
-    /// through the page cache one after the other, so these occupy one thread. Others may perform them in parallel.
+    /// through the page cache one after the other, so these occupy one thread. Other writes may run in parallel.
     pub fn spawn_write<T: Send + 'static>(
         &self,
         write: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        if self.is_direct() || !self.supports_nowait() {
+        if self.is_direct() || self.is_synchronous() || !self.supports_nowait() {
             return spawn_file_operation(write);
         }
         self.cached_writes.spawn(write)
@@ -130,7 +138,7 @@ impl File {
                 file: Arc::new(file),
                 residency: Mutex::default(),
                 cursor: Mutex::default(),
-                is_direct: OnceLock::new(),
+                flags: OnceLock::new(),
                 supports_nowait: OnceLock::new(),
                 writes_wait: AtomicBool::new(false),
                 cached_writes: Arc::default(),

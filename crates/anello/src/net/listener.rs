@@ -340,28 +340,28 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
 
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, refused: 0, suppressed: 0 });
+static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, rejected: 0, suppressed: 0 });
 
 /// Time of the last warning, and the counts since then.
 struct Warned {
     at: Option<Instant>,
-    refused: usize,
+    rejected: usize,
     suppressed: u64,
 }
 
 /// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process: exhaustion usually persists,
 /// and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
-pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
+pub(super) fn warn_exhausted(error: &io::Error, rejected: usize) {
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    warned.refused += refused;
+    warned.rejected += rejected;
     let now = Instant::now();
     if warned.at.is_some_and(|at| now.saturating_duration_since(at) < WARNING_INTERVAL) {
         warned.suppressed += 1;
         return;
     }
-    let reset = Warned { at: Some(now), refused: 0, suppressed: 0 };
-    let Warned { refused, suppressed, .. } = std::mem::replace(&mut *warned, reset);
+    let reset = Warned { at: Some(now), rejected: 0, suppressed: 0 };
+    let Warned { rejected, suppressed, .. } = std::mem::replace(&mut *warned, reset);
     drop(warned);
-    tracing::warn!(%error, refused, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
+    tracing::warn!(%error, rejected, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }

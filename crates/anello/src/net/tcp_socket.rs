@@ -338,8 +338,8 @@ common_options!([] TcpSocket);
 raw_descriptor!([] TcpSocket);
 tcp_options!(TcpSocket);
 
-/// Converts a descriptor, for example that of a socket on which options were set with another crate. `TCP_NODELAY` is
-/// not changed.
+/// Converts a descriptor, for example that of a socket on which options were set with another crate. Sets
+/// `SO_OOBINLINE`, and `O_NONBLOCK` as the driver requires; `TCP_NODELAY` is not changed.
 ///
 /// # Errors
 /// Returns `InvalidInput` if the descriptor is not a TCP socket or the socket listens, and `Unsupported` on the

@@ -200,6 +200,10 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring as of Linux 5.13", |options| disable_all(&mut options.disabled_features)),
         uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
         uring("uring with batched events", |options| options.max_batch_delay = Duration::from_micros(100)),
+        uring("uring with batched events and cooperative task work", |options| {
+            options.max_batch_delay = Duration::from_micros(100);
+            options.task_work = TaskWork::Cooperative;
+        }),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
         uring("uring with one-shot receive", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),

@@ -10,6 +10,7 @@
 //!  CQSIZE, CLAMP                 5.6                  inline send         5.17  by overfilling a socket buffer
 //!                                                     registered files    6.14  by feature bit, if requested
 //!                                                     minimum wait time   6.12  by feature bit, if requested
+//!                                                                               (requires DEFER_TASKRUN)
 //!                                                     minimum: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
@@ -131,7 +132,9 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         register_files(&ring).map_err(|error| with_advice(error, advice))?;
         features.registered_files = true;
     }
-    if kernel.contains(MIN_TIMEOUT) {
+    // Without deferred task work, Linux before 6.19 (fixed in stable releases) does not wake the worker for an event that
+    // arrives after the minimum wait time ("io_uring: fix min_wait wakeups for SQPOLL").
+    if kernel.contains(MIN_TIMEOUT) && features.setup.contains(IoringSetupFlags::DEFER_TASKRUN) {
         ring.batch = BatchWait::new(options.max_batch_delay);
     }
     features.min_wait = ring.batch.is_on();

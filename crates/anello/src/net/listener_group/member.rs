@@ -174,8 +174,8 @@ impl<L: GroupListener> GroupMember<L> {
                 AcceptStep::Transfer(connection) => self.group.transfer(self.member, connection),
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
-                AcceptStep::Exhausted(error, refused) => {
-                    warn_exhausted(&error, refused);
+                AcceptStep::Exhausted(error, rejected) => {
+                    warn_exhausted(&error, rejected);
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                     None
                 }
