@@ -21,7 +21,8 @@ impl File {
     ///
     /// Returns 0 at the end of the file or if `buffer` is empty. Can read fewer bytes than requested, as
     /// [`read_at`](Self::read_at) does, which also describes where the read runs. Waits for the previous operation at
-    /// the cursor. Cancel-safe: bytes that a dropped future has read are returned by the next read.
+    /// the cursor. Cancel-safe: bytes that a dropped future has read are returned by the next read, even if they have been
+    /// overwritten at an offset in the meantime. [`seek`](Self::seek) discards them.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
