@@ -13,6 +13,7 @@ use anello::event_loop::{
     Direction, EventKind, EventLoop, Events, Interest, ListenerId, MAX_TOKEN, SendBuf, StreamId,
 };
 use anello::{DriverKind, SimFaults, SimModel, SimOptions};
+use common::event_loops::{open, wait};
 use common::{Setup, on_every_driver, on_every_driver_and_sim};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -21,26 +22,10 @@ const LISTENER: usize = 100;
 const CLIENT: usize = 1;
 const SERVER: usize = 2;
 
-fn open(setup: &Setup) -> EventLoop {
-    let builder = EventLoop::builder().driver(setup.kind.clone()).options(setup.options.clone());
-    builder.build().unwrap_or_else(|error| panic!("{}: {error}", setup.name))
-}
-
 fn listen(event_loop: &mut EventLoop) -> (ListenerId, SocketAddr) {
     let listener = event_loop.listen(ANY_PORT, LISTENER).unwrap();
     let address = event_loop.local_addr(listener).unwrap();
     (listener, address)
-}
-
-/// Runs turns until `poll` returns a result. Repeats it after every turn.
-fn wait<T>(event_loop: &mut EventLoop, mut poll: impl FnMut(&mut EventLoop) -> Poll<T>) -> T {
-    let mut events = Events::new();
-    loop {
-        if let Poll::Ready(output) = poll(event_loop) {
-            return output;
-        }
-        event_loop.turn(&mut events, None).unwrap();
-    }
 }
 
 /// Runs turns until an event occurs, and returns the token and kind of all events of that turn.

@@ -10,26 +10,11 @@ use std::task::Poll;
 
 use anello::event_loop::{EventKind, EventLoop, Events, SendBuf, StreamId};
 use anello::net::raw_os_error;
-use common::{Setup, on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
+use common::event_loops::{open, wait};
+use common::{on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
 use socket2::SockRef;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-fn open(setup: &Setup) -> EventLoop {
-    let builder = EventLoop::builder().driver(setup.kind.clone()).options(setup.options.clone());
-    builder.build().unwrap_or_else(|error| panic!("{}: {error}", setup.name))
-}
-
-/// Runs turns until `poll` returns a result. Repeats it after every turn.
-fn wait<T>(event_loop: &mut EventLoop, mut poll: impl FnMut(&mut EventLoop) -> Poll<T>) -> T {
-    let mut events = Events::new();
-    loop {
-        if let Poll::Ready(output) = poll(event_loop) {
-            return output;
-        }
-        event_loop.turn(&mut events, None).unwrap();
-    }
-}
 
 fn pair(event_loop: &mut EventLoop) -> (StreamId, StreamId) {
     let listener = event_loop.listen(ANY_PORT, 0).unwrap();

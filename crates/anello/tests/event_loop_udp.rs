@@ -9,29 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::event_loop::{EventKind, EventLoop, Events, OutgoingDatagram, RecvBatch, UdpId};
-use common::{Setup, on_every_driver, on_every_driver_and_sim, pattern};
+use common::event_loops::{open, wait};
+use common::{on_every_driver, on_every_driver_and_sim, pattern};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-fn open(setup: &Setup) -> EventLoop {
-    let builder = EventLoop::builder().driver(setup.kind.clone()).options(setup.options.clone());
-    builder.build().unwrap_or_else(|error| panic!("{}: {error}", setup.name))
-}
 
 fn bind(event_loop: &mut EventLoop, token: usize) -> (UdpId, SocketAddr) {
     let socket = event_loop.bind_udp(ANY_PORT, token).unwrap();
     (socket, event_loop.udp_local_addr(socket).unwrap())
-}
-
-/// Repeats `poll` after every turn until it returns a result.
-fn wait<T>(event_loop: &mut EventLoop, mut poll: impl FnMut(&mut EventLoop) -> Poll<T>) -> T {
-    let mut events = Events::new();
-    loop {
-        if let Poll::Ready(output) = poll(event_loop) {
-            return output;
-        }
-        event_loop.turn(&mut events, None).unwrap();
-    }
 }
 
 #[test]

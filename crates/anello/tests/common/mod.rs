@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test program uses only a part of this module")]
 
 pub mod child;
+pub mod event_loops;
 pub mod groups;
 pub mod server;
 pub mod socket_path;
