@@ -89,8 +89,8 @@ fn server_process() {
     check(model, &options).expect("the model is available");
     let listeners = listen_for("127.0.0.1:0".parse().unwrap(), &options).expect("listens");
     for listener in &listeners {
-        // Accepted sockets inherit the size. Otherwise the kernel could enlarge the receive buffer until it holds all
-        // that a test sends before it reads.
+        // The kernel applies this size to accepted sockets. Otherwise it could enlarge a receive buffer until it holds all
+        // the bytes that a test sends before it reads.
         SockRef::from(listener).set_recv_buffer_size(128 << 10).expect("a fixed receive buffer");
     }
     println!("\n{READY}{}", listeners[0].local_addr().expect("an address"));

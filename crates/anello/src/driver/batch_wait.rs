@@ -2,10 +2,9 @@
 //!
 //! Waking a worker for every event costs a context switch each time. With a maximum delay, the worker waits for several
 //! events instead, and the kernel wakes it when they have arrived or when the delay has passed. The number of events
-//! adapts: a wait that ended early increases it, at first to the number of events found, later by a quarter after every
-//! sixteenth such wait. A wait that lasted for the whole delay sets it to the number of events found. So the delay is
-//! spent only on some of the waits, and a worker with a single client, which never finds more than one event, waits for
-//! one event and is never delayed.
+//! adapts: it is set to the number of events found, and increased by a quarter after sixteen consecutive waits that found
+//! as many events as expected. Only the waits after an increase can therefore last for the whole delay, and a worker that
+//! finds one event at a time, as with a single client, waits for one event and is never delayed.
 
 use std::time::Duration;
 
@@ -38,10 +37,8 @@ impl BatchWait {
 
     /// Adapts the target to the number of events that a wait has found.
     pub fn record(&mut self, found: u32) {
-        if found < self.target {
+        if found != self.target {
             (self.target, self.hits) = (found.max(1), 0);
-        } else if found > self.target {
-            (self.target, self.hits) = (found, 0);
         } else if self.target > 1 {
             self.hits += 1;
             if self.hits == PROBE_INTERVAL {

@@ -39,7 +39,7 @@ impl EventLoop {
     /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
     /// let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 3)?;
     /// let socket = event_loop.listener_fd(listener)?;
-    /// // Accepted sockets inherit the option.
+    /// // The kernel also sets the option on accepted sockets.
     /// SockRef::from(&socket).set_keepalive(true)?;
     /// # assert!(SockRef::from(&socket).keepalive()?);
     /// # Ok::<(), std::io::Error>(())

@@ -1,4 +1,4 @@
-//! Queue of operations on one file, which run one after the other on the file pool.
+//! Queue of operations on one file, which run sequentially on the file pool.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

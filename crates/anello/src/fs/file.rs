@@ -104,7 +104,7 @@ impl FileInner {
     }
 
     /// Runs a write at an offset on the file pool. File systems that support `RWF_NOWAIT` perform the writes of a file
-    /// through the page cache one after the other, so these occupy one thread. Other writes may run in parallel.
+    /// through the page cache sequentially, so these occupy one thread. Other writes may run in parallel.
     pub fn spawn_write<T: Send + 'static>(
         &self,
         write: impl FnOnce() -> T + Send + 'static,

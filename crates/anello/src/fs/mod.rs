@@ -12,6 +12,7 @@
 //! | write, if the file system can write without waiting | directly, with `RWF_NOWAIT` | the same |
 //! | `*_at` on a file with direct I/O | io_uring | takes a fifth of the file pool's CPU time at depth 16 |
 //! | `*_at` read of up to 32 KiB that is not in the page cache | io_uring | takes a quarter of the CPU time at depth 16 |
+//! | `*_at` write to the page cache of a file opened with `O_SYNC` or `O_DSYNC` | file pool | the writes wait for the disk in parallel |
 //! | other `*_at` write of up to 32 KiB | io_uring | takes 0.8 of the CPU time at depth 4 |
 //! | longer `*_at` write to the page cache | file pool, one per file at a time | the writes of a file exclude each other |
 //! | other reads and writes | file pool | its threads copy in parallel |

@@ -287,7 +287,7 @@ impl File {
 
     /// Writes memory that the operation owns. Callers box the future; see [`read_memory_at`](Self::read_memory_at).
     async fn write_memory_at(&self, memory: Memory, offset: u64) -> (io::Result<usize>, Memory) {
-        // The kernel threads of the ring would perform synchronous writes through the page cache one after the other.
+        // The kernel threads of the ring would perform synchronous writes through the page cache sequentially.
         let runs_sequentially = self.inner.is_synchronous() && !self.inner.is_direct();
         let memory = if self.may_use_ring(memory.length) && !runs_sequentially {
             match ring::transfer(Transfer::Write, &self.inner.file, memory, offset).await {
