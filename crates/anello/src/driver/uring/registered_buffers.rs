@@ -39,7 +39,7 @@ impl RegisteredBuffers {
         self.clear_released(ring);
         let slot = *self.free.last().ok_or(Errno::NOBUFS)?;
         let bytes = memory.as_mut_slice();
-        update(ring, slot, iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })?;
+        update(ring, slot, &[iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }])?;
         self.free.pop();
         memory.registration = Some(Registration::new(&self.released, slot));
         Ok(())
@@ -57,25 +57,28 @@ impl RegisteredBuffers {
         if registered + self.free.len() == usize::from(REGISTERED_BUFFERS) {
             return;
         }
-        for slot in self.released.take() {
-            if let Err(error) = update(ring, slot, iovec { iov_base: ptr::null_mut(), iov_len: 0 }) {
-                // The slot can still be reused, which replaces the buffer.
-                log(|| tracing::debug!(%error, "cannot unregister a buffer; its memory stays locked"));
+        let mut released = self.released.take();
+        released.sort_unstable();
+        for slots in released.chunk_by(|slot, next| slot + 1 == *next) {
+            let empty = vec![iovec { iov_base: ptr::null_mut(), iov_len: 0 }; slots.len()];
+            if let Err(error) = update(ring, slots[0], &empty) {
+                // The slots can still be reused, which replaces the buffers.
+                log(|| tracing::debug!(%error, "cannot unregister buffers; their memory stays locked"));
             }
-            self.free.push(slot);
         }
+        self.free.extend(released);
     }
 }
 
-/// Replaces the buffer in a slot that no operation uses.
-fn update(ring: &Ring, slot: u16, buffer: iovec) -> io::Result<()> {
+/// Replaces the buffers in consecutive slots that no operation uses, the first of which is `slot`.
+fn update(ring: &Ring, slot: u16, buffers: &[iovec]) -> io::Result<()> {
     let mut update = io_uring_rsrc_update2::default();
     update.offset = slot.into();
-    update.data = (&raw const buffer).cast_mut().cast::<c_void>().into();
-    update.nr = 1;
+    update.data = buffers.as_ptr().cast_mut().cast::<c_void>().into();
+    update.nr = buffers.len() as u32;
     let bytes = size_of_val(&update) as u32;
-    // SAFETY: the argument is an update with one buffer, which the kernel reads only during the call. Afterwards, the
-    // kernel holds references to the pages of the buffer, but accesses them only in operations that refer to the slot.
+    // SAFETY: the argument is an update with `nr` buffers, which the kernel reads only during the call. Afterwards, the
+    // kernel holds references to the pages of the buffers, but accesses them only in operations that refer to the slots.
     // Each of these owns the memory and its registration until it has completed.
     unsafe { ring.register(IoringRegisterOp::RegisterBuffersUpdate, &raw const update, bytes) }?;
     Ok(())

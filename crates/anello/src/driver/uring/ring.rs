@@ -167,7 +167,7 @@ impl Ring {
     /// completions; see [`has_dropped`](Self::has_dropped).
     #[inline]
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        self.submission(self.parameters.sq_off.tail).store(self.tail, Ordering::Release);
+        self.shared(self.parameters.sq_off.tail).store(self.tail, Ordering::Release);
         let mut flags = IoringEnterFlags::GETEVENTS;
         if self.parameters.flags.contains(IoringSetupFlags::SQPOLL) {
             // The kernel thread first announces that it is about to sleep and then checks the queue again. This thread
@@ -211,10 +211,10 @@ impl Ring {
             self.run_deferred(ring, flags.difference(IoringEnterFlags::EXT_ARG));
         }
         if wait != Wait::None && self.batch.is_on() {
-            let tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Relaxed);
+            let tail = self.shared(self.parameters.cq_off.tail).load(Ordering::Relaxed);
             self.batch.record(tail.wrapping_sub(self.completion_head));
         }
-        let consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
+        let consumed = self.shared(self.parameters.sq_off.head).load(Ordering::Acquire);
         self.operations.submissions += u64::from(consumed.wrapping_sub(self.consumed));
         self.consumed = consumed;
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
@@ -230,7 +230,7 @@ impl Ring {
     #[inline]
     fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
         for _ in 0..MAX_DEFERRED_ENTERS {
-            let tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
+            let tail = self.shared(self.parameters.cq_off.tail).load(Ordering::Acquire);
             let is_filling = tail.wrapping_sub(self.completion_head) > self.parameters.cq_entries / 2;
             if !self.flags().contains(IoringSqFlags::TASKRUN) || is_filling {
                 return;
@@ -262,8 +262,8 @@ impl Ring {
 
     /// Publishes the local head and reads the kernel's tail. Returns `true` if there are more completions.
     fn refresh(&mut self) -> bool {
-        self.submission(self.parameters.cq_off.head).store(self.completion_head, Ordering::Release);
-        self.completion_tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
+        self.shared(self.parameters.cq_off.head).store(self.completion_head, Ordering::Release);
+        self.completion_tail = self.shared(self.parameters.cq_off.tail).load(Ordering::Acquire);
         // All earlier completions have been read, so the difference is the number of new ones.
         let new = self.completion_tail.wrapping_sub(self.completion_head);
         self.operations.completions += u64::from(new);
@@ -271,7 +271,7 @@ impl Ring {
     }
 
     pub fn has_completion(&self) -> bool {
-        self.completion_head != self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire)
+        self.completion_head != self.shared(self.parameters.cq_off.tail).load(Ordering::Acquire)
     }
 
     /// Returns `true` if the kernel has dropped completions since the last call: the queue was full, and there was no
@@ -290,18 +290,19 @@ impl Ring {
 
     #[inline]
     fn dropped_count(&self) -> u32 {
-        self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed)
+        self.shared(self.parameters.cq_off.overflow).load(Ordering::Relaxed)
     }
 
     /// Returns the status flags in shared memory.
     #[inline]
     pub fn flags(&self) -> IoringSqFlags {
-        IoringSqFlags::from_bits_retain(self.submission(self.parameters.sq_off.flags).load(Ordering::Relaxed))
+        IoringSqFlags::from_bits_retain(self.shared(self.parameters.sq_off.flags).load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn submission(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: the kernel returned the offset of a counter within the mapping, which is only accessed atomically.
+    fn shared(&self, offset: u32) -> &AtomicU32 {
+        // SAFETY: the kernel returned the offset of a counter or of flags within the mapping, which is only accessed
+        // atomically.
         unsafe { &*self.queues.ptr_at::<AtomicU32>(offset) }
     }
 
