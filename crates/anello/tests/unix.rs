@@ -111,16 +111,19 @@ fn errors_contain_path_and_remedy() {
 }
 
 #[test]
-fn simulated_network_reports_unsupported_unix_sockets() {
+fn simulated_listener_releases_its_path() {
     on_each(simulated_drivers(), |setup| {
+        let path = SocketPath::new("simulated");
         setup.run(async {
-            let address = any_address();
-            let errors = [
-                UnixListener::bind_addr(&address).unwrap_err(),
-                UnixStream::connect_addr(&address).await.unwrap_err(),
-                UnixStream::pair().unwrap_err(),
-            ];
-            assert!(errors.iter().all(|error| error.kind() == io::ErrorKind::Unsupported), "{errors:?}");
+            let error = UnixStream::connect(&path.0).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            let listener = UnixListener::bind(&path.0).unwrap();
+            assert!(!path.0.exists());
+            assert_eq!(UnixListener::bind(&path.0).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            let mut waiting = UnixStream::connect(&path.0).await.unwrap();
+            drop(listener);
+            assert_eq!(waiting.recv().await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+            drop(UnixListener::bind(&path.0).unwrap());
         });
     });
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anello::net::UnixStream;
 use anello::{current_driver_metrics, spawn, yield_now};
 use common::{Rng, assert_same_bytes, on_both_drivers, pattern, poll_at_most};
-use family::{on_every_setup as on_every_driver, pair};
+use family::{on_every_setup, pair};
 
 /// Returns a pipe whose write end, once sent, can be checked from the read end.
 fn pipe() -> (PipeReader, PipeWriter) {
@@ -30,7 +30,7 @@ fn assert_only_write_end(descriptor: OwnedFd, mut reader: PipeReader) {
 
 #[test]
 fn descriptors_arrive_with_their_byte_after_queued_bytes() {
-    on_every_driver(|setup| {
+    on_every_setup(|setup| {
         setup.run(async {
             let (mut one, mut other) = pair().await.unwrap();
             let message = pattern(1, 400_000);
@@ -67,7 +67,7 @@ fn descriptors_arrive_with_their_byte_after_queued_bytes() {
 
 #[test]
 fn other_receives_close_descriptors_and_keep_bytes() {
-    on_every_driver(|setup| {
+    on_every_setup(|setup| {
         setup.run(async {
             let (mut one, mut other) = pair().await.unwrap();
             for by_read in [false, true] {
@@ -97,7 +97,7 @@ fn other_receives_close_descriptors_and_keep_bytes() {
 
 #[test]
 fn invalid_descriptor_messages_fail_and_stream_stays_usable() {
-    on_every_driver(|setup| {
+    on_every_setup(|setup| {
         setup.run(async {
             let (mut one, mut other) = pair().await.unwrap();
             let file = std::fs::File::open("/dev/null").unwrap();
@@ -124,7 +124,7 @@ fn invalid_descriptor_messages_fail_and_stream_stays_usable() {
 
 #[test]
 fn fault_10_dropped_futures_lose_no_descriptors() {
-    on_every_driver(|setup| {
+    on_every_setup(|setup| {
         let seed = 0xf0_0d5;
         setup.run(async move {
             let mut random = Rng::with_seed(seed);

@@ -381,6 +381,20 @@ impl Driver {
         })
     }
 
+    pub fn pair_unix(&mut self) -> io::Result<(Key, Key)> {
+        dispatch!(self.open_backend()?, machine => {
+            let (one, other) = machine.kernel.sockets_mut().pair_unix()?;
+            let one = machine.attach(one, Family::Unix, true)?;
+            match machine.attach(other, Family::Unix, true) {
+                Ok(other) => Ok((one, other)),
+                Err(error) => {
+                    machine.release(one);
+                    Err(error)
+                }
+            }
+        })
+    }
+
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ const STALE_FILE_REMEDY: &str =
 /// [`recv_with_fds`](StreamSocket::recv_with_fds) returns them; with other methods, the kernel closes them, and the
 /// accompanying bytes are received.
 ///
-/// The simulated driver does not support Unix sockets.
+/// On the simulated driver, a path is only a name: no file is created, and it is free again when the listener is
+/// closed. All peers are in this process.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -127,8 +129,7 @@ impl StreamSocket<Unix> {
     /// Creates two streams that are connected to each other (`socketpair(2)`).
     ///
     /// # Errors
-    /// Returns the error from `socketpair(2)`, for example if no descriptors are left. Always fails on the simulated
-    /// driver.
+    /// Returns the error from `socketpair(2)`, for example if no descriptors are left.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -144,8 +145,10 @@ impl StreamSocket<Unix> {
     /// ```
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = std::os::unix::net::UnixStream::pair()?;
-        Ok((Self::from_std(one)?, Self::from_std(other)?))
+        let shared = current();
+        let (one, other) = shared.driver.borrow_mut().pair_unix()?;
+        let stream = |key| Self::new(Connection::new(Rc::clone(&shared), key));
+        Ok((stream(one), stream(other)))
     }
 
     /// Sends bytes together with descriptors (`sendmsg(2)` with `SCM_RIGHTS`). Returns the number of bytes sent, which is
@@ -316,7 +319,7 @@ impl StreamListener<Unix> {
     ///
     /// # Errors
     /// Returns `AddrInUse` if the path exists or the name is in use, even if no process is listening on it. Returns
-    /// other errors of `bind(2)` if the socket file cannot be created, and an error on the simulated driver.
+    /// other errors of `bind(2)` if the socket file cannot be created.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.

@@ -1,4 +1,4 @@
-//! Unix sockets as the stream family of the test suites. The simulated network does not support them.
+//! Unix sockets as the stream family of the test suites. 
 
 #![allow(dead_code, reason = "each suite uses only a part of this module")]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anello::net::UnixListener;
 pub use anello::net::UnixStream as Stream;
 
-pub use crate::common::on_every_driver as on_every_setup;
+pub use crate::common::on_every_driver_and_sim as on_every_setup;
 
 /// Returns an address that no other test uses: an abstract name, which leaves no file behind.
 pub fn any_address() -> SocketAddr {

@@ -1,11 +1,12 @@
 //! Bytes of simulated connections: the buffers, and the end of each direction.
 
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 
 use super::network::{Id, Network, Role};
 
 impl Network {
-    /// Returns the number of bytes that can be received, or 0 at EOF.
+    /// Returns the number of bytes that one call can receive, or 0 at EOF.
     pub fn available(&mut self, id: Id) -> Result<usize, i32> {
         let endpoint = self.endpoint_mut(id);
         match endpoint.inbox.len() {
@@ -16,7 +17,7 @@ impl Network {
                 None if endpoint.is_stream() => Err(libc::EAGAIN),
                 None => Err(libc::ENOTCONN),
             },
-            count => Ok(count),
+            count => Ok(endpoint.unix.as_ref().map_or(count, |unix| unix.limit(count))),
         }
     }
 
@@ -26,15 +27,18 @@ impl Network {
         &self.endpoint_mut(id).inbox.make_contiguous()[..count]
     }
 
-    /// Removes received bytes, which frees space for the peer.
-    pub fn consume(&mut self, id: Id, count: usize) {
-        self.endpoint_mut(id).inbox.drain(..count);
+    /// Removes received bytes, which frees space for the peer. Returns the descriptors that were sent with them.
+    pub fn consume(&mut self, id: Id, count: usize) -> Vec<OwnedFd> {
+        let endpoint = self.endpoint_mut(id);
+        endpoint.inbox.drain(..count);
+        let descriptors = endpoint.unix.as_mut().map(|unix| unix.consume(count)).unwrap_or_default();
         if let Some(peer) = self.endpoint(id).peer
             && self.is_writable(peer)
         {
             let peer = self.endpoint_mut(peer);
             peer.events += u64::from(std::mem::take(&mut peer.wants_space));
         }
+        descriptors
     }
 
     /// Returns the number of bytes that can be sent. If the peer has closed the connection, the number is unlimited:
@@ -60,6 +64,9 @@ impl Network {
         let Some(peer) = self.endpoint(id).peer else { return self.hang_up(id, true) };
         let peer = self.endpoint_mut(peer);
         peer.inbox.extend(data);
+        if let Some(unix) = &mut peer.unix {
+            unix.add(data.len());
+        }
         peer.events += 1;
     }
 
@@ -95,7 +102,7 @@ impl Network {
 
     pub fn shutdown(&mut self, id: Id, mode: Shutdown) -> Result<(), i32> {
         let endpoint = self.endpoint_mut(id);
-        if !endpoint.is_stream() || endpoint.broken {
+        if !endpoint.is_stream() || (endpoint.broken && endpoint.unix.is_none()) {
             return Err(libc::ENOTCONN);
         }
         endpoint.events += 1;

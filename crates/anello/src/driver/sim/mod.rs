@@ -9,9 +9,9 @@
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`datagrams`] models UDP: bounded
-//! queues, loss, duplication and reordering. [`sockets`] and [`datagram_socket`] provide system calls on top of
-//! them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`unix_sockets`] adds Unix streams,
+//! and [`datagrams`] models UDP: bounded queues, loss, duplication and reordering. [`sockets`] and [`datagram_socket`]
+//! provide system calls on top of them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
 //! reports edge-triggered events like epoll.
 //!
 //! # Invariants
@@ -38,6 +38,7 @@ mod socket_options;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod unix_sockets;
 
 pub(super) use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;

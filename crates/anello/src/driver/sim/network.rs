@@ -1,4 +1,4 @@
-//! An in-memory model of TCP: endpoints with receive buffers, listeners with accept queues, and timers on a virtual
+//! An in-memory model of stream sockets, mainly TCP: endpoints with receive buffers, listeners with accept queues, and timers on a virtual
 //! clock.
 //!
 //! A connection consists of two endpoints. Bytes sent by one endpoint are stored in the *inbox* of the other, whose
@@ -32,6 +32,7 @@ use fastrand::Rng;
 use super::datagram_state::DatagramState;
 use super::options::{SimFaults, SimOptions};
 use super::socket_options::Options;
+use super::unix_sockets::UnixState;
 use crate::driver::SocketOption;
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
@@ -61,6 +62,8 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
+    /// Listening Unix sockets by name; see [`unix_sockets`](super::unix_sockets).
+    pub(super) unix_listeners: BTreeMap<Vec<u8>, Id>,
     /// Endpoints of datagram sockets; see [`datagrams`](super::datagrams).
     pub(super) datagram_sockets: BTreeSet<Id>,
     /// The endpoint and serial number of each pending timer, ordered by time and then by the order in which the timers
@@ -93,6 +96,8 @@ pub(super) struct Endpoint {
     pub(super) read_shut: bool,
     pub(super) write_shut: bool,
     pub error: Option<i32>,
+    /// Set for a Unix socket, which does not use `local` and `remote`.
+    pub(super) unix: Option<Box<UnixState>>,
     /// True if a sender is waiting for free space in the buffer.
     pub(super) wants_space: bool,
     /// Number of events so far. Each event wakes the tasks that are polling this endpoint.
@@ -118,6 +123,7 @@ impl Network {
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
+            unix_listeners: BTreeMap::new(),
             datagram_sockets: BTreeSet::new(),
             timers: BTreeMap::new(),
             serial: 0,
@@ -229,6 +235,7 @@ impl Network {
             read_shut: false,
             write_shut: false,
             error: None,
+            unix: None,
             wants_space: false,
             events: 0,
         };
@@ -314,6 +321,7 @@ impl Network {
         self.datagram_sockets.remove(&id);
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
+            self.unix_listeners.retain(|_, listener| *listener != id);
             for pending in queue {
                 self.endpoint_mut(pending).linger_zero = true;
                 self.close(pending);
@@ -334,6 +342,8 @@ impl Network {
             endpoint.broken = true;
         }
         endpoint.received_eof |= !reset;
+        // A Unix socket reports immediately that its peer has been closed.
+        endpoint.broken |= endpoint.unix.is_some();
     }
 
     /// Resets a connection at both endpoints.
@@ -405,6 +415,11 @@ impl Network {
         let client = self.endpoint_mut(id);
         (client.role, client.peer) = (Role::Stream, Some(accepted));
         client.events += 1;
+        self.enqueue(listener, accepted);
+    }
+
+    /// Adds a connection to the accept queue.
+    pub(super) fn enqueue(&mut self, listener: Id, accepted: Id) {
         let listener = self.endpoint_mut(listener);
         listener.events += 1;
         if let Role::Listener { queue, .. } = &mut listener.role {

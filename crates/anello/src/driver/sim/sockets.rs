@@ -7,10 +7,12 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
+use rustix::process::PidfdFlags;
 use socket2::SockAddr;
 
 use super::network::{Id, Network};
 use super::options::SimOptions;
+use crate::driver::sockets::messages;
 use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
 /// Maximum number of bytes that one call sends from a file.
@@ -63,9 +65,36 @@ impl SimNetwork {
     pub(super) fn socket(&self, id: Id) -> SimSocket {
         SimSocket { descriptor: Rc::new(Descriptor { id, network: Rc::clone(&self.network) }) }
     }
+
+    fn send_message(&mut self, socket: &SimSocket, data: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<usize> {
+        let (id, mut network) = (socket.id(), self.lock());
+        let faults = network.faults.clone();
+        if network.fault(faults.resets) {
+            network.reset(id);
+        }
+        if network.endpoint(id).is_quiescent() && network.fault(faults.refused_sends) {
+            network.request_space_event(id);
+            network.report_later(id);
+            return would_block();
+        }
+        let possible = to_io_result(network.send_space(id))?.min(data.len());
+        let count = network.cut(possible, faults.short_sends);
+        if descriptors.is_empty() {
+            network.put(id, &data[..count]);
+        } else {
+            network.put_with_descriptors(id, &data[..count], descriptors);
+        }
+        if count < data.len() {
+            network.request_space_event(id);
+        }
+        if count < possible {
+            network.report_later(id);
+        }
+        Ok(count)
+    }
 }
 
-fn unspecified(is_ipv6: bool) -> SocketAddr {
+pub(super) fn unspecified(is_ipv6: bool) -> SocketAddr {
     let ip = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
     SocketAddr::new(ip, 0)
 }
@@ -83,15 +112,6 @@ pub(in super::super) fn no_descriptors() -> io::Error {
     let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
          or export sockets)";
     io::Error::new(io::ErrorKind::Unsupported, message)
-}
-
-/// Unix sockets are not simulated, because the driver's state machines treat a connected Unix stream like a TCP stream
-/// that lacks some kernel features.
-const NO_UNIX_SOCKETS: &str =
-    "Unix sockets are unsupported on the simulated driver (use TCP, or the uring or epoll driver)";
-
-fn unsupported<T>(message: &str) -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 impl Sockets for SimNetwork {
@@ -115,12 +135,19 @@ impl Sockets for SimNetwork {
         Ok(self.socket(id))
     }
 
-    fn listen_unix(&mut self, _address: &UnixAddress, _backlog: u32) -> io::Result<SimSocket> {
-        unsupported(NO_UNIX_SOCKETS)
+    fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<SimSocket> {
+        let id = to_io_result(self.lock().listen_unix(address, backlog))?;
+        Ok(self.socket(id))
     }
 
-    fn connect_unix(&mut self, _peer: &UnixAddress) -> io::Result<SimSocket> {
-        unsupported(NO_UNIX_SOCKETS)
+    fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<SimSocket> {
+        let id = to_io_result(self.lock().connect_unix(peer))?;
+        Ok(self.socket(id))
+    }
+
+    fn pair_unix(&mut self) -> io::Result<(SimSocket, SimSocket)> {
+        let (one, other) = self.lock().pair_unix();
+        Ok((self.socket(one), self.socket(other)))
     }
 
     fn accept(&mut self, listener: &SimSocket) -> io::Result<SimSocket> {
@@ -154,6 +181,16 @@ impl Sockets for SimNetwork {
     }
 
     fn receive(&mut self, socket: &SimSocket, buffer: &mut [u8]) -> io::Result<usize> {
+        // The received descriptors are closed.
+        self.receive_with_fds(socket, buffer, &mut Vec::new())
+    }
+
+    fn receive_with_fds(
+        &mut self,
+        socket: &SimSocket,
+        buffer: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
         let (id, mut network) = (socket.id(), self.lock());
         let faults = network.faults.clone();
         if network.fault(faults.resets) {
@@ -169,7 +206,7 @@ impl Sockets for SimNetwork {
             network.report_later(id);
         }
         buffer[..count].copy_from_slice(network.peek(id, count));
-        network.consume(id, count);
+        descriptors.append(&mut network.consume(id, count));
         Ok(count)
     }
 
@@ -186,16 +223,20 @@ impl Sockets for SimNetwork {
         Ok(count)
     }
 
-    fn send_with_fds(&mut self, _: &SimSocket, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        unsupported(NO_UNIX_SOCKETS)
+    fn send_with_fds(
+        &mut self,
+        socket: &SimSocket,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        messages::check_fd_count(descriptors.len())?;
+        let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
+        self.send_message(socket, data, descriptors)
     }
 
-    fn receive_with_fds(&mut self, _: &SimSocket, _: &mut [u8], _: &mut Vec<OwnedFd>) -> io::Result<usize> {
-        unsupported(NO_UNIX_SOCKETS)
-    }
-
+    /// Refers to this process: all peers are in it.
     fn peer_pidfd(&self, _: &SimSocket) -> io::Result<OwnedFd> {
-        unsupported(NO_UNIX_SOCKETS)
+        Ok(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?)
     }
 
     fn has_bytes(&self, socket: &SimSocket) -> bool {
@@ -203,26 +244,7 @@ impl Sockets for SimNetwork {
     }
 
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
-        let (id, mut network) = (socket.id(), self.lock());
-        let faults = network.faults.clone();
-        if network.fault(faults.resets) {
-            network.reset(id);
-        }
-        if network.endpoint(id).is_quiescent() && network.fault(faults.refused_sends) {
-            network.request_space_event(id);
-            network.report_later(id);
-            return would_block();
-        }
-        let possible = to_io_result(network.send_space(id))?.min(data.len());
-        let count = network.cut(possible, faults.short_sends);
-        network.put(id, &data[..count]);
-        if count < data.len() {
-            network.request_space_event(id);
-        }
-        if count < possible {
-            network.report_later(id);
-        }
-        Ok(count)
+        self.send_message(socket, data, Vec::new())
     }
 
     fn prepare_send_file(&mut self, _: &SimSocket) -> io::Result<()> {
@@ -292,6 +314,11 @@ impl Sockets for SimNetwork {
     fn address(&self, socket: &SimSocket, end: End) -> io::Result<SockAddr> {
         let network = self.lock();
         let endpoint = network.endpoint(socket.id());
+        if let Some(unix) = &endpoint.unix
+            && (matches!(end, End::Local) || endpoint.is_stream())
+        {
+            return unix.address(end);
+        }
         let is_connected = endpoint.is_stream() && !endpoint.broken;
         let address = match end {
             End::Local => Some(endpoint.local),
@@ -300,8 +327,13 @@ impl Sockets for SimNetwork {
         to_io_result(address.ok_or(libc::ENOTCONN)).map(SockAddr::from)
     }
 
+    /// Returns those of this process: all peers are in it.
     fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {
-        unsupported(NO_UNIX_SOCKETS)
+        Ok(PeerCredentials {
+            pid: Some(std::process::id()),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        })
     }
 
     fn duplicate(&self, _socket: &SimSocket) -> io::Result<OwnedFd> {

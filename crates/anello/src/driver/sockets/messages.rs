@@ -47,6 +47,17 @@ pub(crate) struct ReceivedMessage {
     pub credentials: Option<PeerCredentials>,
 }
 
+/// Returns an error if a message cannot hold this number of descriptors.
+pub(in super::super) fn check_fd_count(count: usize) -> io::Result<()> {
+    if count <= MAX_MESSAGE_FDS {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("cannot send {count} descriptors: a message holds at most {MAX_MESSAGE_FDS}"),
+    ))
+}
+
 /// Sends bytes and descriptors in one message without blocking (`sendmsg(2)` with `SCM_RIGHTS`). Returns the number of
 /// bytes that the kernel has taken. If it is an error, no descriptor was sent.
 pub(crate) fn send_with_fds(
@@ -55,13 +66,7 @@ pub(crate) fn send_with_fds(
     fds: &[BorrowedFd<'_>],
     to: Option<&UnixAddress>,
 ) -> io::Result<usize> {
-    if fds.len() > MAX_MESSAGE_FDS {
-        let count = fds.len();
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("cannot send {count} descriptors: a message holds at most {MAX_MESSAGE_FDS}"),
-        ));
-    }
+    check_fd_count(fds.len())?;
     let to = to.map(kernel_address).transpose()?;
     let mut space = [MaybeUninit::uninit(); FDS_SPACE_BYTES];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::SocketAddr as UnixAddress;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -108,6 +108,8 @@ pub(crate) trait Sockets {
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
     /// Connects without blocking. `WouldBlock` means that the listener's backlog is full.
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
+    /// Creates two Unix streams that are connected to each other.
+    fn pair_unix(&mut self) -> io::Result<(Self::Socket, Self::Socket)>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
     /// Accepts and closes pending connections, using the reserve descriptor. Returns their number.
     fn reject_pending(&mut self, listener: &Self::Socket) -> usize;
@@ -268,6 +270,11 @@ impl Sockets for OsSockets {
             socket.set_nonblocking(false)?;
         }
         Ok(socket.into())
+    }
+
+    fn pair_unix(&mut self) -> io::Result<(OwnedFd, OwnedFd)> {
+        let (one, other) = UnixStream::pair()?;
+        Ok((self.import(one.into())?.0, self.import(other.into())?.0))
     }
 
     fn accept(&mut self, listener: &OwnedFd) -> io::Result<OwnedFd> {

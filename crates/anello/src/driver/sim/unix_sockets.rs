@@ -1,0 +1,142 @@
+//! Unix stream sockets of the simulated network: their addresses, connections and passed descriptors.
+//!
+//! An address is only a name: no file is created, and the name is free again when the listener is closed. Connecting
+//! completes within the call. The descriptors in messages are real.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
+
+use socket2::SockAddr;
+
+use super::network::{Id, Network, Role};
+use super::sockets::unspecified;
+use crate::driver::End;
+
+/// The part of an endpoint's state that only Unix sockets have.
+#[derive(Debug, Default)]
+pub(super) struct UnixState {
+    /// The names of both ends (see [`name`]). An unnamed end has an empty name.
+    local: Vec<u8>,
+    remote: Vec<u8>,
+    /// Number of bytes that have been sent to this endpoint, and number of those that have been consumed.
+    sent: u64,
+    consumed: u64,
+    /// Messages in the inbox that carry descriptors.
+    messages: VecDeque<Message>,
+}
+
+/// Bytes that were sent together with descriptors.
+#[derive(Debug)]
+struct Message {
+    start: u64,
+    end: u64,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl UnixState {
+    pub fn address(&self, end: End) -> io::Result<SockAddr> {
+        SockAddr::unix(OsStr::from_bytes(match end {
+            End::Local => &self.local,
+            End::Peer => &self.remote,
+        }))
+    }
+
+    /// Returns the number of bytes that one receive returns: as on Linux, it ends after a message with descriptors.
+    pub fn limit(&self, available: usize) -> usize {
+        self.messages.front().map_or(available, |message| available.min((message.end - self.consumed) as usize))
+    }
+
+    pub fn add(&mut self, count: usize) {
+        self.sent += count as u64;
+    }
+
+    /// Counts consumed bytes. Returns the descriptors that were sent with the first of them.
+    pub fn consume(&mut self, count: usize) -> Vec<OwnedFd> {
+        self.consumed += count as u64;
+        let Some(message) = self.messages.front_mut().filter(|message| message.start < self.consumed) else {
+            return Vec::new();
+        };
+        let descriptors = std::mem::take(&mut message.descriptors);
+        if message.end == self.consumed {
+            self.messages.pop_front();
+        }
+        descriptors
+    }
+}
+
+/// Returns a path, or a zero byte and an abstract name.
+fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => Ok(path.as_os_str().as_bytes().to_vec()),
+        (None, Some(name)) => Ok([b"\0", name].concat()),
+        (None, None) => Err(libc::EINVAL),
+    }
+}
+
+impl Network {
+    fn insert_unix(&mut self, local: &[u8], remote: &[u8], role: Role) -> Id {
+        let id = self.insert(unspecified(false), role);
+        self.endpoint_mut(id).unix = Some(Box::new(UnixState { local: local.to_vec(), remote: remote.to_vec(), ..UnixState::default() }));
+        id
+    }
+
+    fn connect_endpoints(&mut self, one: Id, other: Id) {
+        self.endpoint_mut(one).peer = Some(other);
+        self.endpoint_mut(other).peer = Some(one);
+    }
+
+    pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> Result<Id, i32> {
+        let name = name(address)?;
+        if self.unix_listeners.contains_key(&name) {
+            return Err(libc::EADDRINUSE);
+        }
+        // Like Linux, allow one more connection than requested.
+        let role = Role::Listener { backlog: backlog as usize + 1, queue: VecDeque::new() };
+        let id = self.insert_unix(&name, &[], role);
+        self.unix_listeners.insert(name, id);
+        Ok(id)
+    }
+
+    /// Connects, or returns `EAGAIN` if the listener's backlog is full.
+    pub fn connect_unix(&mut self, address: &UnixAddress) -> Result<Id, i32> {
+        let name = name(address)?;
+        if self.fault(self.faults.refused_connects) {
+            return Err(libc::ECONNREFUSED);
+        }
+        let is_path = address.as_pathname().is_some();
+        let missing = if is_path { libc::ENOENT } else { libc::ECONNREFUSED };
+        let listener = *self.unix_listeners.get(&name).ok_or(missing)?;
+        if let Role::Listener { backlog, queue } = &self.endpoint(listener).role
+            && queue.len() >= *backlog
+        {
+            return Err(libc::EAGAIN);
+        }
+        let server = self.insert_unix(&name, &[], Role::Stream);
+        let client = self.insert_unix(&[], &name, Role::Stream);
+        self.connect_endpoints(client, server);
+        self.enqueue(listener, server);
+        Ok(client)
+    }
+
+    /// Creates two endpoints that are connected to each other.
+    pub fn pair_unix(&mut self) -> (Id, Id) {
+        let [one, other] = [(); 2].map(|()| self.insert_unix(&[], &[], Role::Stream));
+        self.connect_endpoints(one, other);
+        (one, other)
+    }
+
+    /// Sends bytes like [`put`](Network::put), with descriptors.
+    pub fn put_with_descriptors(&mut self, id: Id, data: &[u8], descriptors: Vec<OwnedFd>) {
+        if let Some(peer) = self.endpoint(id).peer
+            && let Some(unix) = &mut self.endpoint_mut(peer).unix
+        {
+            unix.messages.push_back(Message { start: unix.sent, end: unix.sent + data.len() as u64, descriptors });
+        }
+        self.put(id, data);
+    }
+}
