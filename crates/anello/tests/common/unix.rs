@@ -1,4 +1,4 @@
-//! Unix sockets as the stream family of the test suites. 
+//! Unix sockets as the stream family of the test suites.
 
 #![allow(dead_code, reason = "each suite uses only a part of this module")]
 

@@ -66,7 +66,12 @@ impl SimNetwork {
         SimSocket { descriptor: Rc::new(Descriptor { id, network: Rc::clone(&self.network) }) }
     }
 
-    fn send_message(&mut self, socket: &SimSocket, data: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<usize> {
+    fn send_message(
+        &mut self,
+        socket: &SimSocket,
+        data: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<usize> {
         let (id, mut network) = (socket.id(), self.lock());
         let faults = network.faults.clone();
         if network.fault(faults.resets) {
@@ -230,7 +235,8 @@ impl Sockets for SimNetwork {
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
         messages::check_fd_count(descriptors.len())?;
-        let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
+        let descriptors =
+            descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
         self.send_message(socket, data, descriptors)
     }
 

@@ -48,7 +48,9 @@ impl UnixState {
 
     /// Returns the number of bytes that one receive returns: as on Linux, it ends after a message with descriptors.
     pub fn limit(&self, available: usize) -> usize {
-        self.messages.front().map_or(available, |message| available.min((message.end - self.consumed) as usize))
+        self.messages
+            .front()
+            .map_or(available, |message| available.min((message.end - self.consumed) as usize))
     }
 
     pub fn add(&mut self, count: usize) {
@@ -81,7 +83,11 @@ fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
 impl Network {
     fn insert_unix(&mut self, local: &[u8], remote: &[u8], role: Role) -> Id {
         let id = self.insert(unspecified(false), role);
-        self.endpoint_mut(id).unix = Some(Box::new(UnixState { local: local.to_vec(), remote: remote.to_vec(), ..UnixState::default() }));
+        self.endpoint_mut(id).unix = Some(Box::new(UnixState {
+            local: local.to_vec(),
+            remote: remote.to_vec(),
+            ..UnixState::default()
+        }));
         id
     }
 
@@ -135,7 +141,11 @@ impl Network {
         if let Some(peer) = self.endpoint(id).peer
             && let Some(unix) = &mut self.endpoint_mut(peer).unix
         {
-            unix.messages.push_back(Message { start: unix.sent, end: unix.sent + data.len() as u64, descriptors });
+            unix.messages.push_back(Message {
+                start: unix.sent,
+                end: unix.sent + data.len() as u64,
+                descriptors,
+            });
         }
         self.put(id, data);
     }

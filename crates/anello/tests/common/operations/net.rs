@@ -1,23 +1,21 @@
 //! Sockets.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Result, Write};
+use std::io::{self, IoSlice, Result};
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{
     SocketAddr as UnixAddr, UnixDatagram as StdUnixDatagram, UnixListener as StdUnixListener,
-    UnixStream as StdUnixStream,
 };
 use std::path::PathBuf;
 
 use anello::io::Interest;
 use anello::net::{
-    ListenerGroup, OutgoingDatagram, PendingConnections, RecvBatch, TcpListener, TcpSocket, TcpStream,
-    UdpSocket, UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
+    ListenerGroup, OutgoingDatagram, PendingConnections, RecvBatch, StreamFamily, StreamSocket, TcpListener,
+    TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
 };
 use anello::{Handle, yield_now};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use tempfile::TempDir;
 
 use super::Support::{Everywhere, Linux, Threads};
 use super::{Kind, Operation, Peer, alone, async_kind, checked, kind, poll_once, unchecked};
@@ -120,9 +118,9 @@ pub fn kinds() -> Vec<Kind> {
         unix_receive("UnixStream::recv_with_fds", async |it| it.recv_with_fds(&mut [0; 9]).await),
         unix_receive("UnixStream::readable", async |it| it.readable().await),
         unix_receive("UnixStream::peek", async |it| it.peek(&mut [0; 9]).await),
-        kind("UnixStream::send_with_fds", Linux, unix_send_with_fds),
+        kind("UnixStream::send_with_fds", Everywhere, unix_send_with_fds),
         kind("UnixStream::connect", Linux, unix_connect).needing_runtime(),
-        kind("UnixListener::accept", Linux, unix_accept),
+        kind("UnixListener::accept", Everywhere, unix_accept),
         datagram_receive("UnixDatagram::recv", async |it| it.recv(&mut [0; 9]).await),
         datagram_receive("UnixDatagram::recv_from", async |it| it.recv_from(&mut [0; 9]).await),
         datagram_receive("UnixDatagram::peek_from", async |it| it.peek_from(&mut [0; 9]).await),
@@ -221,14 +219,26 @@ fn tcp_receive<R: 'static>(
     receive: impl AsyncFn(&mut TcpStream) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
     async_kind(name, Everywhere, async move || {
-        let (near, mut far) = pair().await.unwrap();
-        let peer = Peer::new(async move |event| {
-            loop {
-                event.notified().await;
-                drop(far.send(b"x".to_vec()).await);
-            }
-        });
-        checked((near, peer), receive, Peer::act)
+        let (near, far) = pair().await.unwrap();
+        checked((near, sending_peer(far)), receive, Peer::act)
+    })
+}
+
+/// Returns a peer that sends a byte after each event.
+fn sending_peer<F: StreamFamily>(mut far: StreamSocket<F>) -> Peer {
+    Peer::new(async move |event| {
+        loop {
+            event.notified().await;
+            drop(far.send(b"x".to_vec()).await);
+        }
+    })
+}
+
+/// Returns a peer that receives all bytes after an event.
+fn receiving_peer<F: StreamFamily>(mut far: StreamSocket<F>) -> Peer {
+    Peer::new(async move |event| {
+        event.notified().await;
+        while let Ok(Some(_)) = far.recv().await {}
     })
 }
 
@@ -238,17 +248,13 @@ fn tcp_send<R: 'static>(
     send: impl AsyncFn(&mut TcpStream) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
     async_kind(name, Everywhere, async move || {
-        let (near, mut far) = pair().await.unwrap();
+        let (near, far) = pair().await.unwrap();
         near.set_send_buffer_size(4096).unwrap();
         for _ in 0..3 {
             while near.try_write(&[0; 16384]).is_ok() {}
             yield_now().await;
         }
-        let peer = Peer::new(async move |event| {
-            event.notified().await;
-            while let Ok(Some(_)) = far.recv().await {}
-        });
-        checked((near, peer), send, Peer::act)
+        checked((near, receiving_peer(far)), send, Peer::act)
     })
 }
 
@@ -266,23 +272,24 @@ fn unix_receive<R: 'static>(
     name: &'static str,
     receive: impl AsyncFn(&mut UnixStream) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
-    kind(name, Linux, move || {
-        let (near, far) = StdUnixStream::pair().unwrap();
-        checked((UnixStream::from_std(near).unwrap(), far), receive, |far| far.write(b"x"))
+    kind(name, Everywhere, move || {
+        let (near, far) = UnixStream::pair().unwrap();
+        checked((near, sending_peer(far)), receive, Peer::act)
     })
 }
 
 fn unix_send_with_fds() -> Operation {
-    let (near, far) = StdUnixStream::pair().unwrap();
-    while rustix::net::send(&near, &[0; 4096], SendFlags::DONTWAIT).is_ok() {}
-    let near = UnixStream::from_std(near).unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
+    while near.try_write(&[0; 4096]).is_ok() {}
     let send = async |near: &mut UnixStream| near.send_with_fds(b"x", &[file_of(b"").as_fd()]).await;
-    checked((near, far), send, |far| receive_all(far))
+    checked((near, receiving_peer(far)), send, Peer::act)
 }
 
 /// Returns an operation that connects to a listener whose accept queue is full.
 fn unix_connect() -> Operation {
-    let (listener, path, directory) = unix_listener();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = StdUnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
     let connect = || {
@@ -303,22 +310,17 @@ fn unix_connect() -> Operation {
 }
 
 fn unix_accept() -> Operation {
-    let (listener, path, directory) = unix_listener();
-    let remote = (path, Vec::new(), directory);
-    let listener = UnixListener::from_std(listener).unwrap();
-    checked(
-        (listener, remote),
-        async |listener| listener.accept().await,
-        |(path, clients, _)| {
-            clients.push(StdUnixStream::connect(path));
-        },
-    )
-}
-
-fn unix_listener() -> (StdUnixListener, PathBuf, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
-    (StdUnixListener::bind(&path).unwrap(), path, directory)
+    let listener = UnixListener::bind(&path).unwrap();
+    let peer = Peer::new(async move |event| {
+        let mut clients = Vec::new();
+        loop {
+            event.notified().await;
+            clients.push(UnixStream::connect(directory.path().join("socket")).await);
+        }
+    });
+    checked((listener, peer), async |listener| listener.accept().await, Peer::act)
 }
 
 /// Returns an operation on a datagram socket whose peer sends a datagram.
