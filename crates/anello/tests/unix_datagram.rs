@@ -16,7 +16,8 @@ use anello::net::{UnixDatagram, raw_os_error};
 use anello::{spawn, yield_now};
 use common::socket_path::SocketPath;
 use common::{
-    Rng, TURNS, join, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most, simulated_drivers,
+    Rng, TURNS, both_drivers, join, on_each, on_every_driver, on_every_driver_and_sim, pattern, poll_at_most,
+    simulated_drivers,
 };
 
 fn abstract_name(name: &str) -> SocketAddr {
@@ -25,7 +26,7 @@ fn abstract_name(name: &str) -> SocketAddr {
 
 #[test]
 fn pair_exchanges_datagrams_both_ways() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
             let mut buffer = vec![0; 100_000];
@@ -48,7 +49,7 @@ fn pair_exchanges_datagrams_both_ways() {
 
 #[test]
 fn paths_and_abstract_names_are_reported() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         let (path, name) = (SocketPath::new("datagram"), abstract_name("datagram"));
         setup.run(async {
             let at_path = UnixDatagram::bind(&path.0).unwrap();
@@ -97,7 +98,7 @@ fn paths_and_abstract_names_are_reported() {
 #[test]
 fn connected_sender_waits_while_queue_is_full() {
     const COUNT: u32 = 500;
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
             let send = async {
@@ -126,7 +127,7 @@ fn connected_sender_waits_while_queue_is_full() {
 fn sender_to_address_waits_while_queue_is_full() {
     // More datagrams than a queue holds (net.unix.max_dgram_qlen).
     let queue: u32 = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap().trim().parse().unwrap();
-    on_both_drivers(move |setup| {
+    on_each(both_drivers().into_iter().chain(simulated_drivers()).collect(), move |setup| {
         let name = abstract_name(&format!("full-{}", setup.name));
         let count = 2 * queue.min(1000) + 5;
         setup.run(async {
@@ -154,7 +155,7 @@ fn sender_to_address_waits_while_queue_is_full() {
 
 #[test]
 fn descriptors_are_passed_with_datagrams() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         let name = abstract_name(&format!("fds-{}", setup.name));
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
@@ -207,7 +208,7 @@ fn descriptors_are_passed_with_datagrams() {
 
 #[test]
 fn closed_peer_is_reported() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
             other.send(b"last").await.unwrap();
@@ -240,7 +241,7 @@ fn closed_peer_is_reported() {
 
 #[test]
 fn try_and_poll_functions_match_async_methods() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
             let mut buffer = [0; 16];
@@ -300,21 +301,11 @@ fn standard_sockets_are_converted_both_ways() {
     });
 }
 
-#[test]
-fn simulated_driver_returns_error() {
-    on_each(simulated_drivers(), |setup| {
-        setup.run(async {
-            assert_eq!(UnixDatagram::pair().unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(UnixDatagram::unbound().unwrap_err().kind(), ErrorKind::Unsupported);
-        });
-    });
-}
-
 /// Futures are dropped at random polls. Every datagram is received exactly once, in order.
 #[test]
 fn fault_10_dropped_futures_lose_no_datagram() {
     const COUNT: u32 = 2_000;
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         let seed = fastrand::u64(..);
         eprintln!("{}: seed {seed}", setup.name);
         setup.run(async {

@@ -2,20 +2,43 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use super::datagram_socket::{DatagramSocket, Inner};
-use super::sim::{SimDatagramSocket, no_descriptors};
+use super::sim::{SimNetwork, SimSocket, no_descriptors};
+use super::unix_datagram_socket::UnixDatagramSocket;
 use super::{Backend, Driver, Interest, Kernel, Key};
 
 impl Driver {
     /// Opens a UDP socket, which must then be registered.
     pub fn open_udp(&mut self, is_ipv6: bool) -> io::Result<DatagramSocket> {
-        let simulated = |socket| Ok(DatagramSocket::simulated(socket, is_ipv6));
-        match self.open_backend()? {
-            Backend::Uring(_) | Backend::Epoll(_) => DatagramSocket::open(is_ipv6),
-            Backend::SimCompletion(sim) => simulated(sim.kernel.sockets().open_datagram_socket(is_ipv6)),
-            Backend::SimReadiness(sim) => simulated(sim.kernel.sockets().open_datagram_socket(is_ipv6)),
+        match self.simulated_network()? {
+            None => DatagramSocket::open(is_ipv6),
+            Some(network) => Ok(DatagramSocket::simulated(network.open_datagram_socket(is_ipv6), is_ipv6)),
         }
+    }
+
+    /// Opens a Unix datagram socket, which must then be registered.
+    pub fn open_unix_datagram(&mut self) -> io::Result<UnixDatagramSocket> {
+        match self.simulated_network()? {
+            None => UnixDatagramSocket::open(),
+            Some(network) => Ok(UnixDatagramSocket::simulated(network.open_unix_datagram())),
+        }
+    }
+
+    /// Opens two Unix datagram sockets that are connected to each other, and must then be registered.
+    pub fn pair_unix_datagrams(&mut self) -> io::Result<(UnixDatagramSocket, UnixDatagramSocket)> {
+        let Some(network) = self.simulated_network()? else { return UnixDatagramSocket::pair() };
+        let (one, other) = network.pair_unix_datagrams();
+        Ok((UnixDatagramSocket::simulated(one), UnixDatagramSocket::simulated(other)))
+    }
+
+    fn simulated_network(&mut self) -> io::Result<Option<&SimNetwork>> {
+        Ok(match self.open_backend()? {
+            Backend::Uring(_) | Backend::Epoll(_) => None,
+            Backend::SimCompletion(sim) => Some(sim.kernel.sockets()),
+            Backend::SimReadiness(sim) => Some(sim.kernel.sockets()),
+        })
     }
 
     /// Takes ownership of a UDP socket of the operating system, which must then be registered.
@@ -26,18 +49,38 @@ impl Driver {
         DatagramSocket::import(descriptor)
     }
 
+    /// Takes ownership of a Unix datagram socket of the operating system, which must then be registered.
+    pub fn import_unix_datagram(&mut self, descriptor: OwnedFd) -> io::Result<UnixDatagramSocket> {
+        if self.is_simulated() {
+            return Err(no_descriptors());
+        }
+        UnixDatagramSocket::import(descriptor)
+    }
+
     /// Registers a socket as a readiness source.
     pub fn register_datagrams(&mut self, socket: &DatagramSocket, interest: Interest) -> io::Result<Key> {
         match &socket.inner {
-            Inner::Os(descriptor) => self.register(std::rc::Rc::clone(descriptor), interest),
-            Inner::Sim(socket) => self.register_simulated(socket, interest),
+            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
+            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
         }
     }
 
-    fn register_simulated(&mut self, socket: &SimDatagramSocket, interest: Interest) -> io::Result<Key> {
+    /// Registers a socket as a readiness source.
+    pub fn register_unix_datagram(
+        &mut self,
+        socket: &UnixDatagramSocket,
+        interest: Interest,
+    ) -> io::Result<Key> {
+        match &socket.inner {
+            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
+            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
+        }
+    }
+
+    fn register_simulated(&mut self, socket: Rc<SimSocket>, interest: Interest) -> io::Result<Key> {
         match self.open_backend()? {
-            Backend::SimCompletion(sim) => sim.register(socket.source(), interest),
-            Backend::SimReadiness(sim) => sim.register(socket.source(), interest),
+            Backend::SimCompletion(sim) => sim.register(socket, interest),
+            Backend::SimReadiness(sim) => sim.register(socket, interest),
             Backend::Uring(_) | Backend::Epoll(_) => unreachable!("the socket belongs to this driver"),
         }
     }

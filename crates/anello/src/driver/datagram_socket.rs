@@ -21,15 +21,28 @@ use super::{SocketOption, socket_options};
 /// A UDP socket.
 #[derive(Clone, Debug)]
 pub(crate) struct DatagramSocket {
-    pub(super) inner: Inner,
+    pub(super) inner: Inner<SimDatagramSocket>,
     is_ipv6: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Inner {
+pub(super) enum Inner<S> {
     /// Shared with the driver, which may poll it until the next turn after its release.
     Os(Rc<OwnedFd>),
-    Sim(SimDatagramSocket),
+    Sim(S),
+}
+
+impl<S> Inner<S> {
+    /// Returns the descriptor in blocking mode. It is duplicated if the driver still holds it.
+    pub fn export(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Os(descriptor) => {
+                SockRef::from(&*descriptor).set_nonblocking(false)?;
+                Rc::try_unwrap(descriptor).or_else(|shared| shared.try_clone())
+            }
+            Self::Sim(_) => Err(no_descriptors()),
+        }
+    }
 }
 
 /// Makes the same call on either kind of socket.
@@ -44,6 +57,8 @@ macro_rules! on_socket {
         }
     };
 }
+
+pub(super) use on_socket;
 
 impl DatagramSocket {
     /// Opens a socket of the operating system in non-blocking mode.
@@ -78,13 +93,7 @@ impl DatagramSocket {
 
     /// Returns the descriptor in blocking mode. It is duplicated if the driver still holds it.
     pub fn export(self) -> io::Result<OwnedFd> {
-        match self.inner {
-            Inner::Os(descriptor) => {
-                SockRef::from(&*descriptor).set_nonblocking(false)?;
-                Rc::try_unwrap(descriptor).or_else(|shared| shared.try_clone())
-            }
-            Inner::Sim(_) => Err(no_descriptors()),
-        }
+        self.inner.export()
     }
 
     pub fn is_ipv6(&self) -> bool {

@@ -67,6 +67,7 @@ pub(crate) mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod token;
+pub(crate) mod unix_datagram_socket;
 mod uring;
 mod vectored_calls;
 mod waiting;
@@ -117,7 +118,6 @@ use send_side::{SendSide, WriteSide};
 use sim::{SimCompletion, SimReadiness, no_descriptors};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
-pub(crate) use socket_options::peer_credentials;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};

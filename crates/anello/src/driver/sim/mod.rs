@@ -9,9 +9,9 @@
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`unix_sockets`] adds Unix streams,
-//! and [`datagrams`] models UDP: bounded queues, loss, duplication and reordering. [`sockets`] and [`datagram_socket`]
-//! provide system calls on top of them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`unix_sockets`] adds Unix streams and
+//! [`unix_datagrams`] Unix datagram sockets. [`datagrams`] models UDP: bounded queues, loss, duplication and reordering.
+//! [`sockets`], [`datagram_socket`] and [`unix_datagram_socket`] provide system calls on top of them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
 //! reports edge-triggered events like epoll.
 //!
 //! # Invariants
@@ -38,10 +38,13 @@ mod socket_options;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod unix_datagram_socket;
+mod unix_datagrams;
 mod unix_sockets;
 
 pub(super) use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
-pub(super) use sockets::no_descriptors;
+pub(super) use sockets::{SimNetwork, SimSocket, no_descriptors};
+pub(super) use unix_datagram_socket::SimUnixDatagram;

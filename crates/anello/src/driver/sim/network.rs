@@ -32,6 +32,7 @@ use fastrand::Rng;
 use super::datagram_state::DatagramState;
 use super::options::{SimFaults, SimOptions};
 use super::socket_options::Options;
+use super::unix_datagrams::UnixDatagrams;
 use super::unix_sockets::UnixState;
 use crate::driver::SocketOption;
 
@@ -62,8 +63,8 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// Listening Unix sockets by name; see [`unix_sockets`](super::unix_sockets).
-    pub(super) unix_listeners: BTreeMap<Vec<u8>, Id>,
+    /// Bound Unix sockets by name; see [`unix_sockets`](super::unix_sockets).
+    pub(super) unix_names: BTreeMap<Vec<u8>, Id>,
     /// Endpoints of datagram sockets; see [`datagrams`](super::datagrams).
     pub(super) datagram_sockets: BTreeSet<Id>,
     /// The endpoint and serial number of each pending timer, ordered by time and then by the order in which the timers
@@ -112,6 +113,7 @@ pub(super) enum Role {
     Stream,
     Listener { backlog: usize, queue: VecDeque<Id> },
     Datagrams(Box<DatagramState>),
+    UnixDatagrams(Box<UnixDatagrams>),
 }
 
 impl Network {
@@ -123,7 +125,7 @@ impl Network {
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
-            unix_listeners: BTreeMap::new(),
+            unix_names: BTreeMap::new(),
             datagram_sockets: BTreeSet::new(),
             timers: BTreeMap::new(),
             serial: 0,
@@ -212,6 +214,10 @@ impl Network {
 
     pub fn endpoint_mut(&mut self, id: Id) -> &mut Endpoint {
         self.slots[id as usize].as_mut().expect("the endpoint is open")
+    }
+
+    pub(super) fn endpoints_mut(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+        self.slots.iter_mut().flatten()
     }
 
     pub fn is_open(&self, id: Id, serial: u64) -> bool {
@@ -319,9 +325,10 @@ impl Network {
         let Some(endpoint) = self.slots[id as usize].take() else { return };
         self.free.push(Reverse(id));
         self.datagram_sockets.remove(&id);
+        self.unix_names.retain(|_, socket| *socket != id);
+        self.wake_unix_senders(id);
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
-            self.unix_listeners.retain(|_, listener| *listener != id);
             for pending in queue {
                 self.endpoint_mut(pending).linger_zero = true;
                 self.close(pending);
@@ -365,7 +372,7 @@ impl Network {
         match endpoint.role {
             Role::Fresh | Role::Failed => {}
             Role::Connecting { .. } => return Err(libc::EALREADY),
-            Role::Stream | Role::Listener { .. } | Role::Datagrams(_) => return Err(libc::EISCONN),
+            _ => return Err(libc::EISCONN),
         }
         // All addresses are local.
         let bound = endpoint.local;
@@ -453,6 +460,9 @@ impl Network {
             Role::Failed => (true, true, true),
             Role::Listener { queue, .. } => (!queue.is_empty(), false, false),
             Role::Datagrams(datagrams) => (datagrams.has_packets() || endpoint.error.is_some(), true, false),
+            Role::UnixDatagrams(state) => {
+                (state.has_packets() || eof, self.accepts_unix_datagrams(state), false)
+            }
             Role::Stream => (
                 !endpoint.inbox.is_empty() || eof,
                 broken || endpoint.write_shut || self.is_writable(id),

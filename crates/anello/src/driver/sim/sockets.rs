@@ -12,6 +12,7 @@ use socket2::SockAddr;
 
 use super::network::{Id, Network};
 use super::options::SimOptions;
+use super::unix_sockets;
 use crate::driver::sockets::messages;
 use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
@@ -333,13 +334,8 @@ impl Sockets for SimNetwork {
         to_io_result(address.ok_or(libc::ENOTCONN)).map(SockAddr::from)
     }
 
-    /// Returns those of this process: all peers are in it.
     fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {
-        Ok(PeerCredentials {
-            pid: Some(std::process::id()),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        })
+        Ok(unix_sockets::credentials())
     }
 
     fn duplicate(&self, _socket: &SimSocket) -> io::Result<OwnedFd> {

@@ -15,14 +15,14 @@ use socket2::SockAddr;
 
 use super::network::{Id, Network, Role};
 use super::sockets::unspecified;
-use crate::driver::End;
+use crate::driver::{End, PeerCredentials};
 
 /// The part of an endpoint's state that only Unix sockets have.
 #[derive(Debug, Default)]
 pub(super) struct UnixState {
     /// The names of both ends (see [`name`]). An unnamed end has an empty name.
-    local: Vec<u8>,
-    remote: Vec<u8>,
+    pub local: Vec<u8>,
+    pub remote: Vec<u8>,
     /// Number of bytes that have been sent to this endpoint, and number of those that have been consumed.
     sent: u64,
     consumed: u64,
@@ -72,7 +72,7 @@ impl UnixState {
 }
 
 /// Returns a path, or a zero byte and an abstract name.
-fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
+pub(super) fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(path.as_os_str().as_bytes().to_vec()),
         (None, Some(name)) => Ok([b"\0", name].concat()),
@@ -80,8 +80,17 @@ fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
     }
 }
 
+/// Returns the credentials of every peer: all peers are in this process.
+pub(super) fn credentials() -> PeerCredentials {
+    PeerCredentials {
+        pid: Some(std::process::id()),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
+
 impl Network {
-    fn insert_unix(&mut self, local: &[u8], remote: &[u8], role: Role) -> Id {
+    pub(super) fn insert_unix(&mut self, local: &[u8], remote: &[u8], role: Role) -> Id {
         let id = self.insert(unspecified(false), role);
         self.endpoint_mut(id).unix = Some(Box::new(UnixState {
             local: local.to_vec(),
@@ -98,14 +107,26 @@ impl Network {
 
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> Result<Id, i32> {
         let name = name(address)?;
-        if self.unix_listeners.contains_key(&name) {
-            return Err(libc::EADDRINUSE);
-        }
         // Like Linux, allow one more connection than requested.
         let role = Role::Listener { backlog: backlog as usize + 1, queue: VecDeque::new() };
         let id = self.insert_unix(&name, &[], role);
-        self.unix_listeners.insert(name, id);
-        Ok(id)
+        let claimed = self.claim_unix_name(id, name);
+        claimed.inspect_err(|_| self.close(id)).map(|()| id)
+    }
+
+    pub(super) fn claim_unix_name(&mut self, id: Id, name: Vec<u8>) -> Result<(), i32> {
+        if self.unix_names.contains_key(&name) {
+            return Err(libc::EADDRINUSE);
+        }
+        self.unix_names.insert(name, id);
+        Ok(())
+    }
+
+    /// Returns the socket with a name.
+    pub(super) fn find_unix(&self, name: &[u8]) -> Result<Id, i32> {
+        let is_abstract = name.starts_with(&[0]);
+        let missing = if is_abstract { libc::ECONNREFUSED } else { libc::ENOENT };
+        self.unix_names.get(name).copied().ok_or(missing)
     }
 
     /// Connects, or returns `EAGAIN` if the listener's backlog is full.
@@ -114,13 +135,11 @@ impl Network {
         if self.fault(self.faults.refused_connects) {
             return Err(libc::ECONNREFUSED);
         }
-        let is_path = address.as_pathname().is_some();
-        let missing = if is_path { libc::ENOENT } else { libc::ECONNREFUSED };
-        let listener = *self.unix_listeners.get(&name).ok_or(missing)?;
-        if let Role::Listener { backlog, queue } = &self.endpoint(listener).role
-            && queue.len() >= *backlog
-        {
-            return Err(libc::EAGAIN);
+        let listener = self.find_unix(&name)?;
+        match &self.endpoint(listener).role {
+            Role::Listener { backlog, queue } if queue.len() >= *backlog => return Err(libc::EAGAIN),
+            Role::Listener { .. } => {}
+            _ => return Err(libc::EPROTOTYPE),
         }
         let server = self.insert_unix(&name, &[], Role::Stream);
         let client = self.insert_unix(&[], &name, Role::Stream);

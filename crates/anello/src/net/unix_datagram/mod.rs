@@ -13,13 +13,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::task::Context;
 
-use socket2::{Domain, SockRef, Type};
-
 use super::datagram_readiness::{datagram_readiness, direction};
 use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
-use crate::driver::sockets::unix_datagrams;
-use crate::driver::{Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::driver::unix_datagram_socket::UnixDatagramSocket;
+use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::executor::{Shared, current};
 use crate::readiness::Registration;
 
 /// Unix datagram socket (`AF_UNIX`, `SOCK_DGRAM`), bound to this thread's runtime. Datagrams are reliable and keep
@@ -30,7 +29,8 @@ use crate::readiness::Registration;
 /// nothing.
 ///
 /// Dropping the socket does not remove its socket file. The application that created the file must remove it, or
-/// binding to the path again fails with `AddrInUse`. The simulated driver does not support Unix sockets.
+/// binding to the path again fails with `AddrInUse`. On the simulated driver, a path is only a name: no file is created,
+/// and it is free again when the socket is closed.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -44,10 +44,9 @@ use crate::readiness::Registration;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct UnixDatagram {
-    /// Released before the descriptor.
+    /// Released before the socket.
     registration: Registration,
-    /// Shared with the driver, which may poll it until the next turn after its release.
-    descriptor: Rc<OwnedFd>,
+    socket: UnixDatagramSocket,
     /// Set once the read direction has been shut down. Non-blocking calls then still return `EAGAIN` instead of 0.
     is_read_shut: Cell<bool>,
 }
@@ -81,16 +80,18 @@ pub struct UnixDatagramInfo {
 }
 
 impl UnixDatagram {
-    #[track_caller]
-    fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        let descriptor = Rc::new(descriptor);
+    fn new(shared: Rc<Shared>, socket: UnixDatagramSocket) -> io::Result<Self> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let registration = Registration::new(Rc::clone(&descriptor), interest)?;
-        Ok(Self { registration, descriptor, is_read_shut: Cell::new(false) })
+        let key = shared.driver.borrow_mut().register_unix_datagram(&socket, interest)?;
+        let registration = Registration::from_key(shared, key);
+        Ok(Self { registration, socket, is_read_shut: Cell::new(false) })
     }
 
-    fn socket(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    #[track_caller]
+    fn import(descriptor: OwnedFd) -> io::Result<Self> {
+        let shared = current();
+        let imported = shared.driver.borrow_mut().import_unix_datagram(descriptor)?;
+        Self::new(shared, imported)
     }
 
     /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr) for details and panics.
@@ -120,7 +121,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns `AddrInUse` if the path exists or the name is in use, and other errors of `bind(2)` if the socket file
-    /// cannot be created. Always fails on the simulated driver. The error contains the address.
+    /// cannot be created. The error contains the address.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -143,17 +144,18 @@ impl UnixDatagram {
     /// ```
     #[track_caller]
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
-        let descriptor = unix_datagrams::open()?;
-        unix_datagrams::bind(descriptor.as_fd(), address)
+        let shared = current();
+        let socket = shared.driver.borrow_mut().open_unix_datagram()?;
+        socket
+            .bind(address)
             .map_err(|error| with_context(format_args!("cannot bind {}", name(address)), error))?;
-        Self::new(descriptor)
+        Self::new(shared, socket)
     }
 
     /// Creates a socket that is not bound (`socket(2)`). It can send, but peers have no address to send to.
     ///
     /// # Errors
-    /// Returns the error from `socket(2)`, for example if no descriptors are left. Always fails on the simulated
-    /// driver.
+    /// Returns the error from `socket(2)`, for example if no descriptors are left.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -168,14 +170,15 @@ impl UnixDatagram {
     /// ```
     #[track_caller]
     pub fn unbound() -> io::Result<Self> {
-        Self::new(unix_datagrams::open()?)
+        let shared = current();
+        let socket = shared.driver.borrow_mut().open_unix_datagram()?;
+        Self::new(shared, socket)
     }
 
     /// Creates two sockets that are connected to each other (`socketpair(2)`).
     ///
     /// # Errors
-    /// Returns the error from `socketpair(2)`, for example if no descriptors are left. Always fails on the simulated
-    /// driver.
+    /// Returns the error from `socketpair(2)`, for example if no descriptors are left.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -191,8 +194,9 @@ impl UnixDatagram {
     /// ```
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = std::os::unix::net::UnixDatagram::pair()?;
-        Ok((Self::from_std(one)?, Self::from_std(other)?))
+        let shared = current();
+        let (one, other) = shared.driver.borrow_mut().pair_unix_datagrams()?;
+        Ok((Self::new(Rc::clone(&shared), one)?, Self::new(shared, other)?))
     }
 
     /// Converts a standard library socket. Sets it to non-blocking mode.
@@ -215,14 +219,13 @@ impl UnixDatagram {
     /// ```
     #[track_caller]
     pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        Self::new(socket.into())
+        Self::import(socket.into())
     }
 
     /// Converts the socket into a standard library socket in blocking mode.
     ///
     /// # Errors
-    /// Returns an error if the mode cannot be changed.
+    /// Returns an error if the mode cannot be changed, or on the simulated driver.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -237,9 +240,7 @@ impl UnixDatagram {
     /// ```
     pub fn into_std(self) -> io::Result<std::os::unix::net::UnixDatagram> {
         drop(self.registration);
-        SockRef::from(&*self.descriptor).set_nonblocking(false)?;
-        // The driver may still hold the descriptor.
-        Rc::try_unwrap(self.descriptor).or_else(|shared| shared.try_clone()).map(Into::into)
+        self.socket.export().map(Into::into)
     }
 
     // ---- Addresses -----------------------------------------------------------------------------------------------
@@ -283,7 +284,8 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
-        unix_datagrams::connect(self.socket(), address)
+        self.socket
+            .connect(address)
             .map_err(|error| with_context(format_args!("cannot connect to {}", name(address)), error))
     }
 
@@ -301,7 +303,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Unix::address(&SockRef::from(&*self.descriptor).local_addr()?)
+        Unix::address(&self.socket.address(End::Local)?)
     }
 
     /// Returns the address of the peer (`getpeername(2)`).
@@ -318,7 +320,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Unix::address(&SockRef::from(&*self.descriptor).peer_addr()?)
+        Unix::address(&self.socket.address(End::Peer)?)
     }
 
     /// Returns the credentials of the process that created a [pair](Self::pair) (`SO_PEERCRED`). The kernel does not
@@ -338,7 +340,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
-        crate::driver::peer_credentials(&self.descriptor)
+        self.socket.peer_credentials()
     }
 
     /// Sets whether [`recv_with_fds`](Self::recv_with_fds) reports the credentials of the sender of each datagram
@@ -360,7 +362,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_passcred(&self, on: bool) -> io::Result<()> {
-        SockRef::from(&*self.descriptor).set_passcred(on)
+        self.socket.set_passcred(on)
     }
 
     /// Returns whether the credentials of senders are reported (`SO_PASSCRED`).
@@ -378,7 +380,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn passcred(&self) -> io::Result<bool> {
-        SockRef::from(&*self.descriptor).passcred()
+        self.socket.passcred()
     }
 
     /// Returns and clears the pending error (`SO_ERROR`).
@@ -395,7 +397,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        SockRef::from(&*self.descriptor).take_error()
+        self.socket.take_error()
     }
 
     /// Shuts down one or both directions (`shutdown(2)`). Waiting tasks are woken: a receive then returns 0, and a send
@@ -418,7 +420,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        SockRef::from(&*self.descriptor).shutdown(how)?;
+        self.socket.shutdown(how)?;
         self.is_read_shut.set(self.is_read_shut.get() || how != Shutdown::Write);
         Ok(())
     }
@@ -431,15 +433,21 @@ datagram_readiness! {
     "let (socket, peer) = UnixDatagram::pair()?;"
 }
 
+/// Returns -1 on the simulated driver, whose sockets have no descriptors.
 impl AsRawFd for UnixDatagram {
     fn as_raw_fd(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        self.socket.descriptor().map_or(-1, |descriptor| descriptor.as_raw_fd())
     }
 }
 
+/// Panics on the simulated driver, whose sockets have no descriptors.
 impl AsFd for UnixDatagram {
+    #[track_caller]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket()
+        match self.socket.descriptor() {
+            Ok(descriptor) => descriptor,
+            Err(error) => panic!("cannot return descriptor: {error}"),
+        }
     }
 }
 
@@ -455,13 +463,7 @@ impl TryFrom<OwnedFd> for UnixDatagram {
 
     #[track_caller]
     fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
-        let socket = SockRef::from(&descriptor);
-        if socket.domain()? != Domain::UNIX || socket.r#type()? != Type::DGRAM {
-            let text = "cannot import descriptor: not a Unix datagram socket";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        socket.set_nonblocking(true)?;
-        Self::new(descriptor)
+        Self::import(descriptor)
     }
 }
 

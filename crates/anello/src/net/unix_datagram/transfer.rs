@@ -1,17 +1,15 @@
 //! Receiving and sending on Unix datagram sockets.
 
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use rustix::net::RecvFlags;
-
 use super::{UnixDatagram, UnixDatagramInfo};
-use crate::driver::sockets::messages::{self, ReceivedMessage};
-use crate::driver::sockets::{udp, unix_datagrams};
+use crate::driver::sockets::messages::ReceivedMessage;
+use crate::driver::sockets::unix_datagrams;
 use crate::driver::{Direction, PollIo, with_context};
 use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, name, path_address};
 use crate::time::sleep;
@@ -60,7 +58,7 @@ impl UnixDatagram {
         &'a self,
         buffer: &'a mut [u8],
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> + 'a {
-        let receive = move || self.receive_from(buffer, RecvFlags::empty());
+        let receive = move || self.receive_from(buffer, false);
         self.registration.io(Direction::Read, receive)
     }
 
@@ -82,7 +80,7 @@ impl UnixDatagram {
         &'a self,
         buffer: &'a mut [u8],
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> + 'a {
-        let receive = move || self.receive_from(buffer, RecvFlags::PEEK);
+        let receive = move || self.receive_from(buffer, true);
         self.registration.io(Direction::Read, receive)
     }
 
@@ -117,21 +115,21 @@ impl UnixDatagram {
     }
 
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match udp::recv(self.socket(), buffer, RecvFlags::empty()) {
+        match self.socket.recv(buffer) {
             Err(error) if self.is_eof(&error) => Ok(0),
             received => received,
         }
     }
 
-    fn receive_from(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<(usize, SocketAddr)> {
-        match unix_datagrams::recv_from(self.socket(), buffer, flags) {
+    fn receive_from(&self, buffer: &mut [u8], peeks: bool) -> io::Result<(usize, SocketAddr)> {
+        match self.socket.recv_from(buffer, peeks) {
             Err(error) if self.is_eof(&error) => Ok((0, unix_datagrams::unnamed()?)),
             received => received,
         }
     }
 
     fn receive_with_fds(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<UnixDatagramInfo> {
-        let message = match messages::recv_with_fds(self.socket(), &mut [IoSliceMut::new(buffer)], fds) {
+        let message = match self.socket.recv_with_fds(buffer, fds) {
             Err(error) if self.is_eof(&error) => ReceivedMessage::default(),
             received => received?,
         };
@@ -180,7 +178,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let receive = || self.receive_from(buffer, RecvFlags::empty());
+        let receive = || self.receive_from(buffer, false);
         self.registration.try_io(Direction::Read, receive)
     }
 
@@ -243,7 +241,7 @@ impl UnixDatagram {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> PollIo<(usize, SocketAddr)> {
-        let receive = || self.receive_from(buffer, RecvFlags::empty());
+        let receive = || self.receive_from(buffer, false);
         self.registration.poll_io(context, Direction::Read, receive)
     }
 
@@ -267,7 +265,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.registration.io(Direction::Write, move || udp::send(self.socket(), payload))
+        self.registration.io(Direction::Write, move || self.socket.send(payload))
     }
 
     /// Sends a datagram to the socket at a path. See [`send_to_addr`](Self::send_to_addr).
@@ -311,7 +309,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn send_to_addr(&self, payload: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        self.retry_while_full(address, || unix_datagrams::send_to(self.socket(), payload, address)).await
+        self.retry_while_full(address, || self.socket.send_to(payload, address)).await
     }
 
     /// Sends a datagram with descriptors to the peer of a connected socket (`sendmsg(2)` with `SCM_RIGHTS`). Returns
@@ -349,7 +347,7 @@ impl UnixDatagram {
         payload: &'a [u8],
         fds: &'a [BorrowedFd<'a>],
     ) -> impl Future<Output = io::Result<usize>> + 'a {
-        let send = move || messages::send_with_fds(self.socket(), &[IoSlice::new(payload)], fds, None);
+        let send = move || self.socket.send_with_fds(payload, fds, None);
         self.registration.io(Direction::Write, send)
     }
 
@@ -380,8 +378,7 @@ impl UnixDatagram {
         fds: &[BorrowedFd<'_>],
         address: &SocketAddr,
     ) -> io::Result<usize> {
-        let slices = [IoSlice::new(payload)];
-        let send = || messages::send_with_fds(self.socket(), &slices, fds, Some(address));
+        let send = || self.socket.send_with_fds(payload, fds, Some(address));
         self.retry_while_full(address, send).await
     }
 
@@ -422,7 +419,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
-        self.registration.try_io(Direction::Write, || udp::send(self.socket(), payload))
+        self.registration.try_io(Direction::Write, || self.socket.send(payload))
     }
 
     /// Sends a datagram if there is space; see [`send_to`](Self::send_to).
@@ -441,7 +438,7 @@ impl UnixDatagram {
     pub fn try_send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         // The readiness of the socket does not depend on the queue of this receiver.
         let address = path_address(path.as_ref())?;
-        unix_datagrams::send_to(self.socket(), payload, &address).map_err(|error| send_error(&address, error))
+        self.socket.send_to(payload, &address).map_err(|error| send_error(&address, error))
     }
 
     /// Sends a datagram with descriptors if there is space; see [`send_with_fds`](Self::send_with_fds).
@@ -460,8 +457,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_send_with_fds(&self, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let slices = [IoSlice::new(payload)];
-        let send = || messages::send_with_fds(self.socket(), &slices, fds, None);
+        let send = || self.socket.send_with_fds(payload, fds, None);
         self.registration.try_io(Direction::Write, send)
     }
 
@@ -478,7 +474,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
-        self.registration.poll_io(context, Direction::Write, || udp::send(self.socket(), payload))
+        self.registration.poll_io(context, Direction::Write, || self.socket.send(payload))
     }
 }
 
