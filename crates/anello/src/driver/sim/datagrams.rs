@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::datagram_state::{DatagramState, Packet};
-use super::network::{FIRST_EPHEMERAL_PORT, Id, Network, Role};
+use super::network::{FIRST_EPHEMERAL_PORT, Id, Network, Role, unspecified};
 use crate::driver::SocketOption;
 use crate::driver::datagram::{DatagramInfo, MAX_UDP_PAYLOAD_BYTES, OutgoingDatagram};
 
@@ -318,13 +318,6 @@ impl Network {
             false if !state.groups.remove(&group) => Err(libc::EADDRNOTAVAIL),
             _ => Ok(()),
         }
-    }
-}
-
-fn unspecified(is_ipv6: bool) -> SocketAddr {
-    match is_ipv6 {
-        true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-        false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
     }
 }
 

@@ -41,6 +41,7 @@ mod tests;
 mod unix_datagram_socket;
 mod unix_datagrams;
 mod unix_sockets;
+mod unix_state;
 
 pub(super) use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;

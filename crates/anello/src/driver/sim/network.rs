@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use fastrand::Rng;
@@ -32,8 +32,7 @@ use fastrand::Rng;
 use super::datagram_state::DatagramState;
 use super::options::{SimFaults, SimOptions};
 use super::socket_options::Options;
-use super::unix_datagrams::UnixDatagrams;
-use super::unix_sockets::UnixState;
+use super::unix_state::{UnixDatagrams, UnixState};
 use crate::driver::SocketOption;
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
@@ -523,6 +522,11 @@ impl Endpoint {
     pub fn has_bytes(&self) -> bool {
         !self.inbox.is_empty()
     }
+}
+
+pub(super) fn unspecified(is_ipv6: bool) -> SocketAddr {
+    let ip = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(ip, 0)
 }
 
 /// Returns whether a listener on one of the addresses accepts connections to the other, so that listeners on both

@@ -2,7 +2,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rustix::process::PidfdFlags;
 use socket2::SockAddr;
 
-use super::network::{Id, Network};
+use super::network::{Id, Network, unspecified};
 use super::options::SimOptions;
 use super::unix_sockets;
 use crate::driver::sockets::messages;
@@ -98,11 +98,6 @@ impl SimNetwork {
         }
         Ok(count)
     }
-}
-
-pub(super) fn unspecified(is_ipv6: bool) -> SocketAddr {
-    let ip = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-    SocketAddr::new(ip, 0)
 }
 
 pub(super) fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {

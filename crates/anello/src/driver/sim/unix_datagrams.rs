@@ -2,10 +2,10 @@
 //!
 //! Names work as for Unix streams (see [`unix_sockets`](super::unix_sockets)), and all peers are in this process.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use super::network::{Id, Network, Role};
+use super::unix_state::{UnixDatagrams, UnixPacket};
 use crate::driver::sockets::messages::ReceivedMessage;
 
 /// Number of datagrams that a queue holds, as on Linux with the default of `net.unix.max_dgram_qlen`.
@@ -13,34 +13,6 @@ const MAX_QUEUED: usize = 11;
 
 /// Maximum size of a datagram, as on Linux with the default of `net.core.wmem_default`.
 const MAX_PAYLOAD_BYTES: usize = 212_960;
-
-/// State of a Unix datagram socket.
-#[derive(Debug, Default)]
-pub(super) struct UnixDatagrams {
-    queue: VecDeque<UnixPacket>,
-    /// Identifier and serial number of the peer.
-    peer: Option<(Id, u64)>,
-    /// Whether the sockets were created as a pair.
-    pub is_pair: bool,
-    pub passes_credentials: bool,
-}
-
-#[derive(Debug)]
-struct UnixPacket {
-    payload: Vec<u8>,
-    source: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
-}
-
-impl UnixDatagrams {
-    pub fn has_packets(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    pub fn is_connected(&self) -> bool {
-        self.peer.is_some()
-    }
-}
 
 impl Network {
     pub fn open_unix_datagram(&mut self) -> Id {

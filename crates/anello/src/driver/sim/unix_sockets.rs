@@ -4,72 +4,14 @@
 //! completes within the call. The descriptors in messages are real.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 
-use socket2::SockAddr;
-
-use super::network::{Id, Network, Role};
-use super::sockets::unspecified;
-use crate::driver::{End, PeerCredentials};
-
-/// The part of an endpoint's state that only Unix sockets have.
-#[derive(Debug, Default)]
-pub(super) struct UnixState {
-    /// The names of both ends (see [`name`]). An unnamed end has an empty name.
-    pub local: Vec<u8>,
-    pub remote: Vec<u8>,
-    /// Number of bytes that have been sent to this endpoint, and number of those that have been consumed.
-    sent: u64,
-    consumed: u64,
-    /// Messages in the inbox that carry descriptors.
-    messages: VecDeque<Message>,
-}
-
-/// Bytes that were sent together with descriptors.
-#[derive(Debug)]
-struct Message {
-    start: u64,
-    end: u64,
-    descriptors: Vec<OwnedFd>,
-}
-
-impl UnixState {
-    pub fn address(&self, end: End) -> io::Result<SockAddr> {
-        SockAddr::unix(OsStr::from_bytes(match end {
-            End::Local => &self.local,
-            End::Peer => &self.remote,
-        }))
-    }
-
-    /// Returns the number of bytes that one receive returns: as on Linux, it ends after a message with descriptors.
-    pub fn limit(&self, available: usize) -> usize {
-        self.messages
-            .front()
-            .map_or(available, |message| available.min((message.end - self.consumed) as usize))
-    }
-
-    pub fn add(&mut self, count: usize) {
-        self.sent += count as u64;
-    }
-
-    /// Counts consumed bytes. Returns the descriptors that were sent with the first of them.
-    pub fn consume(&mut self, count: usize) -> Vec<OwnedFd> {
-        self.consumed += count as u64;
-        let Some(message) = self.messages.front_mut().filter(|message| message.start < self.consumed) else {
-            return Vec::new();
-        };
-        let descriptors = std::mem::take(&mut message.descriptors);
-        if message.end == self.consumed {
-            self.messages.pop_front();
-        }
-        descriptors
-    }
-}
+use super::network::{Id, Network, Role, unspecified};
+use super::unix_state::UnixState;
+use crate::driver::PeerCredentials;
 
 /// Returns a path, or a zero byte and an abstract name.
 pub(super) fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {
@@ -92,11 +34,7 @@ pub(super) fn credentials() -> PeerCredentials {
 impl Network {
     pub(super) fn insert_unix(&mut self, local: &[u8], remote: &[u8], role: Role) -> Id {
         let id = self.insert(unspecified(false), role);
-        self.endpoint_mut(id).unix = Some(Box::new(UnixState {
-            local: local.to_vec(),
-            remote: remote.to_vec(),
-            ..UnixState::default()
-        }));
+        self.endpoint_mut(id).unix = Some(Box::new(UnixState::new(local, remote)));
         id
     }
 
@@ -155,16 +93,13 @@ impl Network {
         (one, other)
     }
 
-    /// Sends bytes like [`put`](Network::put), with descriptors.
+    /// Sends bytes like [`put`](Network::put), with descriptors. Without bytes, they are closed.
     pub fn put_with_descriptors(&mut self, id: Id, data: &[u8], descriptors: Vec<OwnedFd>) {
-        if let Some(peer) = self.endpoint(id).peer
+        if !data.is_empty()
+            && let Some(peer) = self.endpoint(id).peer
             && let Some(unix) = &mut self.endpoint_mut(peer).unix
         {
-            unix.messages.push_back(Message {
-                start: unix.sent,
-                end: unix.sent + data.len() as u64,
-                descriptors,
-            });
+            unix.attach(descriptors, data.len());
         }
         self.put(id, data);
     }

@@ -405,7 +405,7 @@ mod tests {
         ring.enter(Wait::None).unwrap();
         assert!(!ring.has_dropped());
         // Simulate dropped completions by incrementing the kernel's count, which is in writable shared memory.
-        ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
+        ring.shared(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
         assert!(ring.has_dropped());
         assert!(!ring.has_dropped());
     }
