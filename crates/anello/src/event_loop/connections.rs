@@ -65,8 +65,7 @@ impl EventLoop {
     /// # Errors
     /// Returns the error of `connect(2)`, with the address: for example `NotFound` if the path does not exist, or
     /// `ConnectionRefused` if no process is listening on the socket file. `WouldBlock` means that the listener's
-    /// backlog is full; retry after some time, because the kernel does not report when it has room. Returns an error on
-    /// the simulated driver.
+    /// backlog is full; retry after some time, because the kernel does not report when it has room.
     ///
     /// # Panics
     /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).

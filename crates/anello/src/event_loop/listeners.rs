@@ -71,7 +71,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// Returns the error of `bind(2)` or `listen(2)`, with the address: for example `AddrInUse` if the path exists,
-    /// even if no process is listening on it. Returns an error on the simulated driver.
+    /// even if no process is listening on it.
     ///
     /// # Panics
     /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).
