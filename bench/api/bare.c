@@ -87,7 +87,8 @@ static uint64_t clock_ns(clockid_t clock) {
 }
 
 static void udp_gso(size_t bytes) {
-  static char memory[MAX_TRAIN_BYTES];
+  static char contents[MAX_TRAIN_BYTES], memory[MAX_TRAIN_BYTES];
+  memset(contents, 7, sizeof contents);
   struct sockaddr_in sender_address, receiver_address;
   int sender = bound_socket(&sender_address, 0), receiver = bound_socket(&receiver_address, 0), one = 1, epoll;
   check(connect(sender, (void *)&receiver_address, sizeof receiver_address) == 0, "connect");
@@ -100,7 +101,7 @@ static void udp_gso(size_t bytes) {
         char bytes[CMSG_SPACE(sizeof(uint16_t))];
         struct cmsghdr header;
       } control;
-      struct iovec slice = {memory, bytes};
+      struct iovec slice = {contents, bytes};
       struct msghdr message = {
           .msg_iov = &slice, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
       control.header = (struct cmsghdr){

@@ -343,23 +343,32 @@ async fn udp_echo_batch(address: SocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind(address)?;
     announce(socket.local_addr()?);
     let mut batch = RecvBatch::new(RecvBatch::MAX_DATAGRAMS, MAX_DATAGRAM_BYTES);
+    let mut memory = Vec::with_capacity(RecvBatch::MAX_DATAGRAMS);
     loop {
         socket.recv_batch(&mut batch).await?;
-        let replies: Vec<_> = batch.iter().map(|datagram| datagram.reply(datagram.payload())).collect();
+        let mut replies = reuse(memory);
+        replies.extend(batch.iter().map(|datagram| datagram.reply(datagram.payload())));
         let mut sent = 0;
         while sent < replies.len() {
             sent += socket.send_batch(&replies[sent..]).await?;
         }
+        memory = reuse(replies);
     }
+}
+
+/// Returns an empty vector with the memory of another one, which `collect` reuses.
+fn reuse<'a>(mut replies: Vec<OutgoingDatagram<'_>>) -> Vec<OutgoingDatagram<'a>> {
+    replies.clear();
+    replies.into_iter().map(|_| unreachable!("the vector is empty")).collect()
 }
 
 async fn udp_gso(count: u64, bytes: usize) -> io::Result<()> {
     let sender = UdpSocket::bind("127.0.0.1:0")?;
     let receiver = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
-    let destination = receiver.local_addr()?;
+    sender.connect(receiver.local_addr()?).await?;
     let (contents, mut memory) = (vec![7; bytes], vec![0; 1 << 16]);
     for _ in 0..count {
-        let train = OutgoingDatagram::new(&contents, destination).with_segment_size(SEGMENT_BYTES as u16);
+        let train = OutgoingDatagram::to_peer(&contents).with_segment_size(SEGMENT_BYTES as u16);
         sender.send_message(&train).await?;
         let mut received = 0;
         while received < bytes {

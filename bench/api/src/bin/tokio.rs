@@ -105,6 +105,7 @@ async fn udp_gso_quinn(count: u64, bytes: usize) -> io::Result<()> {
     let (send_state, receive_state) =
         (UdpSocketState::new((&sender).into())?, UdpSocketState::new((&receiver).into())?);
     let destination = receiver.local_addr()?;
+    sender.connect(destination).await?;
     let (contents, mut memory) = (vec![7; bytes], vec![0; 1 << 16]);
     for _ in 0..count {
         let transmit = Transmit {

@@ -21,27 +21,30 @@ pub(super) union Name {
 }
 
 /// Memory that the message headers of one call point to. Its fields are initialised as far as they are used.
-pub(super) struct Messages<const CONTROL_WORDS: usize> {
-    pub names: [MaybeUninit<Name>; MAX_BATCH_DATAGRAMS],
-    pub slices: [MaybeUninit<libc::iovec>; MAX_BATCH_DATAGRAMS],
-    pub controls: [MaybeUninit<[u64; CONTROL_WORDS]>; MAX_BATCH_DATAGRAMS],
-    pub headers: [MaybeUninit<libc::mmsghdr>; MAX_BATCH_DATAGRAMS],
+pub(super) struct Messages<const DATAGRAMS: usize, const CONTROL_WORDS: usize> {
+    pub names: [MaybeUninit<Name>; DATAGRAMS],
+    pub slices: [MaybeUninit<libc::iovec>; DATAGRAMS],
+    pub controls: [MaybeUninit<[u64; CONTROL_WORDS]>; DATAGRAMS],
+    pub headers: [MaybeUninit<libc::mmsghdr>; DATAGRAMS],
 }
 
-impl<const CONTROL_WORDS: usize> Messages<CONTROL_WORDS> {
+/// Memory for received datagrams.
+pub(super) type IncomingMessages<const DATAGRAMS: usize> = Messages<DATAGRAMS, RECEIVE_CONTROL_WORDS>;
+
+impl<const DATAGRAMS: usize, const CONTROL_WORDS: usize> Messages<DATAGRAMS, CONTROL_WORDS> {
     /// Inlined, so that the memory is not moved.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Self {
-            names: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            slices: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            controls: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
-            headers: [MaybeUninit::uninit(); MAX_BATCH_DATAGRAMS],
+            names: [MaybeUninit::uninit(); DATAGRAMS],
+            slices: [MaybeUninit::uninit(); DATAGRAMS],
+            controls: [MaybeUninit::uninit(); DATAGRAMS],
+            headers: [MaybeUninit::uninit(); DATAGRAMS],
         }
     }
 }
 
-impl Messages<RECEIVE_CONTROL_WORDS> {
+impl<const DATAGRAMS: usize> IncomingMessages<DATAGRAMS> {
     /// Initialises headers. Each points to the part of `buffer` with its index, of `datagram_bytes` bytes.
     ///
     /// # Panics
@@ -73,8 +76,8 @@ impl Messages<RECEIVE_CONTROL_WORDS> {
 /// would cost more than receiving a single datagram.
 #[derive(Default)]
 pub(super) struct RecvMessages {
-    messages: Option<Box<Messages<RECEIVE_CONTROL_WORDS>>>,
-    /// Number of headers that the last call may have changed.
+    messages: Option<Box<IncomingMessages<MAX_BATCH_DATAGRAMS>>>,
+    /// Number of headers that the last call has changed.
     changed: usize,
 }
 
@@ -93,13 +96,12 @@ impl RecvMessages {
         buffer: &mut [u8],
         datagram_bytes: usize,
         count: usize,
-    ) -> &mut Messages<RECEIVE_CONTROL_WORDS> {
+    ) -> &mut IncomingMessages<MAX_BATCH_DATAGRAMS> {
         let messages = self.messages.get_or_insert_with(|| {
             self.changed = count;
             Box::new(Messages::new())
         });
         messages.prepare(0..self.changed, buffer, datagram_bytes);
-        self.changed = count;
         messages
     }
 

@@ -140,9 +140,13 @@ impl RecvBatch {
     /// ```
     #[inline]
     pub fn get(&self, index: usize) -> Option<ReceivedDatagram<'_>> {
-        let info = self.infos.get(index)?;
+        self.infos.get(index).map(|info| self.datagram(index, info))
+    }
+
+    #[inline]
+    fn datagram<'a>(&'a self, index: usize, info: &'a DatagramInfo) -> ReceivedDatagram<'a> {
         let start = index * self.datagram_bytes;
-        Some(ReceivedDatagram { payload: &self.bytes[start..start + info.bytes], info })
+        ReceivedDatagram { payload: &self.bytes[start..start + info.bytes], info }
     }
 
     /// Returns the received datagrams, in the order in which they arrived.
@@ -162,11 +166,7 @@ impl RecvBatch {
     /// ```
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ReceivedDatagram<'_>> {
-        let buffers = self.bytes.chunks_exact(self.datagram_bytes);
-        self.infos
-            .iter()
-            .zip(buffers)
-            .map(|(info, buffer)| ReceivedDatagram { payload: &buffer[..info.bytes], info })
+        self.infos.iter().enumerate().map(|(index, info)| self.datagram(index, info))
     }
 
     /// Removes the received datagrams.
@@ -186,6 +186,12 @@ impl RecvBatch {
     #[inline]
     pub fn clear(&mut self) {
         self.infos.clear();
+    }
+
+    /// Returns the number of received bytes.
+    #[inline]
+    pub(crate) fn received_bytes(&self) -> usize {
+        self.infos.iter().map(|info| info.bytes).sum()
     }
 
     /// Returns the bytes of all buffers, which never move, the metadata of the received datagrams, and message headers.

@@ -6,7 +6,8 @@
 //! call has returned `EAGAIN`. A [tick](ReadyEvent::tick) counts the events: readiness is cleared only if no event has
 //! arrived since the owner read the tick, which is before its call.
 //!
-//! - epoll registers a source once, edge-triggered, for all directions of its [`Interest`].
+//! - epoll registers a source once, edge-triggered, for the directions of its [`Interest`]. [`Direction::Write`] of a
+//!   source that is also read is added once a task waits for it.
 //! - io_uring polls a direction only once a task waits for it. The poll is multishot, which reports edges like epoll,
 //!   and stays armed until the source is released. For [`Direction::Write`] it is one-shot, because a multishot poll
 //!   would report nearly every send. A one-shot poll reports the state at the time it is armed. If it reports only an
@@ -38,6 +39,9 @@ pub(crate) struct ReadyEvent {
 pub(crate) enum Clear {
     /// Everything: a call has returned `EAGAIN`, so the descriptor is not even at EOF.
     All,
+    /// Everything, whatever the tick: a call in this turn has shown that the descriptor is not ready. Events are recorded
+    /// only between the calls of tasks.
+    Drained,
     /// The given readiness except [`Ready::READ_CLOSED`] and [`Ready::WRITE_CLOSED`]. No further event follows these.
     Matching(Ready),
 }
@@ -73,6 +77,7 @@ impl Readiness {
 
     /// Returns the readiness of a direction, or stores the waker: under the ticket of a future, or as that of the poll
     /// function.
+    #[inline]
     pub fn poll(
         &mut self,
         direction: Direction,
@@ -110,13 +115,13 @@ impl Readiness {
 
     /// Clears readiness unless an event has arrived since the given tick.
     pub fn clear(&mut self, direction: Direction, clear: Clear, tick: u32) {
-        if self.tick != tick {
+        if self.tick != tick && clear != Clear::Drained {
             return;
         }
         let state = &mut self.directions[direction as usize];
         state.is_known = true;
         state.ready = match clear {
-            Clear::All => Ready::EMPTY,
+            Clear::All | Clear::Drained => Ready::EMPTY,
             Clear::Matching(ready) => state.ready - (ready - Ready::CLOSED),
         };
     }
@@ -124,13 +129,14 @@ impl Readiness {
     /// Records an event and wakes the tasks that wait for it.
     pub fn on_event(&mut self, events: u32, wakes: &mut WakeQueue) {
         self.tick = self.tick.wrapping_add(1);
+        if events == libc::POLLIN as u32 && self.interest.contains(Direction::Read) {
+            // Nearly all events.
+            return self.directions[Direction::Read as usize].on_ready(Ready::READABLE, wakes);
+        }
         for direction in self.interest.directions() {
             let ready = direction.ready(events);
             if !ready.is_empty() {
-                let state = &mut self.directions[direction as usize];
-                state.is_known = true;
-                state.ready |= ready;
-                state.wake(wakes);
+                self.directions[direction as usize].on_ready(ready, wakes);
             }
         }
     }
@@ -170,11 +176,19 @@ impl DirectionState {
         }
     }
 
+    #[inline]
+    fn on_ready(&mut self, ready: Ready, wakes: &mut WakeQueue) {
+        self.is_known = true;
+        self.ready |= ready;
+        self.wake(wakes);
+    }
+
     fn wake(&mut self, wakes: &mut WakeQueue) {
         self.poll_waker.wake(wakes);
         self.future_waker.wake(wakes);
-        for (_, mut slot) in self.more_futures.drain(..) {
-            slot.wake(wakes);
+        // Usually empty, and checking this is cheaper than draining it.
+        if !self.more_futures.is_empty() {
+            self.more_futures.drain(..).for_each(|(_, mut slot)| slot.wake(wakes));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use super::{Clear, Direction, Driver, Interest, Kernel, Key, PollIo, ReadyEvent, Sockets, Ticket, dispatch};
 
@@ -42,6 +42,25 @@ impl Driver {
     /// Clears the readiness of a direction, unless an event has arrived since `tick`.
     pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
         dispatch!(&mut *self.backend, machine => machine.clear_ready(key, direction, clear, tick));
+    }
+
+    /// Like [`poll_ready`](Self::poll_ready), but assumes that the direction is ready if no event or call has shown
+    /// otherwise.
+    #[inline]
+    pub fn poll_assumed_ready(
+        &mut self,
+        key: Key,
+        direction: Direction,
+        waker: &Waker,
+        ticket: Option<&mut Ticket>,
+    ) -> PollIo<ReadyEvent> {
+        dispatch!(&mut *self.backend, machine => {
+            let event = machine.assumed_ready(key, direction)?;
+            if !event.ready.is_empty() {
+                return Poll::Ready(Ok(event));
+            }
+            machine.poll_ready(key, direction, waker, ticket)
+        })
     }
 
     /// Removes the wakers of a future that no longer waits.

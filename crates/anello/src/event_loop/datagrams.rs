@@ -278,11 +278,8 @@ impl EventLoop {
     ) -> Poll<io::Result<T>> {
         let socket = self.udp_sockets.get(id)?;
         loop {
-            let mut event = self.driver.assumed_ready(id.key, direction)?;
-            if event.ready.is_empty() {
-                let waker = event_waker(id.event(EventKind::of_direction(direction)));
-                event = ready!(self.driver.poll_ready(id.key, direction, &waker, None))?;
-            }
+            let waker = event_waker(id.event(EventKind::of_direction(direction)));
+            let event = ready!(self.driver.poll_assumed_ready(id.key, direction, &waker, None))?;
             match operation(socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.driver.clear_ready(id.key, direction, Clear::All, event.tick);

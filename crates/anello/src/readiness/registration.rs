@@ -134,12 +134,10 @@ impl Registration {
             if !self.shared.has_budget_or_yield(context) {
                 return Poll::Pending;
             }
-            let mut event = self.shared.driver.borrow().assumed_ready(self.key, direction)?;
-            if event.ready.is_empty() {
-                let mut driver = self.shared.driver.borrow_mut();
-                event =
-                    ready!(driver.poll_ready(self.key, direction, context.waker(), ticket.as_deref_mut()))?;
-            }
+            let mut driver = self.shared.driver.borrow_mut();
+            let ticket = ticket.as_deref_mut();
+            let event = ready!(driver.poll_assumed_ready(self.key, direction, context.waker(), ticket))?;
+            drop(driver);
             self.shared.spend_budget(0);
             match operation() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

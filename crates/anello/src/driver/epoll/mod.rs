@@ -110,6 +110,11 @@ impl ReadinessKernel for Epoll {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
     }
 
+    fn rewatch_source(&mut self, socket: &OwnedFd, token: Token, events: u32) -> io::Result<()> {
+        let interest = EventFlags::from_bits_retain(events) | EventFlags::ET;
+        Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
+    }
+
     fn unwatch(&mut self, socket: &OwnedFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, socket)?)
     }

@@ -92,6 +92,8 @@ struct Listener<S> {
 struct Source<S> {
     descriptor: Rc<S>,
     readiness: Readiness,
+    /// Event bits that the kernel reports.
+    events: u32,
 }
 
 impl<K: ReadinessKernel> Reactor<K> {

@@ -13,13 +13,16 @@ use crate::driver::{
 
 impl<K: ReadinessKernel> Reactor<K> {
     pub fn register(&mut self, descriptor: Rc<Socket<K>>, interest: Interest) -> io::Result<Key> {
-        let key = self.sources.insert(Source { descriptor, readiness: Readiness::new(interest) });
+        let mut events = interest.requested_events();
+        if interest.contains(Direction::Read) {
+            // Sockets are nearly always writable, and an event for each datagram that leaves the send buffer would wake
+            // the worker. `poll_ready` requests these events once a task waits for them.
+            events &= !Direction::Write.requested_events();
+        }
+        let key = self.sources.insert(Source { descriptor, readiness: Readiness::new(interest), events });
         if let Some(source) = self.sources.get(key)
-            && let Err(error) = self.kernel.watch_source(
-                &source.descriptor,
-                Token::new(Kind::Source, key),
-                interest.requested_events(),
-            )
+            && let Err(error) =
+                self.kernel.watch_source(&source.descriptor, Token::new(Kind::Source, key), events)
         {
             self.sources.remove(key);
             return Err(if error.raw_os_error() == Some(libc::EPERM) { not_pollable() } else { error });
@@ -40,10 +43,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         waker: &Waker,
         ticket: Option<&mut Ticket>,
     ) -> PollIo<ReadyEvent> {
-        match self.sources.get_mut(key) {
-            Some(source) => source.readiness.poll(direction, waker, ticket),
-            None => Poll::Ready(Err(gone())),
+        let Some(source) = self.sources.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        let polled = source.readiness.poll(direction, waker, ticket);
+        let events = source.events | direction.requested_events();
+        if polled.is_pending() && events != source.events {
+            source.events = events;
+            self.kernel.rewatch_source(&source.descriptor, Token::new(Kind::Source, key), events)?;
         }
+        polled
     }
 
     #[inline]

@@ -179,6 +179,14 @@ impl ReadinessKernel for SimReadiness {
         }
     }
 
+    fn rewatch_source(&mut self, socket: &SimSocket, _token: Token, events: u32) -> io::Result<()> {
+        let Some(watch) = self.watches.get_mut(&socket.id()) else {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        };
+        (watch.seen, watch.events) = (None, events.cast_signed());
+        Ok(())
+    }
+
     fn unwatch(&mut self, socket: &SimSocket) -> io::Result<()> {
         let removed = self.watches.remove(&socket.id());
         removed.map(|_| ()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))

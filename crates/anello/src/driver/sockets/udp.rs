@@ -12,23 +12,25 @@ use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram};
-use crate::driver::datagram_messages::{MAX_BATCH_DATAGRAMS, Messages, Name, RECEIVE_CONTROL_WORDS};
+use crate::driver::datagram_messages::{IncomingMessages, MAX_BATCH_DATAGRAMS, Messages, Name};
 use crate::driver::recv_batch::RecvBatch;
 
 /// Space for the control messages of one sent datagram: `in6_pktinfo`, two traffic classes and the segment size take
 /// 112 bytes.
 const SEND_CONTROL_WORDS: usize = 16;
 
-fn call(result: libc::c_int) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}
+/// Memory for sent datagrams.
+type OutgoingMessages<const DATAGRAMS: usize> = Messages<DATAGRAMS, SEND_CONTROL_WORDS>;
 
 /// Repeats a call that was interrupted by a signal.
-fn retry(mut action: impl FnMut() -> libc::c_int) -> io::Result<usize> {
+fn retry(mut action: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
-        match call(action()) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
+        match usize::try_from(action()) {
+            Ok(count) => return Ok(count),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
         }
     }
 }
@@ -67,15 +69,26 @@ fn not_an_ip_socket() -> io::Error {
 
 // ---- Receiving --------------------------------------------------------------------------------------------------
 
+const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+
 /// Receives one datagram with its control messages (`recvmsg(2)`).
 pub(crate) fn recv_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
-    let mut messages = Messages::new();
+    let mut messages = IncomingMessages::<1>::new();
     let datagram_bytes = buffer.len();
     messages.prepare(0..1, buffer, datagram_bytes);
-    let mut infos = Vec::with_capacity(1);
-    // SAFETY: the header was prepared for the buffer, which is borrowed.
-    unsafe { recv_messages(socket, &mut messages, datagram_bytes, 1, &mut infos)? };
-    Ok(infos[0])
+    let message = messages.headers[0].as_mut_ptr();
+    // SAFETY: the header is initialised, and points to the buffer, which is borrowed, and to entries of `messages`. The
+    // kernel accesses them only during the call, and writes the control messages.
+    unsafe {
+        let header = &raw mut (*message).msg_hdr;
+        let bytes = retry(|| libc::recvmsg(socket.as_raw_fd(), header, RECEIVE_FLAGS))?;
+        (*message).msg_len = bytes as libc::c_uint;
+        let (mut info, header) = received_info(&messages, 0, datagram_bytes);
+        if header.msg_controllen > 0 {
+            read_control(header, &mut info);
+        }
+        Ok(info)
+    }
 }
 
 /// Replaces the datagrams in the batch by as many as have arrived (`recvmmsg(2)`). On error, the batch is empty.
@@ -83,48 +96,50 @@ pub(crate) fn recv_batch(socket: BorrowedFd<'_>, batch: &mut RecvBatch) -> io::R
     batch.clear();
     let (datagram_bytes, count) = (batch.datagram_bytes(), batch.max_datagrams());
     let (bytes, infos, messages) = batch.parts_mut();
-    // SAFETY: the headers were prepared for the buffer, which the batch owns.
-    unsafe {
-        recv_messages(socket, messages.prepared(bytes, datagram_bytes, count), datagram_bytes, count, infos)?;
+    let prepared = messages.prepared(bytes, datagram_bytes, count);
+    let headers = prepared.headers.as_mut_ptr().cast::<libc::mmsghdr>();
+    // SAFETY: `count` headers are initialised, and point to separate memory of the batch with the given sizes. The kernel
+    // accesses them only during the call.
+    let received = retry(|| unsafe {
+        let count = count as libc::c_uint;
+        libc::recvmmsg(socket.as_raw_fd(), headers, count, RECEIVE_FLAGS as _, ptr::null_mut()) as _
+    })?;
+    for index in 0..received {
+        // SAFETY: the kernel has received a datagram with this header, and has written its control messages.
+        unsafe {
+            let (info, header) = received_info(prepared, index, datagram_bytes);
+            infos.push(info);
+            // Stored in place, which costs less than moving the metadata.
+            if header.msg_controllen > 0
+                && let Some(info) = infos.last_mut()
+            {
+                read_control(header, info);
+            }
+        }
     }
-    messages.set_changed(infos.len());
+    messages.set_changed(received);
     Ok(())
 }
 
-/// Receives up to `count` datagrams of up to `datagram_bytes` bytes.
+/// Returns the metadata of a received datagram, without its control messages.
 ///
 /// # Safety
-/// `count` headers must be initialised, and the memory that they point to must be valid and not used otherwise.
-unsafe fn recv_messages(
-    socket: BorrowedFd<'_>,
-    messages: &mut Messages<RECEIVE_CONTROL_WORDS>,
+/// The kernel must have received a datagram with this header.
+#[inline(always)]
+unsafe fn received_info<const DATAGRAMS: usize>(
+    messages: &IncomingMessages<DATAGRAMS>,
+    index: usize,
     datagram_bytes: usize,
-    count: usize,
-    infos: &mut Vec<DatagramInfo>,
-) -> io::Result<()> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    let headers = messages.headers.as_mut_ptr().cast::<libc::mmsghdr>();
-    // SAFETY: the first `count` headers are initialised, and point to separate memory with the given sizes, as the
-    // caller guarantees. The kernel accesses them only during the call.
-    let received = retry(|| unsafe {
-        libc::recvmmsg(socket.as_raw_fd(), headers, count as libc::c_uint, flags as _, ptr::null_mut())
-    })?;
-    for index in 0..received {
-        // SAFETY: the header is initialised, and the kernel has changed only its lengths and flags.
-        let message = unsafe { messages.headers[index].assume_init_ref() };
-        let header = &message.msg_hdr;
-        // SAFETY: the kernel has written `msg_namelen` bytes of an address to the entry. `received_name` reads only as
-        // many bytes as the family and the length allow.
-        let source = unsafe { received_name(messages.names[index].as_ptr(), header.msg_namelen) };
-        let mut info = DatagramInfo::new(source, (message.msg_len as usize).min(datagram_bytes));
-        info.is_truncated = header.msg_flags & libc::MSG_TRUNC != 0;
-        if header.msg_controllen > 0 {
-            // SAFETY: the header describes the control messages that the kernel has written to its entry.
-            unsafe { read_control(header, &mut info) };
-        }
-        infos.push(info);
-    }
-    Ok(())
+) -> (DatagramInfo, &libc::msghdr) {
+    // SAFETY: the header is initialised, and the kernel has changed only its lengths and flags.
+    let message = unsafe { messages.headers[index].assume_init_ref() };
+    let header = &message.msg_hdr;
+    // SAFETY: the kernel has written `msg_namelen` bytes of an address to the entry. `received_name` reads only as many
+    // bytes as the family and the length allow.
+    let source = unsafe { received_name(messages.names[index].as_ptr(), header.msg_namelen) };
+    let mut info = DatagramInfo::new(source, (message.msg_len as usize).min(datagram_bytes));
+    info.is_truncated = header.msg_flags & libc::MSG_TRUNC != 0;
+    (info, header)
 }
 
 /// Returns the address that the kernel has written.
@@ -214,34 +229,63 @@ pub(crate) fn send_batch(
     is_ipv6: bool,
     datagrams: &[OutgoingDatagram<'_>],
 ) -> io::Result<usize> {
-    let datagrams = &datagrams[..datagrams.len().min(MAX_BATCH_DATAGRAMS)];
-    let mut messages = Messages::<SEND_CONTROL_WORDS>::new();
-    for (index, datagram) in datagrams.iter().enumerate() {
-        // The kernel does not write to the payload.
-        let slice = libc::iovec {
-            iov_base: datagram.payload.as_ptr().cast_mut().cast(),
-            iov_len: datagram.payload.len(),
-        };
-        // SAFETY: all fields of `msghdr` are integers and pointers, for which zero is a valid value.
-        let mut header: libc::msghdr = unsafe { zeroed() };
-        if let Some(destination) = datagram.destination {
-            header.msg_name = messages.names[index].as_mut_ptr().cast();
-            header.msg_namelen = write_name(&mut messages.names[index], destination);
-        }
-        (header.msg_iov, header.msg_iovlen) = (messages.slices[index].write(slice), 1);
-        let (control, length) = write_control(&mut messages.controls[index], datagram, is_ipv6);
-        if length > 0 {
-            (header.msg_control, header.msg_controllen) = (control.cast(), length as _);
-        }
-        messages.headers[index].write(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+    if let [datagram] = datagrams {
+        return send_message(socket, is_ipv6, datagram).map(|_| 1);
     }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let datagrams = &datagrams[..datagrams.len().min(MAX_BATCH_DATAGRAMS)];
+    let mut messages = OutgoingMessages::<MAX_BATCH_DATAGRAMS>::new();
+    for (index, datagram) in datagrams.iter().enumerate() {
+        write_header(&mut messages, index, datagram, is_ipv6);
+    }
     let headers = messages.headers.as_mut_ptr().cast::<libc::mmsghdr>();
-    // SAFETY: one header per datagram is initialised, and points to the payload, which is borrowed, and to entries of
+    // SAFETY: one header per datagram was written, and points to the payload, which is borrowed, and to entries of
     // `messages` that are initialised up to the given lengths. The kernel accesses them only during the call.
     retry(|| unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), headers, datagrams.len() as libc::c_uint, flags as _)
+        libc::sendmmsg(socket.as_raw_fd(), headers, datagrams.len() as libc::c_uint, SEND_FLAGS as _) as _
     })
+}
+
+const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Sends one datagram: `sendto(2)`, or `sendmsg(2)` with control messages. Both cost less than `sendmmsg(2)`.
+fn send_message(socket: BorrowedFd<'_>, is_ipv6: bool, datagram: &OutgoingDatagram<'_>) -> io::Result<usize> {
+    if !has_control(datagram) {
+        return match datagram.destination {
+            Some(destination) => send_to(socket, datagram.payload, destination),
+            None => send(socket, datagram.payload),
+        };
+    }
+    let mut messages = OutgoingMessages::<1>::new();
+    let header = &raw const write_header(&mut messages, 0, datagram, is_ipv6).msg_hdr;
+    // SAFETY: as in `send_batch`.
+    retry(|| unsafe { libc::sendmsg(socket.as_raw_fd(), header, SEND_FLAGS) })
+}
+
+/// Initialises the header with an index, which points to the payload of the datagram.
+#[inline]
+fn write_header<'a, const DATAGRAMS: usize>(
+    messages: &'a mut OutgoingMessages<DATAGRAMS>,
+    index: usize,
+    datagram: &OutgoingDatagram<'_>,
+    is_ipv6: bool,
+) -> &'a libc::mmsghdr {
+    // The kernel does not write to the payload.
+    let slice = libc::iovec {
+        iov_base: datagram.payload.as_ptr().cast_mut().cast(),
+        iov_len: datagram.payload.len(),
+    };
+    // SAFETY: all fields of `msghdr` are integers and pointers, for which zero is a valid value.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    if let Some(destination) = datagram.destination {
+        header.msg_name = messages.names[index].as_mut_ptr().cast();
+        header.msg_namelen = write_name(&mut messages.names[index], destination);
+    }
+    (header.msg_iov, header.msg_iovlen) = (messages.slices[index].write(slice), 1);
+    if has_control(datagram) {
+        let (control, length) = write_control(&mut messages.controls[index], datagram, is_ipv6);
+        (header.msg_control, header.msg_controllen) = (control.cast(), length as _);
+    }
+    messages.headers[index].write(libc::mmsghdr { msg_hdr: header, msg_len: 0 })
 }
 
 fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::socklen_t {
@@ -270,6 +314,15 @@ fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::sockle
     }
 }
 
+/// Returns `true` if the datagram may have control messages.
+#[inline]
+fn has_control(datagram: &OutgoingDatagram<'_>) -> bool {
+    datagram.source.is_some()
+        || datagram.interface_index != 0
+        || datagram.ecn.is_some()
+        || datagram.segment_size != 0
+}
+
 /// Writes the control messages of a datagram. Returns a pointer to them and their length, which is 0 if there are none.
 ///
 /// If the kernel sends an IPv6 socket's datagram to an IPv4 address, it reads the control messages of IPv4.
@@ -278,13 +331,6 @@ fn write_control(
     datagram: &OutgoingDatagram<'_>,
     is_ipv6: bool,
 ) -> (*mut u64, usize) {
-    if datagram.source.is_none()
-        && datagram.interface_index == 0
-        && datagram.ecn.is_none()
-        && datagram.segment_size == 0
-    {
-        return (ptr::null_mut(), 0);
-    }
     let mut writer = ControlWriter { words: space.write([0; SEND_CONTROL_WORDS]), length: 0 };
     let destination = datagram.destination.map(|destination| destination.ip().to_canonical());
     let source = datagram.source.map(|source| source.to_canonical());

@@ -109,14 +109,12 @@ impl UdpSocket {
 
     #[inline]
     fn receive_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
-        let event = self.registration.current_event()?;
         self.socket.recv_batch(batch)?;
         if batch.len() < batch.max_datagrams() {
             // The kernel has no more datagrams. Later ones cause an event, so the next call need not try.
-            self.registration.clear(Direction::Read, Clear::All, event.tick);
+            self.registration.clear(Direction::Read, Clear::Drained, 0);
         }
-        let bytes = batch.iter().map(|datagram| datagram.payload().len()).sum();
-        self.registration.charge_bytes(bytes);
+        self.registration.charge_bytes(batch.received_bytes());
         Ok(batch.len())
     }
 

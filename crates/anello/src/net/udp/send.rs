@@ -62,12 +62,12 @@ impl UdpSocket {
         sent.map_err(|error| send_error(to, error))
     }
 
-    /// Sends a datagram with control data (`sendmmsg(2)`). Cancel-safe; if the socket itself splits the payload, some
+    /// Sends a datagram with control data (`sendmsg(2)`). Cancel-safe; if the socket itself splits the payload, some
     /// of the datagrams may have been sent.
     ///
     /// # Errors
     /// See [`send_to`](Self::send_to). Also returns `InvalidInput` if the source and the destination have different
-    /// address families, and the error from `sendmmsg(2)` if the source is not an address of this machine.
+    /// address families, and the error from `sendmsg(2)` if the source is not an address of this machine.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -84,9 +84,9 @@ impl UdpSocket {
         self.send_batch(std::slice::from_ref(datagram)).await.map(|_| ())
     }
 
-    /// Sends datagrams in order, up to 64 of them, with one system call (`sendmmsg(2)`). Waits until the first one can
-    /// be sent. Returns the number of datagrams that were sent, which is at least 1 unless `datagrams` is empty; call
-    /// again with the rest.
+    /// Sends datagrams in order, up to 64 of them, with one system call: `sendmmsg(2)`, or `sendto(2)` or `sendmsg(2)` for
+    /// a single one. Waits until the first one can be sent. Returns the number of datagrams that were sent, which is at
+    /// least 1 unless `datagrams` is empty; call again with the rest.
     ///
     /// Fewer datagrams than possible are sent if the kernel's send buffer is full, or if one of them fails. In this
     /// case, the next call usually returns the error. The exception is an error that an earlier datagram has caused,
