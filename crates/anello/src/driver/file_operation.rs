@@ -49,7 +49,9 @@ impl fmt::Debug for Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     Read,
-    Write,
+    DirectWrite,
+    /// Write to the page cache, which a kernel thread performs: unlike the other operations, it locks the inode.
+    BufferedWrite,
 }
 
 /// A read or write of a file that the ring performs. Owns the file and the memory until the terminal completion.

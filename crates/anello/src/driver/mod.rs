@@ -255,7 +255,7 @@ impl Driver {
     /// Returns `true` if a turn would submit queued operations or read pending completions.
     pub fn needs_turn(&self) -> bool {
         match &*self.backend {
-            Backend::Uring(uring) => uring.kernel.needs_enter(),
+            Backend::Uring(uring) => uring.needs_turn(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
             Backend::SimReadiness(sim) => sim.needs_turn(),
             // No other thread runs during the simulation, so submitting earlier has no effect.

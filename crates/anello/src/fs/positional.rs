@@ -290,7 +290,9 @@ impl File {
         // The kernel threads of the ring would perform synchronous writes through the page cache sequentially.
         let runs_sequentially = self.inner.is_synchronous() && !self.inner.is_direct();
         let memory = if self.may_use_ring(memory.length) && !runs_sequentially {
-            match ring::transfer(Transfer::Write, &self.inner.file, memory, offset).await {
+            let transfer =
+                if self.inner.is_direct() { Transfer::DirectWrite } else { Transfer::BufferedWrite };
+            match ring::transfer(transfer, &self.inner.file, memory, offset).await {
                 Ok(done) => return done,
                 Err(memory) => memory,
             }

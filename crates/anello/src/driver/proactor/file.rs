@@ -9,8 +9,8 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use crate::driver::{
-    Completion, CompletionKernel, FileOperation, Key, Kind, Memory, PollIo, Token, WakeQueue, WakerSlot,
-    lost_file_operation,
+    Completion, CompletionKernel, FileOperation, Key, Kind, Memory, PollIo, Token, Transfer, WakeQueue,
+    WakerSlot, lost_file_operation,
 };
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -19,13 +19,23 @@ impl<K: CompletionKernel> Proactor<K> {
         if !self.capabilities.files {
             return Err(operation);
         }
+        let is_buffered_write = operation.transfer() == Transfer::BufferedWrite;
         let key = self.files.insert(operation);
+        if is_buffered_write {
+            self.incomplete_writes += 1;
+            self.queued_writes.push_back(key);
+        } else {
+            self.push_file(key);
+        }
+        self.metrics.file_operations += 1;
+        Ok(key)
+    }
+
+    pub(super) fn push_file(&mut self, key: Key) {
         if let Some(operation) = self.files.get_mut(key) {
             let is_registered = self.kernel.push_file(Token::new(Kind::File, key), operation);
             self.metrics.registered_file_operations += u64::from(is_registered);
         }
-        self.metrics.file_operations += 1;
-        Ok(key)
     }
 
     /// Returns the number of bytes transferred or the negated error number, and the memory. The key is then released.
@@ -61,6 +71,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         operation.result = Some(completion.result);
+        self.incomplete_writes -= usize::from(operation.transfer() == Transfer::BufferedWrite);
         operation.waker.wake(wakes);
         if operation.released {
             self.files.remove(key);
@@ -84,6 +95,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Cancels operations in flight, as far as the kernel can.
     pub(super) fn cancel_files(&mut self) {
+        self.push_writes(usize::MAX);
         for key in self.files.keys() {
             self.release_file(key);
             if self.files.get(key).is_some() {
@@ -115,14 +127,17 @@ mod tests {
 
     use super::*;
     use crate::driver::uring::Uring;
-    use crate::driver::{DriverOptions, Transfer, Wait};
+    use crate::driver::{DriverOptions, Wait};
 
     const LENGTH: usize = 4096;
 
     fn proactor() -> Option<Proactor<Uring>> {
-        let options = DriverOptions::default();
-        match Uring::new(&options) {
-            Ok(uring) => Some(Proactor::new(uring, &options)),
+        proactor_with(&DriverOptions::default())
+    }
+
+    fn proactor_with(options: &DriverOptions) -> Option<Proactor<Uring>> {
+        match Uring::new(options) {
+            Ok(uring) => Some(Proactor::new(uring, options)),
             Err(error) => {
                 eprintln!("skipped: {error}");
                 None
@@ -133,6 +148,23 @@ mod tests {
     fn read_of(file: &Arc<std::fs::File>) -> FileOperation {
         let memory = Memory::new(vec![0; LENGTH], 0, LENGTH);
         FileOperation::new(Transfer::Read, Arc::clone(file), memory, 0)
+    }
+
+    /// Starts writes of one byte each, with different values at consecutive offsets.
+    fn start_writes(proactor: &mut Proactor<Uring>, file: &Arc<std::fs::File>, count: u8) -> Vec<Key> {
+        let mut start = |index: u8| {
+            let memory = Memory::new(vec![index], 0, 1);
+            let write =
+                FileOperation::new(Transfer::BufferedWrite, Arc::clone(file), memory, u64::from(index));
+            proactor.start_file(write).expect("io_uring writes files")
+        };
+        (0..count).map(&mut start).collect()
+    }
+
+    fn assert_written(file: &std::fs::File, count: u8) {
+        let mut bytes = vec![0; usize::from(count)];
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        assert_eq!(bytes, (0..count).collect::<Vec<_>>());
     }
 
     fn file() -> Arc<std::fs::File> {
@@ -160,6 +192,70 @@ mod tests {
         assert!(!proactor.is_quiescent());
         turn_until(&mut proactor, |proactor| proactor.is_quiescent());
         assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn buffered_writes_complete_while_worker_waits() {
+        const COUNT: u8 = 100;
+        let options = |defers: bool, cooperates: bool| {
+            let mut options = DriverOptions::default();
+            options.disabled_features.defer_taskrun = !defers;
+            options.disabled_features.coop_taskrun = !cooperates;
+            options
+        };
+        for options in
+            [options(true, true), options(true, false), options(false, true), options(false, false)]
+        {
+            let Some(mut proactor) = proactor_with(&options) else { return };
+            let (file, mut wakes) = (file(), WakeQueue::default());
+            let mut keys = start_writes(&mut proactor, &file, COUNT);
+            assert!(proactor.has_queued_work() && proactor.needs_turn());
+            while !keys.is_empty() {
+                // A turn that waited with a queued write would not return.
+                keys.retain(|key| match proactor.poll_file(*key, Waker::noop()) {
+                    Poll::Ready(result) => {
+                        assert_eq!(result.expect("write").0, 1);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                if !keys.is_empty() {
+                    proactor.turn(Wait::Forever, &mut wakes).expect("turn");
+                    wakes.call();
+                }
+            }
+            assert_eq!(proactor.incomplete_writes, 0);
+            assert_written(&file, COUNT);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn turn_that_does_not_wait_submits_all_writes() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        for key in start_writes(&mut proactor, &file, 100) {
+            // The operations complete in the background.
+            proactor.release_file(key);
+        }
+        assert!(!proactor.queued_writes.is_empty());
+        proactor.turn(Wait::None, &mut wakes).expect("turn");
+        assert!(proactor.queued_writes.is_empty());
+        turn_until(&mut proactor, |proactor| proactor.is_quiescent());
+        assert_written(&file, 100);
+        assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn shutdown_completes_or_cancels_queued_writes() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        start_writes(&mut proactor, &file, 100);
+        proactor.shut_down(&mut wakes).expect("shut down");
+        assert!(proactor.is_quiescent());
+        assert_eq!((proactor.incomplete_writes, Arc::strong_count(&file)), (0, 1));
     }
 
     #[test]

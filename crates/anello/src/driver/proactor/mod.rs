@@ -39,6 +39,7 @@
 //!   empty. The fast paths of `poll_receive` and `poll_send` rely on both.
 
 mod accept;
+mod buffered_writes;
 mod descriptors;
 mod dropped_completions;
 mod file;
@@ -80,6 +81,10 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     sources: Table<Source<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
     files: Table<FileOperation>,
+    /// Number of writes to the page cache whose terminal completion has not arrived, including those in the queue.
+    incomplete_writes: usize,
+    /// Writes to the page cache that are not yet submitted.
+    queued_writes: VecDeque<Key>,
     /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
     /// submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
@@ -150,6 +155,8 @@ impl<K: CompletionKernel> Proactor<K> {
             sources: Table::new(),
             zero_copy_sends: Table::new(),
             files: Table::new(),
+            incomplete_writes: 0,
+            queued_writes: VecDeque::new(),
             unconfirmed_sends: Vec::new(),
             unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
@@ -181,7 +188,10 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
             let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
-            let wait_now = if confirm_now { Wait::None } else { wait };
+            let mut wait_now = if confirm_now { Wait::None } else { wait };
+            if self.incomplete_writes != 0 {
+                wait_now = self.submit_writes(wait_now)?;
+            }
             if confirm_now || wait != Wait::None || self.kernel.needs_enter() {
                 self.metrics.turns += 1;
                 self.kernel.enter(wait_now)?;
@@ -215,7 +225,15 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Returns `true` if operations wait to be submitted or completions to be read, or if the next turn must not sleep.
     pub fn has_queued_work(&self) -> bool {
-        self.confirm_without_sleeping || self.kernel.has_unsubmitted() || self.kernel.has_pending_work()
+        self.confirm_without_sleeping
+            || !self.queued_writes.is_empty()
+            || self.kernel.has_unsubmitted()
+            || self.kernel.has_pending_work()
+    }
+
+    /// Returns `true` if a turn would submit queued operations or read pending completions.
+    pub fn needs_turn(&self) -> bool {
+        !self.queued_writes.is_empty() || self.kernel.needs_enter()
     }
 
     /// Reads pending completions while the driver is spinning. Returns `true` if there were any.

@@ -304,7 +304,9 @@ impl CompletionKernel for Uring {
         let (descriptor, offset) = (operation.descriptor().as_raw_fd(), operation.offset());
         let entry = match operation.transfer() {
             Transfer::Read => Sqe::read(descriptor, data, length_bytes, offset),
-            Transfer::Write => Sqe::write(descriptor, data, length_bytes, offset),
+            Transfer::DirectWrite | Transfer::BufferedWrite => {
+                Sqe::write(descriptor, data, length_bytes, offset)
+            }
         };
         let slot = self.registered_buffers.as_mut().and_then(|buffers| {
             buffers.clear_released(&self.ring);
