@@ -183,6 +183,10 @@ fn bursts_of_messages_at_which_receives_stop_are_received_completely() {
             let (_reader, writer) = pipe();
             for burst in 0..300 {
                 let (mut expected, mut received) = (Vec::new(), Vec::new());
+                if random.bool() {
+                    // The driver then waits for events.
+                    assert!(poll_at_most(1, receiver.recv()).await.is_none());
+                }
                 for byte in 0..random.u8(1..5) {
                     expected.push(byte);
                     match random.usize(..3) {
