@@ -7,11 +7,13 @@ mod family;
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
 
 use anello::net::UnixStream;
 use anello::{current_driver_metrics, spawn, yield_now};
-use common::{Rng, assert_same_bytes, on_both_drivers, pattern, poll_at_most};
+use common::{Rng, assert_same_bytes, on_both_drivers, on_every_driver, pattern, poll_at_most};
 use family::{on_every_setup, pair};
+use socket2::SockRef;
 
 /// Returns a pipe whose write end, once sent, can be checked from the read end.
 fn pipe() -> (PipeReader, PipeWriter) {
@@ -165,6 +167,66 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
             }
         });
     });
+}
+
+/// A receive stops after descriptors and before urgent data. The messages of a burst wake the receiver one by one or
+/// together.
+#[test]
+fn bursts_of_messages_at_which_receives_stop_are_received_completely() {
+    on_every_driver(|setup| {
+        let seed = 0xb0_457;
+        setup.run(async move {
+            let mut random = Rng::with_seed(seed);
+            let (std_sender, receiver) = StdStream::pair().unwrap();
+            let mut sender = UnixStream::from_std(std_sender.try_clone().unwrap()).unwrap();
+            let mut receiver = UnixStream::from_std(receiver).unwrap();
+            let (_reader, writer) = pipe();
+            for burst in 0..300 {
+                let (mut expected, mut received) = (Vec::new(), Vec::new());
+                if random.bool() {
+                    // The driver then waits for events.
+                    assert!(poll_at_most(1, receiver.recv()).await.is_none());
+                }
+                for byte in 0..random.u8(1..5) {
+                    expected.push(byte);
+                    match random.usize(..3) {
+                        0 => (&std_sender).write_all(&[byte]).unwrap(),
+                        // Not all kernels have urgent data on Unix sockets.
+                        1 if SockRef::from(&std_sender).send_out_of_band(&[byte]).is_ok() => {}
+                        _ => {
+                            let sent = sender.send_with_fds(&[byte], &[writer.as_fd()]).await.unwrap();
+                            assert_eq!(sent, 1);
+                        }
+                    }
+                    for _ in 0..random.usize(..3) {
+                        yield_now().await;
+                    }
+                    let polls = random.usize(..2);
+                    received.extend(
+                        poll_at_most(polls, receive(&mut receiver, &mut random)).await.unwrap_or_default(),
+                    );
+                }
+                while received.len() < expected.len() {
+                    received.extend(receive(&mut receiver, &mut random).await);
+                }
+                assert_eq!(received, expected, "{}, seed {seed:#x}, burst {burst}", setup.name);
+            }
+            drop((std_sender, sender));
+            assert!(receiver.recv().await.unwrap().is_none());
+        });
+    });
+}
+
+/// Receives with a random method and buffer size.
+async fn receive(stream: &mut UnixStream, random: &mut Rng) -> Vec<u8> {
+    let mut buffer = [0; 64];
+    let length = if random.bool() { 1 } else { buffer.len() };
+    let count = match random.usize(..3) {
+        0 => stream.recv_with_fds(&mut buffer[..length]).await.unwrap().0,
+        1 => stream.read(&mut buffer[..length]).await.unwrap(),
+        _ => return stream.recv().await.unwrap().unwrap().to_vec(),
+    };
+    buffer[..count].to_vec()
 }
 
 #[test]

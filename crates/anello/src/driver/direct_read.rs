@@ -12,9 +12,12 @@ use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, Sockets};
 pub(crate) struct DirectRead {
     /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// Set if a short read does not mean that the socket is drained. This is the case for Unix sockets, after a
-    /// reported hangup (no further event will arrive), and after reported urgent data (a read stops before it).
+    /// Set if a short read never again means that the socket is drained: after a reported hangup (no further event will
+    /// arrive), and after reported urgent data (a read stops before it).
     pub short_read_is_inconclusive: bool,
+    /// Set if the event that set `readable` may stand for several messages in a Unix socket. A read stops after
+    /// descriptors and before urgent data, so a short read then does not mean that the socket is drained.
+    pub may_hold_messages: bool,
     pub state: ReadState,
     /// Size class of the next receive.
     class: u8,
@@ -41,7 +44,8 @@ impl DirectRead {
     pub fn speculative(family: Family) -> Self {
         Self {
             readable: true,
-            short_read_is_inconclusive: family == Family::Unix,
+            short_read_is_inconclusive: false,
+            may_hold_messages: family == Family::Unix,
             state: ReadState::Open,
             class: 0,
             oversized_reads: 0,
@@ -100,7 +104,7 @@ impl DirectRead {
                 Ok(Some(0))
             }
             Ok(count) => {
-                self.readable = self.short_read_is_inconclusive || count == length;
+                self.readable = count == length || self.may_hold_messages || self.short_read_is_inconclusive;
                 Ok(Some(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

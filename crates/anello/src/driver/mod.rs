@@ -105,7 +105,7 @@ use machine_calls::machine_calls;
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
-use op::{Completion, Op, SendMode, timespec};
+use op::{Completion, Op, SINGLE_WAKE_UP, SendMode, timespec};
 pub(crate) use open_count::{OpenCount, OpenCounts};
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;

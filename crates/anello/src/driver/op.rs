@@ -10,6 +10,13 @@ use rustix::event::Timespec;
 
 use super::token::Token;
 
+/// Bit in the result of [`Op::Readable`] on a Unix socket, set only if the result stands for exactly one wake-up of the
+/// poll, that is, for one message. Some kernels never set it.
+///
+/// With io_uring, the result for one wake-up contains the event bits of that wake-up. In all other cases, the kernel
+/// queries the state of the socket, which never contains this bit.
+pub(crate) const SINGLE_WAKE_UP: i32 = libc::POLLRDBAND as i32;
+
 /// An operation on a socket. `S` is the socket type of the kernel: a file descriptor or a simulated socket.
 #[derive(Debug)]
 pub(crate) enum Op<'a, S> {
@@ -22,7 +29,7 @@ pub(crate) enum Op<'a, S> {
     Receive { socket: &'a S },
     /// Sends bytes, whose memory must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
-    /// Reports every time the socket becomes readable, until cancelled.
+    /// Reports every time the socket becomes readable, until cancelled. See [`SINGLE_WAKE_UP`].
     Readable { socket: &'a S },
     /// Reports once when the socket is writable.
     Writable { socket: &'a S },

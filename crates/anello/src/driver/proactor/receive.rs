@@ -7,8 +7,8 @@ use std::task::{Poll, Waker, ready};
 use super::Proactor;
 use super::stream::{HangupPoll, Receiving};
 use crate::driver::{
-    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState, Sockets, Token, WakeQueue,
-    gone, store_chunk,
+    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState, SINGLE_WAKE_UP, Sockets,
+    Token, WakeQueue, gone, store_chunk,
 };
 
 /// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
@@ -51,10 +51,10 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             if let Some(chunk) = chunk {
                 self.metrics.receives += 1;
-                // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up from the ring
-                // reports urgent data, even if there is none, so only a receive call can determine whether bytes
-                // remain.
-                if !stream.reads.readable {
+                // A read stops before urgent data. Every wake-up from the ring reports urgent data, even if there is
+                // none, so only another call can determine whether bytes remain. On a Unix socket, further messages
+                // cause further events; see `on_readable`.
+                if !stream.reads.readable && stream.family == Family::Internet {
                     stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                 }
                 self.after_direct_receive(key, chunk.len());
@@ -260,10 +260,15 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.receiving = Receiving::Idle;
         }
         if completion.result >= 0 {
-            let mask = completion.result as u32;
+            let mask = completion.result;
+            // A Unix socket wakes the poll once per message. If a receive follows each wake-up, all messages are
+            // received, even if each receive stops after one. If several wake-ups were combined, by the kernel or here,
+            // one receive may not be enough.
+            let is_one_message = mask & SINGLE_WAKE_UP != 0 && !stream.reads.readable;
+            stream.reads.may_hold_messages = stream.family == Family::Unix && !is_one_message;
             stream.reads.readable = true;
             let hangup_mask = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
-            stream.reads.short_read_is_inconclusive |= mask & hangup_mask as u32 != 0;
+            stream.reads.short_read_is_inconclusive |= mask & i32::from(hangup_mask) != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = NonZero::new(-completion.result);
         }

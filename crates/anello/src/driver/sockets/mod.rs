@@ -45,8 +45,8 @@ pub enum Family {
     Internet,
     /// Unix sockets. Their data is received with `recv(2)` when they are readable, because some kernels miss EOF in a
     /// multishot receive on AF_UNIX (CVE-2026-23473). A read also stops after file descriptors that the peer has sent
-    /// with the data, so a short read does not mean that the socket is drained. The kernel does not support zero-copy
-    /// sends on these sockets.
+    /// with the data, so a short read does not always mean that the socket is drained. The kernel does not support
+    /// zero-copy sends on these sockets.
     Unix,
 }
 

@@ -25,8 +25,8 @@ use socket2::SockAddr;
 
 use crate::driver::{
     Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, FileOperation, Kernel, Key, Kind,
-    Memory, Notifier, Op, OperationCounts, OsSockets, Pools, SendMode, Table, Token, Transfer, Wait,
-    ZeroCopy, is_loopback, log,
+    Memory, Notifier, Op, OperationCounts, OsSockets, Pools, SINGLE_WAKE_UP, SendMode, Table, Token,
+    Transfer, Wait, ZeroCopy, is_loopback, log,
 };
 use registered_buffers::RegisteredBuffers;
 use ring::Ring;
@@ -215,7 +215,13 @@ impl Uring {
                 }
             }
             // Do not poll for urgent data: every wake-up would report urgent data, even if there is none.
-            Op::Readable { socket } => Sqe::poll(socket.as_raw_fd(), (libc::POLLIN | libc::POLLRDHUP) as u32),
+            Op::Readable { socket } => {
+                // Before Linux 6.1, which introduced deferred task work, the result can contain only the bits of the
+                // first of several wake-ups ("io_uring: fix tw losing poll events").
+                let is_exact = self.features.setup.contains(IoringSetupFlags::DEFER_TASKRUN);
+                let exact = if is_exact { SINGLE_WAKE_UP } else { 0 };
+                Sqe::poll(socket.as_raw_fd(), (i32::from(libc::POLLIN | libc::POLLRDHUP) | exact) as u32)
+            }
             Op::Writable { socket } => Sqe::poll_once(socket.as_raw_fd(), libc::POLLOUT as u32),
             // Hangups and errors are reported regardless of the mask.
             Op::Hangup { socket } => Sqe::poll_once(socket.as_raw_fd(), 0),
