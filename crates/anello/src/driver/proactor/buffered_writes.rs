@@ -4,11 +4,13 @@
 //! Linux 6.18). On a core that the worker shares with a kernel thread, the two would therefore switch after every write.
 //! A worker without work instead submits a few writes and yields the core: the kernel thread performs them, and the
 //! worker then processes their completions together. If the kernel thread runs on another core, the yield returns
-//! immediately, and the worker waits as usual.
+//! immediately, and the worker waits as usual. If another process takes the core instead, the worker does not yield for
+//! some time.
 //!
 //! Events of sockets are processed after the yield. To delay them only by a few writes, the other writes stay queued
 //! until then, or until a turn that does not wait. No write stays queued while the worker waits.
 
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::Proactor;
@@ -17,18 +19,31 @@ use crate::driver::{CompletionKernel, Wait};
 /// Maximum number of writes in flight up to which more are submitted before a yield.
 const MAX_WRITES_PER_YIELD: usize = 8;
 
+/// Duration of a yield from which on another process is assumed to have taken the core.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+
+/// Number of waits without a yield after a long one.
+const WAITS_AFTER_LONG_YIELD: u32 = 1000;
+
 impl<K: CompletionKernel> Proactor<K> {
     /// Submits queued writes, and yields the core if the caller is about to wait. Returns how to wait afterwards.
     #[cold]
     #[inline(never)]
     pub(super) fn submit_writes(&mut self, wait: Wait) -> io::Result<Wait> {
         // A single write completes sooner if the worker waits for it.
-        if wait != Wait::None && self.incomplete_writes > 1 {
+        let waits_for_writes = wait != Wait::None && self.incomplete_writes > 1;
+        if waits_for_writes && self.waits_without_yield > 0 {
+            self.waits_without_yield -= 1;
+        } else if waits_for_writes {
             let in_flight = self.incomplete_writes - self.queued_writes.len();
             self.push_writes(MAX_WRITES_PER_YIELD.saturating_sub(in_flight));
             self.kernel.enter(Wait::None)?;
             if !self.kernel.has_pending_work() {
+                let start = Instant::now();
                 thread::yield_now();
+                if start.elapsed() >= LONG_YIELD {
+                    self.waits_without_yield = WAITS_AFTER_LONG_YIELD;
+                }
             }
             if self.kernel.has_pending_work() {
                 return Ok(Wait::None);

@@ -85,6 +85,8 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     incomplete_writes: usize,
     /// Writes to the page cache that are not yet submitted.
     queued_writes: VecDeque<Key>,
+    /// Number of waits before the worker yields its core to writes again.
+    waits_without_yield: u32,
     /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
     /// submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
@@ -157,6 +159,7 @@ impl<K: CompletionKernel> Proactor<K> {
             files: Table::new(),
             incomplete_writes: 0,
             queued_writes: VecDeque::new(),
+            waits_without_yield: 0,
             unconfirmed_sends: Vec::new(),
             unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
