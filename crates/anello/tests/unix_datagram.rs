@@ -240,6 +240,34 @@ fn closed_peer_is_reported() {
 }
 
 #[test]
+fn waiting_send_ends_with_shutdown_or_new_peer() {
+    on_every_driver_and_sim(|setup| {
+        let names = ["old", "new"].map(|peer| abstract_name(&format!("{peer}-{}", setup.name)));
+        setup.run(async {
+            let (one, _other) = UnixDatagram::pair().unwrap();
+            while one.try_send(b"x").is_ok() {}
+            let (sent, ()) = join(one.send(b"y"), async {
+                yield_now().await;
+                one.shutdown(Shutdown::Both).unwrap();
+            })
+            .await;
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            let [_old, new] = names.each_ref().map(|name| UnixDatagram::bind_addr(name).unwrap());
+            let sender = UnixDatagram::unbound().unwrap();
+            sender.connect_addr(&names[0]).unwrap();
+            while sender.try_send(b"x").is_ok() {}
+            let (sent, ()) = join(sender.send(b"y"), async {
+                yield_now().await;
+                sender.connect_addr(&names[1]).unwrap();
+            })
+            .await;
+            assert_eq!(sent.unwrap(), 1);
+            assert_eq!(new.recv(&mut [0; 2]).await.unwrap(), 1);
+        });
+    });
+}
+
+#[test]
 fn try_and_poll_functions_match_async_methods() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::datagram_socket::{DatagramSocket, Inner};
-use super::sim::{SimNetwork, SimSocket, no_descriptors};
+use super::sim::{SimDatagramSocket, SimNetwork, SimSocket, SimUnixDatagram, no_descriptors};
 use super::unix_datagram_socket::UnixDatagramSocket;
 use super::{Backend, Driver, Interest, Kernel, Key};
 
@@ -59,10 +59,7 @@ impl Driver {
 
     /// Registers a socket as a readiness source.
     pub fn register_datagrams(&mut self, socket: &DatagramSocket, interest: Interest) -> io::Result<Key> {
-        match &socket.inner {
-            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
-            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
-        }
+        self.register_inner(&socket.inner, SimDatagramSocket::source, interest)
     }
 
     /// Registers a socket as a readiness source.
@@ -71,17 +68,22 @@ impl Driver {
         socket: &UnixDatagramSocket,
         interest: Interest,
     ) -> io::Result<Key> {
-        match &socket.inner {
-            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
-            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
-        }
+        self.register_inner(&socket.inner, SimUnixDatagram::source, interest)
     }
 
-    fn register_simulated(&mut self, socket: Rc<SimSocket>, interest: Interest) -> io::Result<Key> {
-        match self.open_backend()? {
-            Backend::SimCompletion(sim) => sim.register(socket, interest),
-            Backend::SimReadiness(sim) => sim.register(socket, interest),
-            Backend::Uring(_) | Backend::Epoll(_) => unreachable!("the socket belongs to this driver"),
+    fn register_inner<S>(
+        &mut self,
+        inner: &Inner<S>,
+        source: fn(&S) -> Rc<SimSocket>,
+        interest: Interest,
+    ) -> io::Result<Key> {
+        match (inner, self.open_backend()?) {
+            (Inner::Os(descriptor), _) => self.register(Rc::clone(descriptor), interest),
+            (Inner::Sim(socket), Backend::SimCompletion(sim)) => sim.register(source(socket), interest),
+            (Inner::Sim(socket), Backend::SimReadiness(sim)) => sim.register(source(socket), interest),
+            (Inner::Sim(_), Backend::Uring(_) | Backend::Epoll(_)) => {
+                unreachable!("the socket belongs to this driver")
+            }
         }
     }
 }

@@ -44,8 +44,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.clear_ready(key, direction, clear, tick));
     }
 
-    /// Like [`poll_ready`](Self::poll_ready), but assumes that the direction is ready if no event or call has shown
-    /// otherwise.
+    /// Polls for readiness like [`poll_ready`](Self::poll_ready), but assumes that the direction is ready if no event or
+    /// call has shown otherwise.
     #[inline]
     pub fn poll_assumed_ready(
         &mut self,

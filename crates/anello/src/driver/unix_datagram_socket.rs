@@ -27,6 +27,7 @@ impl UnixDatagramSocket {
         Ok(Self { inner: Inner::Os(Rc::new(unix_datagrams::open()?)) })
     }
 
+    /// Opens two sockets of the operating system that are connected to each other.
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = StdDatagram::pair()?;
         Ok((Self::import(one.into())?, Self::import(other.into())?))

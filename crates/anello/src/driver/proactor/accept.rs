@@ -35,7 +35,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         match stream.connect {
             Connect::Done => Poll::Ready(Ok(())),
-            Connect::Failed(errno) => Poll::Ready(Err(io::Error::from_raw_os_error(errno))),
+            Connect::Failed(errno) => Poll::Ready(Err(io::Error::from_raw_os_error(errno.into()))),
             Connect::InFlight => {
                 stream.sends.waker.wait(waker);
                 Poll::Pending
@@ -51,7 +51,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         stream.connect = match completion.result {
             0.. => Connect::Done,
-            result => Connect::Failed(-result),
+            result => Connect::Failed(result.unsigned_abs() as u16),
         };
         stream.sends.waker.wake(wakes);
         if stream.released {

@@ -19,11 +19,11 @@ use crate::driver::{CompletionKernel, Wait};
 /// Maximum number of writes in flight up to which more are submitted before a yield.
 const MAX_WRITES_PER_YIELD: usize = 8;
 
-/// Duration of a yield from which on another process is assumed to have taken the core.
-const LONG_YIELD: Duration = Duration::from_millis(1);
+/// Minimum duration of a yield after which the driver assumes that another process has taken the core.
+const LONG_YIELD_THRESHOLD: Duration = Duration::from_millis(1);
 
-/// Number of waits without a yield after a long one.
-const WAITS_AFTER_LONG_YIELD: u32 = 1000;
+/// Number of waits without a yield after a long yield.
+const WAITS_WITHOUT_YIELD: u32 = 1000;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Submits queued writes, and yields the core if the caller is about to wait. Returns how to wait afterwards.
@@ -37,12 +37,12 @@ impl<K: CompletionKernel> Proactor<K> {
         } else if waits_for_writes {
             let in_flight = self.incomplete_writes - self.queued_writes.len();
             self.push_writes(MAX_WRITES_PER_YIELD.saturating_sub(in_flight));
-            self.kernel.enter(Wait::None)?;
+            self.enter(Wait::None)?;
             if !self.kernel.has_pending_work() {
                 let start = Instant::now();
                 thread::yield_now();
-                if start.elapsed() >= LONG_YIELD {
-                    self.waits_without_yield = WAITS_AFTER_LONG_YIELD;
+                if start.elapsed() >= LONG_YIELD_THRESHOLD {
+                    self.waits_without_yield = WAITS_WITHOUT_YIELD;
                 }
             }
             if self.kernel.has_pending_work() {

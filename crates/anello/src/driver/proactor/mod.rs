@@ -81,7 +81,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     sources: Table<Source<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
     files: Table<FileOperation>,
-    /// Number of writes to the page cache whose terminal completion has not arrived, including those in the queue.
+    /// Number of writes to the page cache whose terminal completion is certain to follow, including those in the queue.
     incomplete_writes: usize,
     /// Writes to the page cache that are not yet submitted.
     queued_writes: VecDeque<Key>,
@@ -191,14 +191,13 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
             let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
-            let mut wait_now = if confirm_now { Wait::None } else { wait };
-            if self.incomplete_writes != 0 {
-                wait_now = self.submit_writes(wait_now)?;
-            }
-            if confirm_now || wait != Wait::None || self.kernel.needs_enter() {
-                self.metrics.turns += 1;
-                self.kernel.enter(wait_now)?;
-                self.ring_grown = false;
+            let planned_wait = if confirm_now { Wait::None } else { wait };
+            let wait_now = match self.incomplete_writes {
+                0 => planned_wait,
+                _ => self.submit_writes(planned_wait)?,
+            };
+            if confirm_now || wait_now != Wait::None || self.kernel.needs_enter() {
+                self.enter(wait_now)?;
             }
             let mut must_recover = self.abort_lost_receives(wakes);
             loop {
@@ -220,10 +219,18 @@ impl<K: CompletionKernel> Proactor<K> {
             self.confirm_sends(wakes);
             // The kernel may not yet have consumed the submission for which a task is waiting.
             self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
-            if wait_now == wait || wakes.has_work() {
+            // A turn that has processed writes instead of waiting returns, because time has passed.
+            if wait_now == wait || wait_now != planned_wait || wakes.has_work() {
                 return Ok(());
             }
         }
+    }
+
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        self.metrics.turns += 1;
+        self.kernel.enter(wait)?;
+        self.ring_grown = false;
+        Ok(())
     }
 
     /// Returns `true` if operations wait to be submitted or completions to be read, or if the next turn must not sleep.

@@ -47,8 +47,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         let polled = source.readiness.poll(direction, waker, ticket);
         let events = source.events | direction.requested_events();
         if polled.is_pending() && events != source.events {
-            source.events = events;
             self.kernel.rewatch_source(&source.descriptor, Token::new(Kind::Source, key), events)?;
+            source.events = events;
         }
         polled
     }

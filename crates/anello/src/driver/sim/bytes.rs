@@ -64,10 +64,10 @@ impl Network {
         let Some(peer) = self.endpoint(id).peer else { return self.hang_up(id, true) };
         let peer = self.endpoint_mut(peer);
         peer.inbox.extend(data);
-        if let Some(unix) = &mut peer.unix {
-            unix.add(data.len());
-        }
         peer.events += 1;
+        if let Some(unix) = &mut peer.unix {
+            unix.add(data.len(), peer.events);
+        }
     }
 
     /// Sets an error that the next call returns, as for an ICMP error.
@@ -107,12 +107,19 @@ impl Network {
         }
         endpoint.events += 1;
         endpoint.read_shut |= mode != Shutdown::Write;
+        // The peer of a Unix socket learns that its bytes are no longer received.
+        let informs_peer = endpoint.unix.is_some() && mode != Shutdown::Write;
         if mode != Shutdown::Read
             && !std::mem::replace(&mut endpoint.write_shut, true)
             && let Some(peer) = endpoint.peer
         {
             let peer = self.endpoint_mut(peer);
             peer.received_eof = true;
+            peer.events += 1;
+        }
+        if informs_peer && let Some(peer) = self.endpoint(id).peer {
+            let peer = self.endpoint_mut(peer);
+            peer.write_shut = true;
             peer.events += 1;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They do not use file descriptors, threads
-//! or real time.
+//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use no threads
+//! and no real time, and no file descriptors except those that applications send through Unix sockets.
 //!
 //! ```text
 //!   Proactor ── Op ───> SimCompletion ─┐                       Rng: all decisions, in order
@@ -11,8 +11,9 @@
 //!
 //! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`unix_sockets`] adds Unix streams and
 //! [`unix_datagrams`] Unix datagram sockets. [`datagrams`] models UDP: bounded queues, loss, duplication and reordering.
-//! [`sockets`], [`datagram_socket`] and [`unix_datagram_socket`] provide system calls on top of them, and inject faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
-//! reports edge-triggered events like epoll.
+//! [`sockets`], [`datagram_socket`] and [`unix_datagram_socket`] provide system calls on top of them, and inject faults.
+//! [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`] reports edge-triggered events
+//! like epoll.
 //!
 //! # Invariants
 //!

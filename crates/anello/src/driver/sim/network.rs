@@ -1,5 +1,5 @@
-//! An in-memory model of stream sockets, mainly TCP: endpoints with receive buffers, listeners with accept queues, and timers on a virtual
-//! clock.
+//! An in-memory model of stream sockets, mainly TCP: endpoints with receive buffers, listeners with accept queues, and
+//! timers on a virtual clock.
 //!
 //! A connection consists of two endpoints. Bytes sent by one endpoint are stored in the *inbox* of the other, whose
 //! capacity is the sum of the buffers on both sides. Bytes are never in transit: they can be received as soon as they
@@ -324,8 +324,10 @@ impl Network {
         let Some(endpoint) = self.slots[id as usize].take() else { return };
         self.free.push(Reverse(id));
         self.datagram_sockets.remove(&id);
-        self.unix_names.retain(|_, socket| *socket != id);
-        self.wake_unix_senders(id);
+        if endpoint.unix.is_some() {
+            self.unix_names.retain(|_, socket| *socket != id);
+            self.wake_unix_senders(id, endpoint.serial);
+        }
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
             for pending in queue {
@@ -344,7 +346,9 @@ impl Network {
         endpoint.peer = None;
         endpoint.events += 1;
         if reset {
-            endpoint.error = Some(if endpoint.received_eof { libc::EPIPE } else { libc::ECONNRESET });
+            let is_tcp = endpoint.unix.is_none();
+            endpoint.error =
+                Some(if endpoint.received_eof && is_tcp { libc::EPIPE } else { libc::ECONNRESET });
             endpoint.broken = true;
         }
         endpoint.received_eof |= !reset;
@@ -459,9 +463,11 @@ impl Network {
             Role::Failed => (true, true, true),
             Role::Listener { queue, .. } => (!queue.is_empty(), false, false),
             Role::Datagrams(datagrams) => (datagrams.has_packets() || endpoint.error.is_some(), true, false),
-            Role::UnixDatagrams(state) => {
-                (state.has_packets() || eof, self.accepts_unix_datagrams(state), false)
-            }
+            Role::UnixDatagrams(state) => (
+                state.has_packets() || eof,
+                self.accepts_unix_datagrams(state),
+                endpoint.read_shut && endpoint.write_shut,
+            ),
             Role::Stream => (
                 !endpoint.inbox.is_empty() || eof,
                 broken || endpoint.write_shut || self.is_writable(id),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::network::{Id, Network};
 use super::sockets::SimSocket;
-use crate::driver::{BufferRing, Completion, SendMode, Token};
+use crate::driver::{BufferRing, Completion, SINGLE_WAKE_UP, SendMode, Token};
 
 /// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
@@ -220,9 +220,16 @@ impl Operation {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
         let spurious_at_ns = spurious.then(|| network.some_time_later_ns());
-        self.request = Request::Readable { seen: Some(network.endpoint(id).events), spurious_at_ns };
+        let Request::Readable { seen, .. } = self.request else { unreachable!("the operation is a poll") };
+        let endpoint = network.endpoint(id);
+        let is_single_send = match (&endpoint.unix, seen) {
+            (Some(unix), Some(seen)) => unix.is_single_send(endpoint.events, seen),
+            _ => false,
+        };
+        self.request = Request::Readable { seen: Some(endpoint.events), spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;
         let result = if mask == 0 { i32::from(libc::POLLIN) } else { mask };
+        let result = if is_single_send { result | SINGLE_WAKE_UP } else { result };
         Step::Result { result, flags: self.more_flag(true, network) }
     }
 

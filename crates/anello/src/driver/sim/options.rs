@@ -26,8 +26,8 @@ pub enum SimModel {
 ///
 /// Applications that run on it are deterministic. A failed test that prints its seed can be replayed with that seed.
 ///
-/// TCP, UDP and Unix sockets are simulated, and reach only sockets on the same runtime. Virtual time passes only while the
-/// runtime runs, and a sleep takes no real time.
+/// TCP, UDP and Unix sockets are simulated, and reach only sockets on the same runtime. Virtual time passes only while
+/// the runtime runs, and a sleep takes no real time.
 ///
 /// ```
 /// use std::time::Duration;

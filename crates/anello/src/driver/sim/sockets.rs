@@ -236,7 +236,7 @@ impl Sockets for SimNetwork {
         self.send_message(socket, data, descriptors)
     }
 
-    /// Refers to this process: all peers are in it.
+    /// Returns a descriptor of this process, because all peers are in it.
     fn peer_pidfd(&self, _: &SimSocket) -> io::Result<OwnedFd> {
         Ok(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?)
     }

@@ -9,7 +9,7 @@ use super::unix_state::{UnixDatagrams, UnixPacket};
 use crate::driver::sockets::messages::ReceivedMessage;
 
 /// Number of datagrams that a queue holds, as on Linux with the default of `net.unix.max_dgram_qlen`.
-const MAX_QUEUED: usize = 11;
+const MAX_QUEUED_DATAGRAMS: usize = 11;
 
 /// Maximum size of a datagram, as on Linux with the default of `net.core.wmem_default`.
 const MAX_PAYLOAD_BYTES: usize = 212_960;
@@ -60,7 +60,9 @@ impl Network {
         self.check_unix_sender(id, peer)?;
         let serial = self.endpoint(peer).serial;
         self.unix_datagrams_mut(id).peer = Some((peer, serial));
-        if let Some(unix) = &mut self.endpoint_mut(id).unix {
+        let endpoint = self.endpoint_mut(id);
+        endpoint.events += 1;
+        if let Some(unix) = &mut endpoint.unix {
             unix.remote = name.to_vec();
         }
         Ok(())
@@ -73,14 +75,17 @@ impl Network {
 
     /// Returns an error if the receiver is connected to another socket.
     fn check_unix_sender(&self, sender: Id, receiver: Id) -> Result<(), i32> {
-        let is_allowed = self.unix_datagrams(receiver).peer.is_none_or(|(peer, _)| peer == sender);
+        let sender = (sender, self.endpoint(sender).serial);
+        let is_allowed = self.unix_datagrams(receiver).peer.is_none_or(|peer| peer == sender);
         if is_allowed { Ok(()) } else { Err(libc::EPERM) }
     }
 
     /// Returns whether a send to the peer would return anything other than `EAGAIN`.
     pub fn accepts_unix_datagrams(&self, sender: &UnixDatagrams) -> bool {
         let peer = sender.peer.filter(|(peer, serial)| self.is_open(*peer, *serial));
-        peer.is_none_or(|(peer, _)| self.unix_datagrams(peer).queue.len() < MAX_QUEUED)
+        peer.is_none_or(|(peer, _)| {
+            self.endpoint(peer).read_shut || self.unix_datagrams(peer).queue.len() < MAX_QUEUED_DATAGRAMS
+        })
     }
 
     /// Sends a datagram to a name, or to the peer. Returns the number of bytes.
@@ -90,23 +95,29 @@ impl Network {
         (payload, descriptors): (&[u8], Vec<OwnedFd>),
         to: Option<&[u8]>,
     ) -> Result<usize, i32> {
-        let receiver = match (to, self.unix_datagrams(id).peer) {
-            (Some(name), _) => self.find_unix_datagram(name)?,
-            (None, Some((peer, serial))) if self.is_open(peer, serial) => peer,
-            (None, Some(_)) => {
-                self.unix_datagrams_mut(id).peer = None;
-                return Err(libc::ECONNREFUSED);
-            }
-            (None, None) => return Err(libc::ENOTCONN),
-        };
-        self.check_unix_sender(id, receiver)?;
+        let peer = self.unix_datagrams(id).peer;
+        if to.is_none() && peer.is_none() {
+            return Err(libc::ENOTCONN);
+        }
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(libc::EMSGSIZE);
         }
-        if self.endpoint(id).write_shut || self.endpoint(receiver).read_shut {
+        if self.endpoint(id).write_shut {
             return Err(libc::EPIPE);
         }
-        if self.unix_datagrams(receiver).queue.len() >= MAX_QUEUED {
+        let receiver = match (to, peer) {
+            (Some(name), _) => self.find_unix_datagram(name)?,
+            (None, Some((peer, serial))) if self.is_open(peer, serial) => peer,
+            (None, _) => {
+                self.unix_datagrams_mut(id).peer = None;
+                return Err(libc::ECONNREFUSED);
+            }
+        };
+        self.check_unix_sender(id, receiver)?;
+        if self.endpoint(receiver).read_shut {
+            return Err(libc::EPIPE);
+        }
+        if self.unix_datagrams(receiver).queue.len() >= MAX_QUEUED_DATAGRAMS {
             return Err(libc::EAGAIN);
         }
         let source = self.endpoint(id).unix.as_ref().map(|unix| unix.local.clone()).unwrap_or_default();
@@ -139,15 +150,15 @@ impl Network {
         }
         let descriptors = std::mem::take(&mut packet.descriptors);
         self.unix_datagrams_mut(id).queue.pop_front();
-        self.wake_unix_senders(id);
+        self.wake_unix_senders(id, self.endpoint(id).serial);
         Ok((message, descriptors))
     }
 
     /// Reports an event to the sockets that are connected to this one: its queue has room, or it has been closed.
-    pub(super) fn wake_unix_senders(&mut self, id: Id) {
+    pub(super) fn wake_unix_senders(&mut self, id: Id, serial: u64) {
         for endpoint in self.endpoints_mut() {
             if let Role::UnixDatagrams(state) = &endpoint.role
-                && state.peer.is_some_and(|(peer, _)| peer == id)
+                && state.peer == Some((id, serial))
             {
                 endpoint.events += 1;
             }

@@ -19,6 +19,8 @@ pub(super) struct UnixState {
     /// Number of bytes that have been sent to this endpoint, and number of those that have been consumed.
     sent: u64,
     consumed: u64,
+    /// Number of the event that reported the last sent bytes.
+    last_send_event: u64,
     /// Messages in the inbox that carry descriptors.
     messages: VecDeque<Message>,
 }
@@ -50,8 +52,15 @@ impl UnixState {
             .map_or(available, |message| available.min((message.end - self.consumed) as usize))
     }
 
-    pub fn add(&mut self, count: usize) {
+    /// Counts bytes that are sent with the event of this number.
+    pub fn add(&mut self, count: usize, event: u64) {
         self.sent += count as u64;
+        self.last_send_event = event;
+    }
+
+    /// Returns whether a report of this event, after that of the `seen` event, stands for exactly one send.
+    pub fn is_single_send(&self, event: u64, seen: u64) -> bool {
+        event == seen + 1 && event == self.last_send_event
     }
 
     /// Attaches descriptors to the bytes that are added next.
@@ -62,14 +71,9 @@ impl UnixState {
     /// Counts consumed bytes. Returns the descriptors that were sent with the first of them.
     pub fn consume(&mut self, count: usize) -> Vec<OwnedFd> {
         self.consumed += count as u64;
-        let Some(message) = self.messages.front_mut().filter(|message| message.start < self.consumed) else {
-            return Vec::new();
-        };
-        let descriptors = std::mem::take(&mut message.descriptors);
-        if message.end == self.consumed {
-            self.messages.pop_front();
-        }
-        descriptors
+        let is_reached = self.messages.front().is_some_and(|message| message.start < self.consumed);
+        let message = if is_reached { self.messages.pop_front() } else { None };
+        message.map(|message| message.descriptors).unwrap_or_default()
     }
 }
 

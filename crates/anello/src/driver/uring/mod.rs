@@ -214,7 +214,8 @@ impl Uring {
                     }
                 }
             }
-            // Do not poll for urgent data: every wake-up would report urgent data, even if there is none.
+            // Do not poll for POLLPRI: every wake-up would report urgent data, even if there is none. On a TCP socket,
+            // the driver ignores `SINGLE_WAKE_UP`.
             Op::Readable { socket } => {
                 // Before Linux 6.1, which introduced deferred task work, the result can contain only the bits of the
                 // first of several wake-ups ("io_uring: fix tw losing poll events").

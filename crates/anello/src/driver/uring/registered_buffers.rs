@@ -80,8 +80,9 @@ fn update(ring: &Ring, slot: u16, buffers: &[iovec]) -> io::Result<()> {
     // SAFETY: the argument is an update with `nr` buffers, which the kernel reads only during the call. Afterwards, the
     // kernel holds references to the pages of the buffers, but accesses them only in operations that refer to the slots.
     // Each of these owns the memory and its registration until it has completed.
-    unsafe { ring.register(IoringRegisterOp::RegisterBuffersUpdate, &raw const update, bytes) }?;
-    Ok(())
+    let count = unsafe { ring.register(IoringRegisterOp::RegisterBuffersUpdate, &raw const update, bytes) }?;
+    // The kernel stops at the first slot that it cannot update.
+    if count == update.nr { Ok(()) } else { Err(Errno::INVAL.into()) }
 }
 
 #[cfg(test)]

@@ -243,6 +243,26 @@ impl UnixDatagram {
         self.socket.export().map(Into::into)
     }
 
+    /// Returns the descriptor. Use it to set options for which there is no method. Transfer data only in
+    /// [`try_io`](Self::try_io).
+    ///
+    /// # Errors
+    /// Returns `Unsupported` on the simulated driver, whose sockets have no descriptors.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::UnixDatagram;
+    ///
+    /// let (one, _other) = UnixDatagram::pair()?;
+    /// let descriptor = one.try_as_fd()?;
+    /// socket2::SockRef::from(&descriptor).set_recv_buffer_size(1 << 16)?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_as_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.socket.descriptor()
+    }
+
     // ---- Addresses -----------------------------------------------------------------------------------------------
 
     /// Sets the peer to the socket at a path (`connect(2)`, which completes immediately). Connecting again replaces it.
@@ -400,8 +420,9 @@ impl UnixDatagram {
         self.socket.take_error()
     }
 
-    /// Shuts down one or both directions (`shutdown(2)`). Waiting tasks are woken: a receive then returns 0, and a send
-    /// fails with `BrokenPipe`. A send of the peer also fails, but the kernel does not wake a peer that is receiving.
+    /// Shuts down one or both directions (`shutdown(2)`). Receives, also those that wait, then return 0, and sends fail
+    /// with `BrokenPipe`. A send that waits for a full queue fails at once if both directions are shut down, otherwise
+    /// when the queue has room. A send of the peer also fails, but the kernel does not wake a peer that is receiving.
     ///
     /// # Errors
     /// Returns `NotConnected` if the socket is not connected.
@@ -440,7 +461,7 @@ impl AsRawFd for UnixDatagram {
     }
 }
 
-/// Panics on the simulated driver, whose sockets have no descriptors.
+/// Panics on the simulated driver, whose sockets have no descriptors; see [`UnixDatagram::try_as_fd`].
 impl AsFd for UnixDatagram {
     #[track_caller]
     fn as_fd(&self) -> BorrowedFd<'_> {
