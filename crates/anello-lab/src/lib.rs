@@ -18,6 +18,13 @@
 //! - If a contender fails, the results of the other contenders are kept.
 //! - Every child process is killed and reaped before [`run_from`] returns, even if it returns an error or panics.
 //! - The same seed gives the same order of slices and the same confidence intervals.
+//!
+//! ```no_run
+//! use anello_lab::LabConfig;
+//!
+//! let config = LabConfig::preset("quick", "target/release/anello".into()).expect("the preset fits this machine");
+//! println!("{} contenders, {} cells", config.contenders.len(), config.cells.len());
+//! ```
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]
