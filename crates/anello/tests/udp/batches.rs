@@ -97,7 +97,7 @@ fn batch_with_segmented_payloads_arrives_in_order() {
             let payloads: Vec<_> = (0..6).map(|n| pattern(n, 3_000)).collect();
             let datagrams: Vec<_> = payloads
                 .iter()
-                .zip([0, 1_000, 10, 0, 999, 3])
+                .zip([0, 1_000, 100, 0, 999, 30])
                 .map(|(payload, size)| {
                     OutgoingDatagram::new(payload, address(&server)).with_segment_size(size)
                 })
