@@ -126,7 +126,7 @@ pub(crate) trait ReadinessKernel: Kernel {
     fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
     /// Registers a readiness source for edge-triggered events with the given bits, until it is unwatched.
     fn watch_source(&mut self, socket: &Socket<Self>, token: Token, events: u32) -> io::Result<()>;
-    /// Replaces the event bits of a watched source. The next wait reports those that are already set.
+    /// Replaces the event bits of a watched source. The next wait reports the requested events that have already occurred.
     fn rewatch_source(&mut self, socket: &Socket<Self>, token: Token, events: u32) -> io::Result<()>;
     fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
     /// Waits for events as requested. An interrupted or timed-out wait is not an error.

@@ -3,8 +3,8 @@
 //! # Design
 //!
 //! The driver caches readiness per [`Direction`]. An event sets it, and only the owner of the source clears it, after a
-//! call has returned `EAGAIN` or a short batch ([`Clear::Drained`]). A [tick](ReadyEvent::tick) counts the events: readiness is cleared only if no event has
-//! arrived since the owner read the tick, which is before its call.
+//! call has returned `EAGAIN` or a short batch ([`Clear::Drained`]). A [tick](ReadyEvent::tick) counts the events: after
+//! `EAGAIN`, readiness is cleared only if no event has arrived since the owner read the tick, which is before its call.
 //!
 //! - epoll registers a source once, edge-triggered, for the directions of its [`Interest`]. [`Direction::Write`] of a
 //!   source that is also read is added once a task waits for it.

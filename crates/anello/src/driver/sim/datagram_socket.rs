@@ -20,6 +20,11 @@ pub(in super::super) struct SimDatagramSocket {
 impl SimNetwork {
     pub fn open_datagram_socket(&self, is_ipv6: bool) -> SimDatagramSocket {
         let id = self.lock().open_datagram_socket(is_ipv6);
+        self.datagram_socket(id)
+    }
+
+    /// Creates the handle of a datagram socket that has none yet.
+    pub(super) fn datagram_socket(&self, id: u32) -> SimDatagramSocket {
         SimDatagramSocket { network: self.clone(), socket: Rc::new(self.socket(id)) }
     }
 }
@@ -30,7 +35,7 @@ impl SimDatagramSocket {
         Rc::clone(&self.socket)
     }
 
-    fn with<T>(&self, action: impl FnOnce(&mut Network, u32) -> Result<T, i32>) -> io::Result<T> {
+    pub(super) fn with<T>(&self, action: impl FnOnce(&mut Network, u32) -> Result<T, i32>) -> io::Result<T> {
         to_io_result(action(&mut self.network.lock(), self.socket.id()))
     }
 
@@ -75,7 +80,7 @@ impl SimDatagramSocket {
     }
 
     /// Fails with `EAGAIN` if the fault occurs, and schedules another readiness report.
-    fn maybe_refuse(&self, rate: fn(&Network) -> u16) -> io::Result<()> {
+    pub(super) fn maybe_refuse(&self, rate: fn(&Network) -> u16) -> io::Result<()> {
         let mut network = self.network.lock();
         let rate = rate(&network);
         if network.fault(rate) {

@@ -1,5 +1,5 @@
-//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use no threads
-//! and no real time, and no file descriptors except those that applications send through Unix sockets.
+//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use neither
+//! threads nor real time. The only file descriptors are those in messages of Unix sockets, and process descriptors.
 //!
 //! ```text
 //!   Proactor ── Op ───> SimCompletion ─┐                       Rng: all decisions, in order

@@ -16,7 +16,7 @@ pub(super) struct UnixState {
     /// The names of both ends (see [`name`](super::unix_sockets::name)). An unnamed end has an empty name.
     pub local: Vec<u8>,
     pub remote: Vec<u8>,
-    /// Number of bytes that have been sent to this endpoint, and number of those that have been consumed.
+    /// Number of bytes sent to this endpoint, and number of bytes consumed by it.
     sent: u64,
     consumed: u64,
     /// Number of the event that reported the last sent bytes.
@@ -83,7 +83,7 @@ pub(super) struct UnixDatagrams {
     pub queue: VecDeque<UnixPacket>,
     /// Identifier and serial number of the peer.
     pub peer: Option<(u32, u64)>,
-    /// Whether the sockets were created as a pair.
+    /// Set if the socket and its peer were created as a pair.
     pub is_pair: bool,
     pub passes_credentials: bool,
 }
