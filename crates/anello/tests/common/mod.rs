@@ -13,6 +13,7 @@ pub mod groups;
 pub mod server;
 pub mod socket_path;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
 use std::io::{self, Write};
@@ -349,13 +350,17 @@ pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
 
 /// Returns pseudo-random bytes, so that a lost, duplicated or misplaced byte is detected.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = Rng::with_seed(seed);
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        bytes.extend_from_slice(&random.u64(..).to_ne_bytes());
+    let generate = || {
+        let mut bytes = vec![0; length];
+        Rng::with_seed(seed).fill(&mut bytes);
+        bytes
+    };
+    if length < 1 << 20 {
+        return generate();
     }
-    bytes.truncate(length);
-    bytes
+    // Without optimization, this takes a second for `LARGE` bytes, and many tests use the same bytes on each driver.
+    static LONG_PATTERNS: Mutex<BTreeMap<(u64, usize), Vec<u8>>> = Mutex::new(BTreeMap::new());
+    LONG_PATTERNS.lock().unwrap().entry((seed, length)).or_insert_with(generate).clone()
 }
 
 /// Returns an open unnamed file that contains these bytes.
@@ -378,10 +383,14 @@ pub fn block_file(seed: u64) -> File {
 /// Fails with the first differing offset instead of printing megabytes of data.
 #[track_caller]
 pub fn assert_same_bytes(actual: &[u8], expected: &[u8]) {
+    // Without optimization, comparing whole slices is much faster than comparing byte by byte.
+    if actual == expected {
+        return;
+    }
     if let Some(offset) = actual.iter().zip(expected).position(|(one, other)| one != other) {
         panic!("byte {offset} of {} differs", expected.len());
     }
-    assert_eq!(actual.len(), expected.len(), "the number of bytes differs");
+    panic!("the number of bytes differs: {} instead of {}", actual.len(), expected.len());
 }
 
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
