@@ -49,6 +49,7 @@ compile_error!("anello requires Linux: it uses io_uring and epoll (build for a L
 mod setters;
 
 pub mod compat;
+#[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "the simulated kernels alone use some items"))]
 mod driver;
 pub mod event_loop;
 mod executor;
@@ -64,8 +65,11 @@ pub mod time;
 
 pub use driver::{
     DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,
-    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
+#[cfg(feature = "sim")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
+pub use driver::{SimFaults, SimModel, SimOptions};
 pub use executor::{
     BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
     RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,

@@ -56,6 +56,10 @@ mod registration;
 mod reuse_port;
 mod send_queue;
 mod send_side;
+#[cfg(feature = "sim")]
+mod sim;
+#[cfg(not(feature = "sim"))]
+#[path = "no_sim.rs"]
 mod sim;
 mod socket_access;
 mod socket_options;
@@ -115,14 +119,16 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
-use sim::{SimCompletion, SimReadiness, no_descriptors};
+use sim::{SimCompletionMachine, SimReadinessMachine};
+#[cfg(feature = "sim")]
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
 use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
+    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, no_descriptors,
+    not_pollable,
 };
 pub(crate) use source::{Clear, ReadyEvent, Ticket};
 use spin::Spin;
@@ -153,8 +159,8 @@ pub(crate) struct Driver {
 enum Backend {
     Uring(Box<Proactor<Uring>>),
     Epoll(Box<Reactor<Epoll>>),
-    SimCompletion(Box<Proactor<SimCompletion>>),
-    SimReadiness(Box<Reactor<SimReadiness>>),
+    SimCompletion(SimCompletionMachine),
+    SimReadiness(SimReadinessMachine),
 }
 
 /// Makes the same call on the active state machine.
@@ -163,12 +169,37 @@ macro_rules! dispatch {
         match $driver {
             $crate::driver::Backend::Uring($machine) => $call,
             $crate::driver::Backend::Epoll($machine) => $call,
+            #[cfg(feature = "sim")]
             $crate::driver::Backend::SimCompletion($machine) => $call,
+            #[cfg(feature = "sim")]
             $crate::driver::Backend::SimReadiness($machine) => $call,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
+                match *never {}
+            }
         }
     };
 }
 use dispatch;
+
+/// Makes a call on the active state machine that depends on the model of its kernel.
+macro_rules! dispatch_by_model {
+    ($driver:expr, completion $proactor:pat => $on_completion:expr, readiness $reactor:pat => $on_readiness:expr) => {
+        match $driver {
+            $crate::driver::Backend::Uring($proactor) => $on_completion,
+            $crate::driver::Backend::Epoll($reactor) => $on_readiness,
+            #[cfg(feature = "sim")]
+            $crate::driver::Backend::SimCompletion($proactor) => $on_completion,
+            #[cfg(feature = "sim")]
+            $crate::driver::Backend::SimReadiness($reactor) => $on_readiness,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
+                match *never {}
+            }
+        }
+    };
+}
+use dispatch_by_model;
 
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
 /// callers.
@@ -201,12 +232,8 @@ impl Driver {
                 fallback_reason = Some(error.to_string());
                 epoll()
             })?,
-            DriverKind::Sim(sim) if sim.model == SimModel::Completion => {
-                Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
-            }
-            DriverKind::Sim(sim) => {
-                Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
-            }
+            #[cfg(feature = "sim")]
+            DriverKind::Sim(sim) => sim::open(sim, options),
         };
         let (name, features) = match &backend {
             Backend::Uring(uring) => ("uring", uring.kernel.features.to_string()),
@@ -257,7 +284,10 @@ impl Driver {
         match &*self.backend {
             Backend::Uring(uring) => uring.needs_turn(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
+            #[cfg(feature = "sim")]
             Backend::SimReadiness(sim) => sim.needs_turn(),
+            #[cfg(not(feature = "sim"))]
+            Backend::SimReadiness(_) => false,
             // No other thread runs during the simulation, so submitting earlier has no effect.
             Backend::SimCompletion(_) => false,
         }
@@ -307,12 +337,12 @@ impl Driver {
     }
 
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            // These accept a connection only when a task polls for one.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
-        }
+        dispatch_by_model!(
+            &mut *self.backend,
+            completion machine => machine.set_accept_ahead(key, accepts_ahead),
+            // A reactor accepts a connection only when a task polls for one.
+            readiness _ => {}
+        );
     }
 
     /// Rejects pending connections when no descriptors are left. Returns the number of rejected connections.
@@ -345,12 +375,12 @@ impl Driver {
 
     /// Declares that other workers accept connections from the same socket.
     pub fn share_listener(&mut self, key: Key) {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.share_listener(key),
-            Backend::SimCompletion(machine) => machine.share_listener(key),
+        dispatch_by_model!(
+            &mut *self.backend,
+            completion machine => machine.share_listener(key),
             // Each connection is reported to all workers.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
-        }
+            readiness _ => {}
+        );
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
@@ -546,12 +576,12 @@ impl Drop for Driver {
             });
             catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
         }
-        let is_quiescent = match &*self.backend {
-            Backend::Uring(machine) => machine.is_quiescent(),
-            Backend::SimCompletion(machine) => machine.is_quiescent(),
+        let is_quiescent = dispatch_by_model!(
+            &*self.backend,
+            completion machine => machine.is_quiescent(),
             // The kernel uses the driver's memory only during system calls.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => true,
-        };
+            readiness _ => true
+        );
         if is_quiescent {
             // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.

@@ -44,9 +44,24 @@ mod unix_datagrams;
 mod unix_sockets;
 mod unix_state;
 
-pub(super) use completion::SimCompletion;
+use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;
 pub use options::{SimFaults, SimModel, SimOptions};
-pub(super) use readiness::SimReadiness;
-pub(super) use sockets::{SimNetwork, SimSocket, no_descriptors};
+use readiness::SimReadiness;
+pub(super) use sockets::SimSocket;
 pub(super) use unix_datagram_socket::SimUnixDatagram;
+
+use super::{Backend, DriverOptions, Proactor, Reactor};
+
+pub(super) type SimCompletionMachine = Box<Proactor<SimCompletion>>;
+pub(super) type SimReadinessMachine = Box<Reactor<SimReadiness>>;
+
+/// Creates a simulated kernel and its state machine.
+pub(super) fn open(sim: &SimOptions, options: &DriverOptions) -> Backend {
+    match sim.model {
+        SimModel::Completion => {
+            Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
+        }
+        SimModel::Readiness => Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options))),
+    }
+}

@@ -13,7 +13,7 @@ use socket2::SockAddr;
 use super::network::{Id, Network, unspecified};
 use super::options::SimOptions;
 use super::unix_sockets;
-use crate::driver::sockets::messages;
+use crate::driver::sockets::{messages, no_descriptors};
 use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
 /// Maximum number of bytes that one call sends from a file.
@@ -106,13 +106,6 @@ pub(super) fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
 
 pub(super) fn would_block<T>() -> io::Result<T> {
     to_io_result(Err(libc::EAGAIN))
-}
-
-/// Returns the error for operations that need the descriptor of a simulated socket.
-pub(in super::super) fn no_descriptors() -> io::Error {
-    let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
-         or export sockets)";
-    io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
 impl Sockets for SimNetwork {
