@@ -58,6 +58,7 @@ pub mod net;
 pub mod process;
 mod readiness;
 pub mod signal;
+pub mod sim;
 pub mod sync;
 pub mod task;
 pub mod time;
