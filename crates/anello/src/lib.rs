@@ -79,4 +79,5 @@ pub use executor::{
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
 #[doc = include_str!("../../../docs/guides/from-tokio.md")]
+#[doc = include_str!("../../../docs/guides/simulate.md")]
 struct Documents;
