@@ -59,6 +59,9 @@ pub mod net;
 pub mod process;
 mod readiness;
 pub mod signal;
+#[cfg(feature = "sim")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
+pub mod sim;
 pub mod sync;
 pub mod task;
 pub mod time;
@@ -82,4 +85,5 @@ pub use executor::{
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
 #[doc = include_str!("../../../docs/guides/from-tokio.md")]
+#[doc = include_str!("../../../docs/guides/simulate.md")]
 struct Documents;

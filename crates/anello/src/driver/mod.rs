@@ -61,6 +61,8 @@ mod sim;
 #[cfg(not(feature = "sim"))]
 #[path = "no_sim.rs"]
 mod sim;
+#[cfg(feature = "sim")]
+mod sim_calls;
 mod socket_access;
 mod socket_options;
 pub(crate) mod sockets;
@@ -76,6 +78,7 @@ mod uring;
 mod vectored_calls;
 mod waiting;
 mod wake;
+mod woken_hosts;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -119,9 +122,11 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
-use sim::{SimCompletionMachine, SimReadinessMachine};
 #[cfg(feature = "sim")]
-pub use sim::{SimFaults, SimModel, SimOptions};
+pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
+#[cfg(feature = "sim")]
+pub use sim::{LinkOptions, SimFaults, SimModel, SimOptions};
+use sim::{SimCompletionMachine, SimReadinessMachine};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
@@ -138,6 +143,8 @@ use token::{GENERATION_MASK, Kind, Token};
 use uring::Uring;
 use wake::WakerSlot;
 pub(crate) use wake::{PollIo, WakeQueue, wake_all};
+#[cfg(feature = "sim")]
+pub(crate) use woken_hosts::{HostId, WokenHosts};
 
 /// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
@@ -233,8 +240,12 @@ impl Driver {
                 epoll()
             })?,
             #[cfg(feature = "sim")]
-            DriverKind::Sim(sim) => sim::open(sim, options),
+            DriverKind::Sim(sim) => return Ok(Self::simulated(SimNetwork::new(sim), sim, options)),
         };
+        Ok(Self::of(backend, options, fallback_reason))
+    }
+
+    fn of(backend: Backend, options: &DriverOptions, fallback_reason: Option<String>) -> Self {
         let (name, features) = match &backend {
             Backend::Uring(uring) => ("uring", uring.kernel.features.to_string()),
             Backend::Epoll(epoll) => ("epoll", epoll.kernel.features()),
@@ -244,7 +255,7 @@ impl Driver {
         let description = DriverInfo { name, features, fallback_reason };
         let backend = ManuallyDrop::new(backend);
         let spin = Spin::new(options.spin);
-        Ok(Self { backend, spin, description, open_counts: HashMap::new(), closed: false })
+        Self { backend, spin, description, open_counts: HashMap::new(), closed: false }
     }
 
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
@@ -254,6 +265,10 @@ impl Driver {
 
     /// Returns a notifier. Until the driver is closed, other threads can use it to interrupt the driver's wait.
     pub fn notifier(&self) -> io::Result<Notifier> {
+        #[cfg(feature = "sim")]
+        if let Some(Uplink { world, host }) = self.uplink() {
+            return Ok(Notifier::simulated(Arc::clone(world.borrow().woken()), host));
+        }
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
 

@@ -13,7 +13,7 @@ use super::datagram_socket::{Inner, on_socket};
 use super::sim::SimUnixDatagram;
 use super::socket_options::{self, PeerCredentials};
 use super::sockets::messages::{self, ReceivedMessage};
-use super::sockets::{self, End, udp, unix_datagrams};
+use super::sockets::{End, udp, unix_datagrams};
 
 /// A Unix datagram socket in non-blocking mode.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl UnixDatagramSocket {
 
     /// Returns the descriptor, or an error on the simulated driver.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        on_socket!(self, os => Ok(os), _sim => Err(sockets::no_descriptors()))
+        on_socket!(self, os => Ok(os), _sim => Err(super::sockets::no_descriptors()))
     }
 
     /// Returns the descriptor in blocking mode. It is duplicated if the driver still holds it.
