@@ -126,7 +126,8 @@ use send_side::{SendSide, WriteSide};
 pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]
 pub use sim::{LinkOptions, SimFaults, SimModel, SimOptions};
-use sim::{SimCompletionMachine, SimReadinessMachine};
+#[cfg(feature = "sim")]
+use sim::{SimCompletion, SimReadiness};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
@@ -161,6 +162,15 @@ pub(crate) struct Driver {
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
 }
+
+#[cfg(feature = "sim")]
+type SimCompletionMachine = Box<Proactor<SimCompletion>>;
+#[cfg(feature = "sim")]
+type SimReadinessMachine = Box<Reactor<SimReadiness>>;
+#[cfg(not(feature = "sim"))]
+type SimCompletionMachine = std::convert::Infallible;
+#[cfg(not(feature = "sim"))]
+type SimReadinessMachine = std::convert::Infallible;
 
 #[derive(Debug)]
 enum Backend {

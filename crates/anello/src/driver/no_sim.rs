@@ -6,8 +6,6 @@ use std::net::IpAddr;
 
 use super::Driver;
 
-pub(super) type SimCompletionMachine = Infallible;
-pub(super) type SimReadinessMachine = Infallible;
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
 

@@ -63,8 +63,3 @@ pub(crate) use sockets::SimNetwork;
 pub(super) use sockets::SimSocket;
 pub(super) use unix_datagram_socket::SimUnixDatagram;
 pub(crate) use world::{Due, World, duration_ns};
-
-use super::{Proactor, Reactor};
-
-pub(super) type SimCompletionMachine = Box<Proactor<SimCompletion>>;
-pub(super) type SimReadinessMachine = Box<Reactor<SimReadiness>>;
