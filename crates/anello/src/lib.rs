@@ -49,6 +49,7 @@ compile_error!("anello requires Linux: it uses io_uring and epoll (build for a L
 mod setters;
 
 pub mod compat;
+#[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "the simulated kernels alone use some items"))]
 mod driver;
 pub mod event_loop;
 mod executor;
@@ -58,14 +59,20 @@ pub mod net;
 pub mod process;
 mod readiness;
 pub mod signal;
+#[cfg(feature = "sim")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
+pub mod sim;
 pub mod sync;
 pub mod task;
 pub mod time;
 
 pub use driver::{
     DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,
-    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
+#[cfg(feature = "sim")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
+pub use driver::{SimFaults, SimModel, SimOptions};
 pub use executor::{
     BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
     RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
@@ -78,4 +85,5 @@ pub use executor::{
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
 #[doc = include_str!("../../../docs/guides/from-tokio.md")]
+#[doc = include_str!("../../../docs/guides/simulate.md")]
 struct Documents;

@@ -5,39 +5,57 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::datagram_socket::{DatagramSocket, Inner};
-use super::sim::{SimDatagramSocket, SimNetwork, SimSocket, SimUnixDatagram, no_descriptors};
+#[cfg(feature = "sim")]
+use super::sim::SimSocket;
+use super::sockets::no_descriptors;
 use super::unix_datagram_socket::UnixDatagramSocket;
-use super::{Backend, Driver, Interest, Kernel, Key};
+use super::{Backend, Driver, Interest, Key};
+
+/// Opens a socket of the operating system or of the simulated network, depending on the driver.
+macro_rules! on_kernel {
+    ($driver:expr, os => $system_call:expr, $network:ident => $simulated:expr) => {
+        match $driver.open_backend()? {
+            Backend::Uring(_) | Backend::Epoll(_) => $system_call,
+            #[cfg(feature = "sim")]
+            Backend::SimCompletion(machine) => {
+                let $network = $crate::driver::Kernel::sockets(&machine.kernel);
+                $simulated
+            }
+            #[cfg(feature = "sim")]
+            Backend::SimReadiness(machine) => {
+                let $network = $crate::driver::Kernel::sockets(&machine.kernel);
+                $simulated
+            }
+            #[cfg(not(feature = "sim"))]
+            Backend::SimCompletion(never) | Backend::SimReadiness(never) => match *never {},
+        }
+    };
+}
 
 impl Driver {
     /// Opens a UDP socket, which must then be registered.
     pub fn open_udp(&mut self, is_ipv6: bool) -> io::Result<DatagramSocket> {
-        match self.simulated_network()? {
-            None => DatagramSocket::open(is_ipv6),
-            Some(network) => Ok(DatagramSocket::simulated(network.open_datagram_socket(is_ipv6), is_ipv6)),
-        }
+        on_kernel!(
+            self,
+            os => DatagramSocket::open(is_ipv6),
+            network => Ok(DatagramSocket::simulated(network.open_datagram_socket(is_ipv6), is_ipv6))
+        )
     }
 
     /// Opens a Unix datagram socket, which must then be registered.
     pub fn open_unix_datagram(&mut self) -> io::Result<UnixDatagramSocket> {
-        match self.simulated_network()? {
-            None => UnixDatagramSocket::open(),
-            Some(network) => Ok(UnixDatagramSocket::simulated(network.open_unix_datagram())),
-        }
+        on_kernel!(
+            self,
+            os => UnixDatagramSocket::open(),
+            network => Ok(UnixDatagramSocket::simulated(network.open_unix_datagram()))
+        )
     }
 
     /// Opens two Unix datagram sockets that are connected to each other, and must then be registered.
     pub fn pair_unix_datagrams(&mut self) -> io::Result<(UnixDatagramSocket, UnixDatagramSocket)> {
-        let Some(network) = self.simulated_network()? else { return UnixDatagramSocket::pair() };
-        let (one, other) = network.pair_unix_datagrams();
-        Ok((UnixDatagramSocket::simulated(one), UnixDatagramSocket::simulated(other)))
-    }
-
-    fn simulated_network(&mut self) -> io::Result<Option<&SimNetwork>> {
-        Ok(match self.open_backend()? {
-            Backend::Uring(_) | Backend::Epoll(_) => None,
-            Backend::SimCompletion(sim) => Some(sim.kernel.sockets()),
-            Backend::SimReadiness(sim) => Some(sim.kernel.sockets()),
+        on_kernel!(self, os => UnixDatagramSocket::pair(), network => {
+            let (one, other) = network.pair_unix_datagrams();
+            Ok((UnixDatagramSocket::simulated(one), UnixDatagramSocket::simulated(other)))
         })
     }
 
@@ -59,7 +77,13 @@ impl Driver {
 
     /// Registers a socket as a readiness source.
     pub fn register_datagrams(&mut self, socket: &DatagramSocket, interest: Interest) -> io::Result<Key> {
-        self.register_inner(&socket.inner, SimDatagramSocket::source, interest)
+        match &socket.inner {
+            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
+            #[cfg(feature = "sim")]
+            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
+            #[cfg(not(feature = "sim"))]
+            Inner::Sim(never) => match *never {},
+        }
     }
 
     /// Registers a socket as a readiness source.
@@ -68,22 +92,21 @@ impl Driver {
         socket: &UnixDatagramSocket,
         interest: Interest,
     ) -> io::Result<Key> {
-        self.register_inner(&socket.inner, SimUnixDatagram::source, interest)
+        match &socket.inner {
+            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
+            #[cfg(feature = "sim")]
+            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
+            #[cfg(not(feature = "sim"))]
+            Inner::Sim(never) => match *never {},
+        }
     }
 
-    fn register_inner<S>(
-        &mut self,
-        inner: &Inner<S>,
-        source: fn(&S) -> Rc<SimSocket>,
-        interest: Interest,
-    ) -> io::Result<Key> {
-        match (inner, self.open_backend()?) {
-            (Inner::Os(descriptor), _) => self.register(Rc::clone(descriptor), interest),
-            (Inner::Sim(socket), Backend::SimCompletion(sim)) => sim.register(source(socket), interest),
-            (Inner::Sim(socket), Backend::SimReadiness(sim)) => sim.register(source(socket), interest),
-            (Inner::Sim(_), Backend::Uring(_) | Backend::Epoll(_)) => {
-                unreachable!("the socket belongs to this driver")
-            }
+    #[cfg(feature = "sim")]
+    fn register_simulated(&mut self, socket: Rc<SimSocket>, interest: Interest) -> io::Result<Key> {
+        match self.open_backend()? {
+            Backend::SimCompletion(machine) => machine.register(socket, interest),
+            Backend::SimReadiness(machine) => machine.register(socket, interest),
+            Backend::Uring(_) | Backend::Epoll(_) => unreachable!("the socket belongs to this driver"),
         }
     }
 }

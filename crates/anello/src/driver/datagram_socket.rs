@@ -5,7 +5,7 @@
 //! many instructions as one on io_uring's multishot operations, and lends no memory to the kernel.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -14,8 +14,8 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::datagram::{DatagramInfo, OutgoingDatagram};
 use super::recv_batch::RecvBatch;
-use super::sim::{SimDatagramSocket, no_descriptors};
-use super::sockets::udp;
+use super::sim::SimDatagramSocket;
+use super::sockets::{no_descriptors, udp};
 use super::{SocketOption, socket_options};
 
 /// A UDP socket.
@@ -53,7 +53,10 @@ macro_rules! on_socket {
                 let $os = descriptor.as_fd();
                 $system_call
             }
+            #[cfg(feature = "sim")]
             Inner::Sim($sim) => $simulated,
+            #[cfg(not(feature = "sim"))]
+            Inner::Sim(never) => match *never {},
         }
     };
 }
@@ -68,6 +71,7 @@ impl DatagramSocket {
         Ok(Self { inner: Inner::Os(Rc::new(socket.into())), is_ipv6 })
     }
 
+    #[cfg(feature = "sim")]
     pub(super) fn simulated(socket: SimDatagramSocket, is_ipv6: bool) -> Self {
         Self { inner: Inner::Sim(socket), is_ipv6 }
     }
@@ -146,7 +150,7 @@ impl DatagramSocket {
                 true => SockRef::from(&os).join_multicast_v4(&group, &interface),
                 false => SockRef::from(&os).leave_multicast_v4(&group, &interface),
             },
-            sim => sim.set_membership(IpAddr::V4(group), is_member)
+            sim => sim.set_membership(group.into(), is_member)
         )
     }
 
@@ -162,7 +166,7 @@ impl DatagramSocket {
                 true => SockRef::from(&os).join_multicast_v6(&group, interface_index),
                 false => SockRef::from(&os).leave_multicast_v6(&group, interface_index),
             },
-            sim => sim.set_membership(IpAddr::V6(group), is_member)
+            sim => sim.set_membership(group.into(), is_member)
         )
     }
 

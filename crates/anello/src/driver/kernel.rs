@@ -13,6 +13,12 @@ pub(crate) trait Kernel: Sized {
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
 
+    /// Returns the time of the next event that the kernel can foresee, or 0 if a turn would have an effect now. Real
+    /// kernels foresee none.
+    fn next_event_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
     fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
         Ok(None)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+#[cfg(feature = "sim")]
 use super::sim::SimOptions;
 
 /// The I/O driver of a runtime.
@@ -27,7 +28,18 @@ pub enum DriverKind {
     /// epoll.
     Epoll,
     /// A simulated kernel with in-memory sockets, a virtual clock and seeded faults.
+    #[cfg(feature = "sim")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
     Sim(SimOptions),
+}
+
+impl DriverKind {
+    pub(crate) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return matches!(self, Self::Sim(_));
+        #[cfg(not(feature = "sim"))]
+        false
+    }
 }
 
 impl std::str::FromStr for DriverKind {
@@ -52,6 +64,7 @@ impl fmt::Display for DriverKind {
             Self::Auto => "auto",
             Self::Uring => "uring",
             Self::Epoll => "epoll",
+            #[cfg(feature = "sim")]
             Self::Sim(_) => "sim",
         })
     }

@@ -56,7 +56,13 @@ mod registration;
 mod reuse_port;
 mod send_queue;
 mod send_side;
+#[cfg(feature = "sim")]
 mod sim;
+#[cfg(not(feature = "sim"))]
+#[path = "no_sim.rs"]
+mod sim;
+#[cfg(feature = "sim")]
+mod sim_calls;
 mod socket_access;
 mod socket_options;
 pub(crate) mod sockets;
@@ -72,6 +78,7 @@ mod uring;
 mod vectored_calls;
 mod waiting;
 mod wake;
+mod woken_hosts;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -115,14 +122,19 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
-use sim::{SimCompletion, SimReadiness, no_descriptors};
-pub use sim::{SimFaults, SimModel, SimOptions};
+#[cfg(feature = "sim")]
+pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
+#[cfg(feature = "sim")]
+pub use sim::{LinkOptions, SimFaults, SimModel, SimOptions};
+#[cfg(feature = "sim")]
+use sim::{SimCompletion, SimReadiness};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
 pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
 use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
+    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, no_descriptors,
+    not_pollable,
 };
 pub(crate) use source::{Clear, ReadyEvent, Ticket};
 use spin::Spin;
@@ -132,6 +144,8 @@ use token::{GENERATION_MASK, Kind, Token};
 use uring::Uring;
 use wake::WakerSlot;
 pub(crate) use wake::{PollIo, WakeQueue, wake_all};
+#[cfg(feature = "sim")]
+pub(crate) use woken_hosts::{HostId, WokenHosts};
 
 /// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
@@ -149,12 +163,21 @@ pub(crate) struct Driver {
     closed: bool,
 }
 
+#[cfg(feature = "sim")]
+type SimCompletionMachine = Box<Proactor<SimCompletion>>;
+#[cfg(feature = "sim")]
+type SimReadinessMachine = Box<Reactor<SimReadiness>>;
+#[cfg(not(feature = "sim"))]
+type SimCompletionMachine = std::convert::Infallible;
+#[cfg(not(feature = "sim"))]
+type SimReadinessMachine = std::convert::Infallible;
+
 #[derive(Debug)]
 enum Backend {
     Uring(Box<Proactor<Uring>>),
     Epoll(Box<Reactor<Epoll>>),
-    SimCompletion(Box<Proactor<SimCompletion>>),
-    SimReadiness(Box<Reactor<SimReadiness>>),
+    SimCompletion(SimCompletionMachine),
+    SimReadiness(SimReadinessMachine),
 }
 
 /// Makes the same call on the active state machine.
@@ -163,12 +186,37 @@ macro_rules! dispatch {
         match $driver {
             $crate::driver::Backend::Uring($machine) => $call,
             $crate::driver::Backend::Epoll($machine) => $call,
+            #[cfg(feature = "sim")]
             $crate::driver::Backend::SimCompletion($machine) => $call,
+            #[cfg(feature = "sim")]
             $crate::driver::Backend::SimReadiness($machine) => $call,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
+                match *never {}
+            }
         }
     };
 }
 use dispatch;
+
+/// Makes a call on the active state machine that depends on the model of its kernel.
+macro_rules! dispatch_by_model {
+    ($driver:expr, completion $proactor:pat => $on_completion:expr, readiness $reactor:pat => $on_readiness:expr) => {
+        match $driver {
+            $crate::driver::Backend::Uring($proactor) => $on_completion,
+            $crate::driver::Backend::Epoll($reactor) => $on_readiness,
+            #[cfg(feature = "sim")]
+            $crate::driver::Backend::SimCompletion($proactor) => $on_completion,
+            #[cfg(feature = "sim")]
+            $crate::driver::Backend::SimReadiness($reactor) => $on_readiness,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
+                match *never {}
+            }
+        }
+    };
+}
+use dispatch_by_model;
 
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
 /// callers.
@@ -201,13 +249,13 @@ impl Driver {
                 fallback_reason = Some(error.to_string());
                 epoll()
             })?,
-            DriverKind::Sim(sim) if sim.model == SimModel::Completion => {
-                Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
-            }
-            DriverKind::Sim(sim) => {
-                Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
-            }
+            #[cfg(feature = "sim")]
+            DriverKind::Sim(sim) => return Ok(Self::simulated(SimNetwork::new(sim), sim, options)),
         };
+        Ok(Self::of(backend, options, fallback_reason))
+    }
+
+    fn of(backend: Backend, options: &DriverOptions, fallback_reason: Option<String>) -> Self {
         let (name, features) = match &backend {
             Backend::Uring(uring) => ("uring", uring.kernel.features.to_string()),
             Backend::Epoll(epoll) => ("epoll", epoll.kernel.features()),
@@ -217,7 +265,7 @@ impl Driver {
         let description = DriverInfo { name, features, fallback_reason };
         let backend = ManuallyDrop::new(backend);
         let spin = Spin::new(options.spin);
-        Ok(Self { backend, spin, description, open_counts: HashMap::new(), closed: false })
+        Self { backend, spin, description, open_counts: HashMap::new(), closed: false }
     }
 
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
@@ -227,6 +275,10 @@ impl Driver {
 
     /// Returns a notifier. Until the driver is closed, other threads can use it to interrupt the driver's wait.
     pub fn notifier(&self) -> io::Result<Notifier> {
+        #[cfg(feature = "sim")]
+        if let Some(Uplink { world, host }) = self.uplink() {
+            return Ok(Notifier::simulated(Arc::clone(world.borrow().woken()), host));
+        }
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
 
@@ -257,7 +309,10 @@ impl Driver {
         match &*self.backend {
             Backend::Uring(uring) => uring.needs_turn(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
+            #[cfg(feature = "sim")]
             Backend::SimReadiness(sim) => sim.needs_turn(),
+            #[cfg(not(feature = "sim"))]
+            Backend::SimReadiness(_) => false,
             // No other thread runs during the simulation, so submitting earlier has no effect.
             Backend::SimCompletion(_) => false,
         }
@@ -307,12 +362,12 @@ impl Driver {
     }
 
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            // These accept a connection only when a task polls for one.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
-        }
+        dispatch_by_model!(
+            &mut *self.backend,
+            completion machine => machine.set_accept_ahead(key, accepts_ahead),
+            // A reactor accepts a connection only when a task polls for one.
+            readiness _ => {}
+        );
     }
 
     /// Rejects pending connections when no descriptors are left. Returns the number of rejected connections.
@@ -345,12 +400,12 @@ impl Driver {
 
     /// Declares that other workers accept connections from the same socket.
     pub fn share_listener(&mut self, key: Key) {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.share_listener(key),
-            Backend::SimCompletion(machine) => machine.share_listener(key),
+        dispatch_by_model!(
+            &mut *self.backend,
+            completion machine => machine.share_listener(key),
             // Each connection is reported to all workers.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
-        }
+            readiness _ => {}
+        );
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
@@ -546,12 +601,12 @@ impl Drop for Driver {
             });
             catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
         }
-        let is_quiescent = match &*self.backend {
-            Backend::Uring(machine) => machine.is_quiescent(),
-            Backend::SimCompletion(machine) => machine.is_quiescent(),
+        let is_quiescent = dispatch_by_model!(
+            &*self.backend,
+            completion machine => machine.is_quiescent(),
             // The kernel uses the driver's memory only during system calls.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => true,
-        };
+            readiness _ => true
+        );
         if is_quiescent {
             // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.

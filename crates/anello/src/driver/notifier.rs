@@ -8,12 +8,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::catch_panic::log;
+use super::woken_hosts::{HostId, WokenHosts};
 
 /// Interrupts the wait of a worker. Cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier {
     /// `None` once the worker has exited, and for a simulated driver, which never waits.
     descriptors: Arc<Mutex<Option<Descriptors>>>,
+    /// Set for a simulated host.
+    host: Option<(Arc<WokenHosts>, HostId)>,
 }
 
 #[derive(Debug)]
@@ -25,7 +28,12 @@ pub(crate) struct Descriptors {
 
 impl Notifier {
     pub(super) fn new(descriptors: Option<Descriptors>) -> Self {
-        Self { descriptors: Arc::new(Mutex::new(descriptors)) }
+        Self { descriptors: Arc::new(Mutex::new(descriptors)), host: None }
+    }
+
+    /// Creates the notifier of a simulated host, which adds the host to a list.
+    pub(super) fn simulated(woken: Arc<WokenHosts>, host: HostId) -> Self {
+        Self { descriptors: Arc::default(), host: Some((woken, host)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Descriptors>> {
@@ -40,6 +48,9 @@ impl Notifier {
 
     /// Writes to the eventfd. Does nothing once the worker has exited.
     pub fn notify(&self) {
+        if let Some((woken, host)) = &self.host {
+            return woken.add(*host);
+        }
         let eventfd = self.lock().as_ref().map(|descriptors| Arc::clone(&descriptors.eventfd));
         if let Some(eventfd) = eventfd
             && let Err(error) = rustix::io::write(&eventfd, &1u64.to_ne_bytes())

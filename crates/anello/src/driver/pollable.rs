@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::sim::no_descriptors;
-use super::{Backend, Driver};
+use super::sockets::no_descriptors;
+use super::{Backend, Driver, dispatch_by_model};
 
 impl Driver {
     /// Returns a descriptor that polls readable while the kernel has completions or events for the next turn.
@@ -19,11 +19,10 @@ impl Driver {
     /// Returns `true` if a turn must follow although no event of the kernel announces it, for example because
     /// operations wait to be submitted.
     pub fn has_queued_work(&self) -> bool {
-        match &*self.backend {
-            Backend::Uring(machine) => machine.has_queued_work(),
-            Backend::Epoll(machine) => machine.needs_turn(),
-            Backend::SimCompletion(machine) => machine.has_queued_work(),
-            Backend::SimReadiness(machine) => machine.needs_turn(),
-        }
+        dispatch_by_model!(
+            &*self.backend,
+            completion machine => machine.has_queued_work(),
+            readiness machine => machine.needs_turn()
+        )
     }
 }

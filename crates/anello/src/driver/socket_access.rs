@@ -7,8 +7,8 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use socket2::SockAddr;
 
 use super::{
-    AnySocket, Backend, Driver, End, Family, Kernel, Key, ListenOptions, PeerCredentials, SocketOption,
-    Sockets, Target, dispatch, gone,
+    AnySocket, Driver, End, Family, Kernel, Key, ListenOptions, PeerCredentials, SocketOption, Sockets,
+    Target, dispatch, dispatch_by_model, gone,
 };
 
 /// Evaluates an expression with the kernel's sockets and a socket of the active state machine.
@@ -51,11 +51,13 @@ impl Driver {
     pub fn take_error(&self, target: Target<'_>) -> io::Result<Option<io::Error>> {
         let pending = with_socket!(self, target, (sockets, socket) => sockets.take_error(socket))?;
         let Target::Stream(key) = target else { return Ok(pending) };
-        Ok(pending.or_else(|| match &*self.backend {
-            Backend::Uring(machine) => machine.receive_error(key),
-            Backend::SimCompletion(machine) => machine.receive_error(key),
-            // These receive only when a task polls, which returns the error.
-            Backend::Epoll(_) | Backend::SimReadiness(_) => None,
+        Ok(pending.or_else(|| {
+            dispatch_by_model!(
+                &*self.backend,
+                completion machine => machine.receive_error(key),
+                // A reactor receives only when a task polls, which returns the error.
+                readiness _ => None
+            )
         }))
     }
 
@@ -75,11 +77,11 @@ impl Driver {
     pub fn duplicate(&mut self, target: Target<'_>) -> io::Result<OwnedFd> {
         let duplicate = with_socket!(self, target, (sockets, socket) => sockets.duplicate(socket))?;
         if let Target::Stream(key) = target {
-            match &mut *self.backend {
-                Backend::Epoll(machine) => machine.mark_shared(key),
-                Backend::SimReadiness(machine) => machine.mark_shared(key),
-                Backend::Uring(_) | Backend::SimCompletion(_) => {}
-            }
+            dispatch_by_model!(
+                &mut *self.backend,
+                completion _ => {},
+                readiness machine => machine.mark_shared(key)
+            );
         }
         Ok(duplicate)
     }

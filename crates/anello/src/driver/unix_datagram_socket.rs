@@ -10,7 +10,7 @@ use rustix::net::RecvFlags;
 use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::datagram_socket::{Inner, on_socket};
-use super::sim::{SimUnixDatagram, no_descriptors};
+use super::sim::SimUnixDatagram;
 use super::socket_options::{self, PeerCredentials};
 use super::sockets::messages::{self, ReceivedMessage};
 use super::sockets::{End, udp, unix_datagrams};
@@ -33,6 +33,7 @@ impl UnixDatagramSocket {
         Ok((Self::import(one.into())?, Self::import(other.into())?))
     }
 
+    #[cfg(feature = "sim")]
     pub(super) fn simulated(socket: SimUnixDatagram) -> Self {
         Self { inner: Inner::Sim(socket) }
     }
@@ -50,7 +51,7 @@ impl UnixDatagramSocket {
 
     /// Returns the descriptor, or an error on the simulated driver.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        on_socket!(self, os => Ok(os), _sim => Err(no_descriptors()))
+        on_socket!(self, os => Ok(os), _sim => Err(super::sockets::no_descriptors()))
     }
 
     /// Returns the descriptor in blocking mode. It is duplicated if the driver still holds it.

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -209,11 +210,55 @@ pub(super) fn is_simulated() -> bool {
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    spawn_with(|work| FILES.add(work), operation, is_simulated())
+    spawn_with_disk(|work| FILES.add(work), operation)
+}
+
+/// Like [`spawn_with`], for file operations. On a simulated host with a slow disk, the operation runs later.
+pub(super) fn spawn_with_disk<T: Send + 'static>(
+    add: impl FnOnce(Work) + Send + 'static,
+    operation: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let deadline_ns =
+        with_current(
+            |shared| {
+                if shared.is_simulated() { shared.driver.borrow().disk_deadline_ns() } else { None }
+            },
+        );
+    match deadline_ns.flatten() {
+        None => spawn_with(add, operation, is_simulated()),
+        Some(deadline_ns) => {
+            let (join, handle) = JoinHandle::new_blocking();
+            let work = move || {
+                let (sender, done) = mpsc::channel::<()>();
+                add(Box::new(move || {
+                    if join.start() {
+                        join.complete_work(catch_unwind(AssertUnwindSafe(operation)));
+                    }
+                    drop(sender);
+                }));
+                done.recv().ok();
+            };
+            let waker = Waker::from(Arc::new(DelayedWork(Mutex::new(Some(Box::new(work))))));
+            with_current(|shared| shared.timers.borrow_mut().insert(deadline_ns, waker));
+            handle
+        }
+    }
+}
+
+/// Work that runs when its timer fires. It does not run if the runtime is dropped before.
+struct DelayedWork(Mutex<Option<Work>>);
+
+impl Wake for DelayedWork {
+    fn wake(self: Arc<Self>) {
+        let work = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = work {
+            work();
+        }
+    }
 }
 
 /// Passes work to `add`, which adds it to a queue. The returned handle waits for its result.
-pub(super) fn spawn_with<T: Send + 'static>(
+fn spawn_with<T: Send + 'static>(
     add: impl FnOnce(Work),
     work: impl FnOnce() -> T + Send + 'static,
     is_awaited: bool,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::blocking::{FILES, Work, is_simulated, spawn_with};
+use super::blocking::{FILES, Work, spawn_with_disk};
 use super::join::JoinHandle;
 use crate::driver::catch_and_log_panic;
 
@@ -33,7 +33,8 @@ impl FileQueue {
         self: &Arc<Self>,
         operation: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        spawn_with(|work| self.add(work), operation, is_simulated())
+        let queue = Arc::clone(self);
+        spawn_with_disk(move |work| queue.add(work), operation)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -31,6 +31,8 @@ mod runtime_builder;
 #[cfg(feature = "compat-hyper")]
 mod runtime_clock;
 mod schedule;
+#[cfg(feature = "sim")]
+mod step;
 mod task;
 mod task_counters;
 mod task_info;
@@ -54,6 +56,8 @@ pub use metrics::RuntimeMetrics;
 pub use runtime::{EnterGuard, Runtime, current_driver, current_driver_metrics};
 pub use runtime_builder::RuntimeBuilder;
 pub use schedule::spawn;
+#[cfg(feature = "sim")]
+pub(crate) use step::SteppedRuntime;
 pub use task_info::Id;
 pub use task_local::{AccessError, LocalKey, TaskLocalFuture};
 pub(crate) use wait_queue::WaitQueue;

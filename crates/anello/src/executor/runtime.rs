@@ -264,7 +264,7 @@ impl Drop for FlushOnUnwind<'_> {
 /// Polls the ready tasks, and the tasks that they wake, until no task is ready, `POLLS_PER_TURN` polls have been made
 /// or a task has exhausted its budget.
 #[inline]
-fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
+pub(super) fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     let mut polls = 0;
     while polls < POLLS_PER_TURN {
         std::mem::swap(batch, &mut *shared.ready.borrow_mut());
@@ -297,7 +297,7 @@ fn run_measured(shared: &Shared, batch: &mut Vec<TaskPointer>) {
 
 /// Runs the driver and the timers for one iteration of the main loop.
 #[inline]
-fn take_turn(
+pub(super) fn take_turn(
     shared: &Shared,
     wakes: &mut WakeQueue,
     busy: bool,

@@ -206,7 +206,7 @@ impl RuntimeBuilder {
     pub fn build(&self) -> io::Result<Runtime> {
         let mut kind = self.kind.clone();
         if self.environment
-            && !matches!(kind, DriverKind::Sim(_))
+            && !kind.is_simulated()
             && let Ok(name) = std::env::var(DRIVER_VARIABLE)
         {
             kind = name.parse::<DriverKind>().map_err(|error| {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::driver::with_context;
+use crate::executor::with_current;
 use crate::spawn_blocking;
 
 /// Target address of [`TcpStream::connect`](super::TcpStream::connect) and similar functions: socket addresses, or a
@@ -134,6 +135,11 @@ impl Host {
     pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Named(name, port) => {
+                if let Some(found) = with_current(|shared| shared.driver.borrow().resolve(&name)).flatten() {
+                    let ip =
+                        found.map_err(|error| with_context(format_args!("cannot resolve {name}"), error))?;
+                    return Ok(vec![SocketAddr::new(ip, port)]);
+                }
                 #[cfg(test)]
                 let getaddrinfo = RESOLVER.with_borrow(std::sync::Arc::clone);
                 let resolved =
@@ -148,7 +154,8 @@ impl Host {
 }
 
 /// Resolves a host name with `getaddrinfo(3)` on a thread in the blocking pool. The addresses are in the system's order
-/// of preference. A socket address is returned unchanged. Cancel-safe.
+/// of preference. A socket address is returned unchanged. In a [simulation](crate::sim) of several hosts, the names are
+/// those of the hosts. Cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {

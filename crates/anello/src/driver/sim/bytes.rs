@@ -32,6 +32,9 @@ impl Network {
         let endpoint = self.endpoint_mut(id);
         endpoint.inbox.drain(..count);
         let descriptors = endpoint.unix.as_mut().map(|unix| unix.consume(count)).unwrap_or_default();
+        if self.endpoint(id).remote_end.is_some() {
+            self.consume_remote(id, count);
+        }
         if let Some(peer) = self.endpoint(id).peer
             && self.is_writable(peer)
         {
@@ -61,6 +64,9 @@ impl Network {
 
     /// Sends bytes. Their number must not exceed [`send_space`](Self::send_space).
     pub fn put(&mut self, id: Id, data: &[u8]) {
+        if self.endpoint(id).remote_end.is_some() {
+            return self.put_remote(id, data);
+        }
         let Some(peer) = self.endpoint(id).peer else { return self.hang_up(id, true) };
         let peer = self.endpoint_mut(peer);
         peer.inbox.extend(data);
@@ -85,13 +91,22 @@ impl Network {
 
     fn capacity(&self, id: Id) -> usize {
         let endpoint = self.endpoint(id);
-        (endpoint.send_bytes + endpoint.peer.map_or(0, |peer| self.endpoint(peer).receive_bytes)).max(1)
+        let peer_bytes = match (&endpoint.remote_end, endpoint.peer) {
+            (Some(remote), _) => remote.window,
+            (None, Some(peer)) => self.endpoint(peer).receive_bytes,
+            (None, None) => 0,
+        };
+        (endpoint.send_bytes + peer_bytes).max(1)
     }
 
     pub(super) fn free_bytes(&self, id: Id) -> usize {
-        self.endpoint(id)
-            .peer
-            .map_or(usize::MAX, |peer| self.capacity(id).saturating_sub(self.endpoint(peer).inbox.len()))
+        let endpoint = self.endpoint(id);
+        let unread_bytes = match (&endpoint.remote_end, endpoint.peer) {
+            (Some(remote), _) => remote.unread_bytes,
+            (None, Some(peer)) => self.endpoint(peer).inbox.len(),
+            (None, None) => return usize::MAX,
+        };
+        self.capacity(id).saturating_sub(unread_bytes)
     }
 
     /// Returns whether a third of the buffer is free, which is when a poll reports the socket as writable.
@@ -109,13 +124,14 @@ impl Network {
         endpoint.read_shut |= mode != Shutdown::Write;
         // The peer of a Unix socket learns that its bytes are no longer received.
         let informs_peer = endpoint.unix.is_some() && mode != Shutdown::Write;
-        if mode != Shutdown::Read
-            && !std::mem::replace(&mut endpoint.write_shut, true)
-            && let Some(peer) = endpoint.peer
-        {
-            let peer = self.endpoint_mut(peer);
-            peer.received_eof = true;
-            peer.events += 1;
+        if mode != Shutdown::Read && !std::mem::replace(&mut endpoint.write_shut, true) {
+            if endpoint.remote_end.is_some() {
+                self.shut_down_remote(id);
+            } else if let Some(peer) = endpoint.peer {
+                let peer = self.endpoint_mut(peer);
+                peer.received_eof = true;
+                peer.events += 1;
+            }
         }
         if informs_peer && let Some(peer) = self.endpoint(id).peer {
             let peer = self.endpoint_mut(peer);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use super::network::{Network, TURN_NS, deadlock_error};
+use super::network::{Network, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, is_broken};
 use super::options::{SimFaults, SimOptions};
 use super::sockets::{SimNetwork, SimSocket};
@@ -69,14 +69,14 @@ enum Later {
 }
 
 impl SimCompletion {
-    pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
+    pub fn new(network: SimNetwork, sim: &SimOptions, options: &DriverOptions) -> Self {
         let disabled = &options.disabled_features;
         let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
         let ring = (!disabled.buffer_ring)
             .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
             .flatten();
         Self {
-            network: SimNetwork::new(sim),
+            network,
             head: 0,
             capabilities: Capabilities {
                 ring_receive: ring.is_some(),
@@ -424,6 +424,11 @@ impl SimCompletion {
 impl Kernel for SimCompletion {
     type Sockets = SimNetwork;
 
+    fn next_event_ns(&self) -> Option<u64> {
+        let is_busy = !self.submissions.is_empty() || self.ends_wait();
+        if is_busy { Some(0) } else { self.next_event_ns() }
+    }
+
     fn sockets(&self) -> &SimNetwork {
         &self.network
     }
@@ -450,8 +455,7 @@ impl CompletionKernel for SimCompletion {
 
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.flush_overflow();
-        let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
-        self.network.lock().advance_to(now_ns);
+        self.network.lock().advance_by_turn();
         if self.fault(|faults| faults.reordering) {
             self.run_ready();
         }

@@ -12,7 +12,7 @@ use crate::driver::recv_batch::RecvBatch;
 
 /// A simulated datagram socket. The driver and the owner share it, as they share the descriptor of a real socket.
 #[derive(Clone, Debug)]
-pub(in super::super) struct SimDatagramSocket {
+pub(crate) struct SimDatagramSocket {
     network: SimNetwork,
     socket: Rc<SimSocket>,
 }

@@ -56,6 +56,9 @@ impl Network {
         if self.endpoint(id).local.port() != 0 {
             return Err(libc::EINVAL);
         }
+        if !self.is_local(address.ip()) && !address.ip().is_multicast() && !is_broadcast(address.ip()) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
         if address.port() == 0 {
             address.set_port(self.free_datagram_port());
         }
@@ -88,9 +91,10 @@ impl Network {
             return Err(libc::EAFNOSUPPORT);
         }
         self.bind_automatically(id)?;
+        let source_ip = self.route_source(peer.ip());
         let endpoint = self.endpoint_mut(id);
         if endpoint.local.ip().is_unspecified() {
-            endpoint.local.set_ip(route_source(peer.ip()));
+            endpoint.local.set_ip(source_ip);
         }
         endpoint.remote = Some(peer);
         Ok(())
@@ -129,12 +133,12 @@ impl Network {
             return Err(libc::EACCES);
         }
         if to.ip().is_unspecified() {
-            to.set_ip(route_source(to.ip()));
+            to.set_ip(loopback_source(to.ip()));
         }
         self.bind_automatically(id)?;
         let local = self.endpoint(id).local;
         let bound_ip = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        let source_ip = datagram.source.or(bound_ip).unwrap_or_else(|| route_source(to.ip()));
+        let source_ip = datagram.source.or(bound_ip).unwrap_or_else(|| self.route_source(to.ip()));
         for segment in 0..datagram.segment_count() {
             let packet = Packet {
                 payload: datagram.segment(segment).payload.to_vec(),
@@ -149,14 +153,27 @@ impl Network {
 
     /// Delivers a packet to its receivers.
     fn route(&mut self, sender: Id, to: SocketAddr, packet: &Packet) {
-        let receivers = self.receivers(sender, to, packet.source);
-        if receivers.is_empty() && !to.ip().is_multicast() && !is_broadcast(to.ip()) {
+        let is_group = to.ip().is_multicast() || is_broadcast(to.ip());
+        if !self.is_local(to.ip()) {
+            self.send_remote_datagram(sender, to, packet);
+            if !is_group {
+                return;
+            }
+        }
+        let loops_back = self.multicast_loops_back(sender);
+        let receivers = self.receivers(loops_back, to, packet.source);
+        if receivers.is_empty() && !is_group {
             let endpoint = self.endpoint_mut(sender);
             if endpoint.remote == Some(to) {
                 endpoint.error = Some(libc::ECONNREFUSED);
                 endpoint.events += 1;
             }
         }
+        self.receive_packet(receivers, packet);
+    }
+
+    /// Adds a packet to the queues of its receivers, unless faults occur.
+    pub(super) fn receive_packet(&mut self, receivers: Vec<Id>, packet: &Packet) {
         for receiver in receivers {
             if self.fault(self.faults.datagram_losses) {
                 continue;
@@ -175,9 +192,8 @@ impl Network {
     }
 
     /// Returns the sockets that receive a packet: all members of a multicast group, otherwise the most specific one.
-    fn receivers(&mut self, sender: Id, to: SocketAddr, from: SocketAddr) -> Vec<Id> {
+    pub(super) fn receivers(&mut self, loops_back: bool, to: SocketAddr, from: SocketAddr) -> Vec<Id> {
         let is_group = to.ip().is_multicast() || is_broadcast(to.ip());
-        let loops_back = self.multicast_loops_back(sender);
         let mut best = Vec::new();
         let mut best_score = 0;
         for id in &self.datagram_sockets {
@@ -211,6 +227,12 @@ impl Network {
             best = self.random.choice(best).into_iter().collect();
         }
         best
+    }
+
+    /// Returns the source address of datagrams to an address.
+    fn route_source(&self, destination: IpAddr) -> IpAddr {
+        let own_ip = if self.is_local(destination) { None } else { self.own_ip(destination.is_ipv6()) };
+        own_ip.unwrap_or_else(|| loopback_source(destination))
     }
 
     fn multicast_loops_back(&self, id: Id) -> bool {
@@ -321,8 +343,8 @@ impl Network {
     }
 }
 
-/// Returns the source address of datagrams to an address. All addresses are local.
-fn route_source(destination: IpAddr) -> IpAddr {
+/// Returns the source address of datagrams to an address of the same host.
+fn loopback_source(destination: IpAddr) -> IpAddr {
     match destination {
         IpAddr::V4(address) if address.is_multicast() || address.is_broadcast() => {
             IpAddr::V4(Ipv4Addr::LOCALHOST)

@@ -12,6 +12,8 @@
 //! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`unix_sockets`] adds Unix streams and
 //! [`unix_datagrams`] Unix datagram sockets. [`datagrams`] models UDP: bounded queues, loss, duplication and reordering.
 //! [`sockets`], [`datagram_socket`] and [`unix_datagram_socket`] provide system calls on top of them, and inject faults.
+//! [`world`] connects the networks of several hosts, and [`remote`] is the part of a network that reaches other hosts.
+//!
 //! [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`] reports edge-triggered events
 //! like epoll.
 //!
@@ -31,22 +33,33 @@ mod completion;
 mod datagram_socket;
 mod datagram_state;
 mod datagrams;
+mod event_queue;
+mod link;
 mod network;
 mod operation;
 mod options;
 mod readiness;
+mod remote;
+mod remote_state;
+mod segment;
 mod socket_options;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod unix_datagram_socket;
 mod unix_datagrams;
 mod unix_sockets;
 mod unix_state;
+mod world;
 
 pub(super) use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;
+pub use link::LinkOptions;
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
-pub(super) use sockets::{SimNetwork, SimSocket, no_descriptors};
+pub(crate) use remote_state::Uplink;
+pub(crate) use sockets::SimNetwork;
+pub(super) use sockets::SimSocket;
 pub(super) use unix_datagram_socket::SimUnixDatagram;
+pub(crate) use world::{Due, World, duration_ns};

@@ -3,7 +3,8 @@
 //!
 //! A connection consists of two endpoints. Bytes sent by one endpoint are stored in the *inbox* of the other, whose
 //! capacity is the sum of the buffers on both sides. Bytes are never in transit: they can be received as soon as they
-//! are sent (the kernels that use this module add delays as faults).
+//! are sent (the kernels that use this module add delays as faults). Connections to other simulated hosts have one
+//! endpoint here; see [`remote`](super::remote).
 //!
 //! The model follows Linux wherever a driver could notice a difference:
 //!
@@ -31,17 +32,21 @@ use fastrand::Rng;
 
 use super::datagram_state::DatagramState;
 use super::options::{SimFaults, SimOptions};
+use super::remote_state::{Remote, Uplink};
 use super::socket_options::Options;
 use super::unix_state::{UnixDatagrams, UnixState};
 use crate::driver::SocketOption;
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
-pub(super) const TURN_NS: u64 = 1_000;
+const TURN_NS: u64 = 1_000;
+
+/// The same duration if there are several hosts: their system calls run in parallel, but share the clock.
+const HOST_TURN_NS: u64 = 100;
 
 /// Delay before a connection attempt is first retried, in nanoseconds. It doubles with each retry.
-const CONNECT_RETRY_NS: u64 = 1_000_000_000;
+pub(super) const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
-const MAX_CONNECT_RETRIES: u32 = 6;
+pub(super) const MAX_CONNECT_RETRIES: u32 = 6;
 
 /// First automatically assigned port. Lower ports are left to applications.
 pub(super) const FIRST_EPHEMERAL_PORT: u16 = 32_768;
@@ -59,7 +64,13 @@ pub(super) struct Network {
     pub faults: SimFaults,
     /// Shared with the driver's clock, which also advances it.
     pub now_ns: Rc<Cell<u64>>,
-    slots: Vec<Option<Endpoint>>,
+    /// Virtual duration of a system call in nanoseconds.
+    pub turn_ns: u64,
+    /// Set if this is one of several hosts.
+    pub(super) uplink: Option<Uplink>,
+    /// Serial numbers are greater than this one, which no earlier start of this host has used.
+    pub(super) first_serial: u64,
+    pub(super) slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
     /// Bound Unix sockets by name; see [`unix_sockets`](super::unix_sockets).
@@ -89,6 +100,8 @@ pub(super) struct Endpoint {
     pub linger_zero: bool,
     pub options: Options,
     pub(super) peer: Option<Id>,
+    /// Set for a connection to another host, or an attempt to connect to one.
+    pub(super) remote_end: Option<Box<Remote>>,
     /// True if the peer has shut down its write half.
     pub(super) received_eof: bool,
     /// True if the connection has been reset. No more bytes can be sent or received.
@@ -121,6 +134,9 @@ impl Network {
             random: Rng::with_seed(options.seed),
             faults: options.faults.clone(),
             now_ns: Rc::default(),
+            turn_ns: TURN_NS,
+            uplink: None,
+            first_serial: 0,
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
@@ -131,6 +147,15 @@ impl Network {
             next_port: FIRST_EPHEMERAL_PORT,
             buffer_bytes: options.socket_buffer_bytes.max(1),
         }
+    }
+
+    /// Creates the network of one of several hosts, which has been started.
+    pub fn for_host(options: &SimOptions, uplink: Uplink) -> Self {
+        let (first_serial, now_ns) = (uplink.first_serial(), Rc::clone(uplink.world.borrow().clock()));
+        let mut network = Self::new(options);
+        (network.serial, network.first_serial) = (first_serial, first_serial);
+        (network.now_ns, network.turn_ns, network.uplink) = (now_ns, HOST_TURN_NS, Some(uplink));
+        network
     }
 
     // ---- Random decisions ----------------------------------------------------------------------------------------
@@ -188,6 +213,13 @@ impl Network {
         self.now_ns.set(self.now_ns().max(to_ns));
     }
 
+    /// Advances the clock by the duration of a system call. Returns the new time.
+    pub fn advance_by_turn(&mut self) -> u64 {
+        let now_ns = self.now_ns().saturating_add(self.turn_ns);
+        self.advance_to(now_ns);
+        now_ns
+    }
+
     pub(super) fn arm(&mut self, id: Id, at_ns: u64) {
         let (order, serial) = (self.new_serial(), self.endpoint(id).serial);
         self.timers.insert((at_ns, order), (id, serial));
@@ -235,6 +267,7 @@ impl Network {
             linger_zero: false,
             options: Options::default(),
             peer: None,
+            remote_end: None,
             received_eof: false,
             broken: false,
             read_shut: false,
@@ -266,6 +299,9 @@ impl Network {
         }
         if endpoint.local.is_ipv4() != address.is_ipv4() {
             return Err(libc::EAFNOSUPPORT);
+        }
+        if !self.is_local(address.ip()) {
+            return Err(libc::EADDRNOTAVAIL);
         }
         if address.port() == 0 {
             address.set_port(self.free_port());
@@ -321,6 +357,9 @@ impl Network {
 
     /// Closes an endpoint. Called when its last descriptor is dropped.
     pub fn close(&mut self, id: Id) {
+        if self.slots[id as usize].as_ref().is_some_and(|endpoint| endpoint.remote_end.is_some()) {
+            self.close_remote(id);
+        }
         let Some(endpoint) = self.slots[id as usize].take() else { return };
         self.free.push(Reverse(id));
         self.datagram_sockets.remove(&id);
@@ -343,7 +382,7 @@ impl Network {
     /// Disconnects an endpoint whose peer has closed or reset the connection.
     pub(super) fn hang_up(&mut self, id: Id, reset: bool) {
         let endpoint = self.endpoint_mut(id);
-        endpoint.peer = None;
+        (endpoint.peer, endpoint.remote_end) = (None, None);
         endpoint.events += 1;
         if reset {
             let is_tcp = endpoint.unix.is_none();
@@ -361,6 +400,8 @@ impl Network {
         if let Some(peer) = self.endpoint(id).peer {
             self.hang_up(peer, true);
             self.hang_up(id, true);
+        } else if self.endpoint(id).remote_end.is_some() && self.endpoint(id).is_stream() {
+            self.reset_remote(id);
         }
     }
 
@@ -371,23 +412,26 @@ impl Network {
         let (refused, at_ns) = (self.fault(self.faults.refused_connects), self.maybe_later_ns());
         let port = self.free_port();
         let now_ns = self.now_ns();
+        let own_ip = if self.is_local(peer.ip()) { None } else { self.own_ip(peer.is_ipv6()) };
         let endpoint = self.endpoint_mut(id);
         match endpoint.role {
             Role::Fresh | Role::Failed => {}
             Role::Connecting { .. } => return Err(libc::EALREADY),
             _ => return Err(libc::EISCONN),
         }
-        // All addresses are local.
         let bound = endpoint.local;
         if bound.is_ipv4() != peer.is_ipv4() {
             return Err(libc::EAFNOSUPPORT);
         }
-        let ip = if bound.ip().is_unspecified() { peer.ip() } else { bound.ip() };
-        endpoint.local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
+        let ip = if bound.ip().is_unspecified() { own_ip.unwrap_or(peer.ip()) } else { bound.ip() };
+        let local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
+        endpoint.local = local;
         endpoint.remote = Some(peer);
         endpoint.role = Role::Connecting { retries: 0 };
         if refused {
             self.fail_connect(id, libc::ECONNREFUSED);
+        } else if own_ip.is_some() {
+            self.connect_remote(id, local, peer);
         } else if at_ns > now_ns {
             self.arm(id, at_ns);
         } else {
@@ -396,9 +440,9 @@ impl Network {
         Ok(())
     }
 
-    fn fail_connect(&mut self, id: Id, error: i32) {
+    pub(super) fn fail_connect(&mut self, id: Id, error: i32) {
         let endpoint = self.endpoint_mut(id);
-        endpoint.role = Role::Failed;
+        (endpoint.role, endpoint.remote_end) = (Role::Failed, None);
         endpoint.error = Some(error);
         endpoint.events += 1;
     }
@@ -408,9 +452,7 @@ impl Network {
         let Some(listener) = self.find_listener(remote) else {
             return self.fail_connect(id, libc::ECONNREFUSED);
         };
-        if let Role::Listener { backlog, queue, .. } = &self.endpoint(listener).role
-            && queue.len() >= *backlog
-        {
+        if self.is_backlog_full(listener) {
             if retries == MAX_CONNECT_RETRIES {
                 return self.fail_connect(id, libc::ETIMEDOUT);
             }
@@ -428,6 +470,10 @@ impl Network {
         self.enqueue(listener, accepted);
     }
 
+    pub(super) fn is_backlog_full(&self, listener: Id) -> bool {
+        matches!(&self.endpoint(listener).role, Role::Listener { backlog, queue } if queue.len() >= *backlog)
+    }
+
     /// Adds a connection to the accept queue.
     pub(super) fn enqueue(&mut self, listener: Id, accepted: Id) {
         let listener = self.endpoint_mut(listener);
@@ -439,7 +485,7 @@ impl Network {
 
     /// Returns the listener for a connection to this address. It is chosen at random among the listeners bound to
     /// exactly this address or, if there are none, among those bound to the unspecified address.
-    fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
+    pub(super) fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
         let matching = |matches: fn(SocketAddr, SocketAddr) -> bool| -> Vec<Id> {
             let listeners = self.listeners.iter().copied();
             listeners.filter(|id| matches(self.endpoint(*id).local, address)).collect()

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use super::network::{Id, Network, TURN_NS, deadlock_error};
-use super::options::SimOptions;
+use super::network::{Id, Network, deadlock_error};
 use super::sockets::{SimNetwork, SimSocket};
 use crate::driver::{Edge, Kernel, ReadinessKernel, Token, Wait};
 
@@ -39,9 +38,9 @@ struct Watch {
 const UNREQUESTED: i32 = (libc::POLLHUP | libc::POLLERR) as i32;
 
 impl SimReadiness {
-    pub fn new(options: &SimOptions) -> Self {
+    pub fn new(network: SimNetwork) -> Self {
         Self {
-            network: SimNetwork::new(options),
+            network,
             watches: BTreeMap::new(),
             edges: VecDeque::new(),
             strays: BTreeMap::new(),
@@ -153,6 +152,10 @@ impl Watch {
 impl Kernel for SimReadiness {
     type Sockets = SimNetwork;
 
+    fn next_event_ns(&self) -> Option<u64> {
+        if self.edges.is_empty() { self.next_event_ns() } else { Some(0) }
+    }
+
     fn sockets(&self) -> &SimNetwork {
         &self.network
     }
@@ -193,8 +196,8 @@ impl ReadinessKernel for SimReadiness {
     }
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
-        self.advance_to(now_ns);
+        let now_ns = self.network.lock().advance_by_turn();
+        self.collect();
         if wait == Wait::None || !self.edges.is_empty() {
             return Ok(());
         }

@@ -12,8 +12,10 @@ use socket2::SockAddr;
 
 use super::network::{Id, Network, unspecified};
 use super::options::SimOptions;
+use super::remote_state::Uplink;
+use super::segment::Segment;
 use super::unix_sockets;
-use crate::driver::sockets::messages;
+use crate::driver::sockets::{messages, no_descriptors};
 use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
 /// Maximum number of bytes that one call sends from a file.
@@ -21,13 +23,13 @@ const FILE_CHUNK_BYTES: usize = 16 * 1024;
 
 /// A handle to the network. Clones share one network.
 #[derive(Clone, Debug)]
-pub(in super::super) struct SimNetwork {
+pub(crate) struct SimNetwork {
     network: Rc<RefCell<Network>>,
 }
 
 /// An open socket. Operations in flight hold clones of it. It is closed when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub(in super::super) struct SimSocket {
+pub(crate) struct SimSocket {
     descriptor: Rc<Descriptor>,
 }
 
@@ -55,6 +57,21 @@ impl SimSocket {
 impl SimNetwork {
     pub fn new(options: &SimOptions) -> Self {
         Self { network: Rc::new(RefCell::new(Network::new(options))) }
+    }
+
+    /// Creates the network of one of several hosts.
+    pub fn for_host(options: &SimOptions, uplink: Uplink) -> Self {
+        Self { network: Rc::new(RefCell::new(Network::for_host(options, uplink))) }
+    }
+
+    /// Delivers a packet from another host.
+    pub fn deliver(&self, segment: Segment) {
+        self.lock().deliver_segment(segment);
+    }
+
+    /// Returns the access to the network between hosts, if this is one of several hosts.
+    pub fn uplink(&self) -> Option<Uplink> {
+        self.lock().uplink.clone()
     }
 
     /// Borrows the state. The borrow must end before any socket is dropped.
@@ -106,13 +123,6 @@ pub(super) fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
 
 pub(super) fn would_block<T>() -> io::Result<T> {
     to_io_result(Err(libc::EAGAIN))
-}
-
-/// Returns the error for operations that need the descriptor of a simulated socket.
-pub(in super::super) fn no_descriptors() -> io::Error {
-    let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
-         or export sockets)";
-    io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
 impl Sockets for SimNetwork {

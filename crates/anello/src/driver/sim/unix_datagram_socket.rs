@@ -16,7 +16,7 @@ use crate::driver::{End, PeerCredentials};
 
 /// A simulated Unix datagram socket.
 #[derive(Debug)]
-pub(in super::super) struct SimUnixDatagram(SimDatagramSocket);
+pub(crate) struct SimUnixDatagram(SimDatagramSocket);
 
 impl SimNetwork {
     pub fn open_unix_datagram(&self) -> SimUnixDatagram {

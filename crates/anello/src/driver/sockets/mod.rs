@@ -571,6 +571,14 @@ pub(crate) fn gone() -> io::Error {
     )
 }
 
+/// Returns the error for operations that need the descriptor of a simulated socket.
+#[cold]
+pub(super) fn no_descriptors() -> io::Error {
+    let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
+         or export sockets)";
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}
+
 /// The error for a file that cannot be polled. epoll returns `EPERM` for it.
 #[cold]
 pub(crate) fn not_pollable() -> io::Error {

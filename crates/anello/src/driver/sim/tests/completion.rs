@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::super::SimOptions;
 use super::super::completion::SimCompletion;
-use super::super::sockets::SimSocket;
+use super::super::sockets::{SimNetwork, SimSocket};
 use crate::driver::{
     Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, Op, SendMode, Sockets, Token, Wait,
 };
@@ -16,7 +16,10 @@ fn token(kind: Kind) -> Token {
 
 /// Returns a kernel and both sides of a connection with a capacity of eight bytes.
 fn connected(options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
-    let mut kernel = SimCompletion::new(&SimOptions::new(1).socket_buffer_bytes(8), options);
+    let mut kernel = {
+        let sim = SimOptions::new(1).socket_buffer_bytes(8);
+        SimCompletion::new(SimNetwork::new(&sim), &sim, options)
+    };
     let listener = kernel.sockets_mut().open(false).unwrap();
     kernel.sockets_mut().bind(&listener, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     kernel.sockets_mut().start_listening(&listener, 1).unwrap();

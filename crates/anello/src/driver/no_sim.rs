@@ -1,0 +1,22 @@
+//! Types without values in place of the simulated kernels, for builds without the feature `sim`.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+
+use super::Driver;
+
+pub(super) type SimDatagramSocket = Infallible;
+pub(super) type SimUnixDatagram = Infallible;
+
+impl Driver {
+    /// Returns `None`: names are resolved by the system.
+    pub fn resolve(&self, _name: &str) -> Option<io::Result<IpAddr>> {
+        None
+    }
+
+    /// Returns `None`: file operations are not delayed.
+    pub fn disk_deadline_ns(&self) -> Option<u64> {
+        None
+    }
+}

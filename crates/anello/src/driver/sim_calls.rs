@@ -1,0 +1,62 @@
+//! Calls of the driver that only simulated kernels implement.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, Uplink, World};
+use super::{Backend, Driver, DriverOptions, Kernel, Proactor, Reactor, dispatch};
+
+impl Driver {
+    /// Opens a driver with a simulated kernel on a network.
+    pub fn simulated(network: SimNetwork, sim: &SimOptions, options: &DriverOptions) -> Self {
+        let backend = match sim.model {
+            SimModel::Completion => {
+                let kernel = SimCompletion::new(network, sim, options);
+                Backend::SimCompletion(Box::new(Proactor::new(kernel, options)))
+            }
+            SimModel::Readiness => {
+                Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(network), options)))
+            }
+        };
+        Self::of(backend, options, None)
+    }
+
+    /// Returns the access to the network between simulated hosts, if this driver belongs to one of several hosts.
+    pub(super) fn uplink(&self) -> Option<Uplink> {
+        match &*self.backend {
+            Backend::Uring(_) | Backend::Epoll(_) => None,
+            Backend::SimCompletion(machine) => machine.kernel.sockets().uplink(),
+            Backend::SimReadiness(machine) => machine.kernel.sockets().uplink(),
+        }
+    }
+
+    /// Returns the time of the next event that a simulated kernel can foresee, or 0 if a turn would have an effect now.
+    pub fn next_event_ns(&self) -> Option<u64> {
+        let needs_turn = match &*self.backend {
+            Backend::SimCompletion(machine) => machine.has_queued_work(),
+            Backend::SimReadiness(machine) => machine.needs_turn(),
+            Backend::Uring(_) | Backend::Epoll(_) => false,
+        };
+        if needs_turn {
+            Some(0)
+        } else {
+            dispatch!(&*self.backend, machine => machine.kernel.next_event_ns())
+        }
+    }
+
+    /// Resolves a name on the network between simulated hosts. Returns `None` on all other networks.
+    pub fn resolve(&self, name: &str) -> Option<io::Result<IpAddr>> {
+        let Uplink { world, host } = self.uplink()?;
+        let found = if name == "localhost" { Some(host) } else { world.borrow().find(name) };
+        Some(match found {
+            Some(_) if name == "localhost" => Ok(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+            Some(found) => Ok(World::ipv4(found).into()),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, "no such host in the simulation")),
+        })
+    }
+
+    /// Returns the time at which a file operation ends on a simulated host with a slow disk, in nanoseconds.
+    pub fn disk_deadline_ns(&self) -> Option<u64> {
+        self.uplink().and_then(|Uplink { world, host }| world.borrow_mut().disk_deadline_ns(host))
+    }
+}
