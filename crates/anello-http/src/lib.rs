@@ -2,6 +2,7 @@
 //!
 //! - [`Server`]: serves requests with a handler, an async function from [`Request`] to [`Response`].
 //! - [`h1`]: the protocol, without I/O or a clock. Decodes requests and encodes responses.
+//! - [`service`]: serves requests with a `tower::Service` on the types of the crate `http`, such as an axum application.
 //! - [`files`]: static file serving, with path resolution, conditional requests, ranges, content encodings, media types
 //!   and listings.
 //! - [`observe`]: access log, metrics and health.
@@ -21,12 +22,15 @@ pub mod h1;
 mod message;
 pub mod observe;
 pub mod server;
+pub mod service;
 mod transport;
 
 pub use message::{Body, BodyPart, Request, RequestBody, RequestBodyError, Response};
 pub use server::{Server, ServerBuilder, ServerOptions};
+pub use service::serve;
 
-/// The example in README.md runs as a doctest.
+/// The examples in README.md and in the guide run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../docs/guides/axum.md")]
 struct Readme;

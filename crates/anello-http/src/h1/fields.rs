@@ -67,6 +67,11 @@ impl Fields {
         self.ranges.get(index as usize).map(|range| self.value(range))
     }
 
+    pub fn ranges(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let range = |range: &Range<u32>| range.start as usize..range.end as usize;
+        self.ranges.iter().map(move |field| (range(&field.name), range(&field.value)))
+    }
+
     #[inline]
     pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.ranges.iter().map(|range| (self.name(range), self.value(range)))
@@ -124,7 +129,7 @@ impl Trailers {
             let after_colon = text.get(name_bytes + 1..).unwrap_or_default();
             let value_start = start + text.len() - after_colon.trim_ascii_start().len();
             let value_end = value_start + syntax::trim(after_colon).len();
-            if !is_forbidden(&text[..name_bytes]) {
+            if !is_forbidden_trailer(&text[..name_bytes]) {
                 let range = |start: usize, end: usize| start as u32..end as u32;
                 let (name, value) = (range(start, start + name_bytes), range(value_start, value_end));
                 fields.push(FieldRange { name, value });
@@ -181,7 +186,7 @@ impl Trailers {
     }
 }
 
-fn is_forbidden(name: &[u8]) -> bool {
+pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
     // Fields for framing, routing, conditional requests and authentication, and fields that describe the content.
     const FORBIDDEN: &str = "connection content-length host keep-alive max-forwards proxy-connection te trailer \
         transfer-encoding upgrade \
@@ -336,6 +341,16 @@ impl FieldBlock {
     pub fn push(&mut self, name: FieldName<'_>, value: &[u8]) -> Result<&mut Self, InvalidField> {
         write_field(&mut self.0, name, value)?;
         Ok(self)
+    }
+
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    /// Adds a field whose name and value have been checked. The name may be reserved.
+    #[inline]
+    pub(crate) fn push_valid(&mut self, name: &str, value: &[u8]) {
+        write_valid(&mut self.0, name, value);
     }
 
     /// Returns the encoded lines, each with its line ending.

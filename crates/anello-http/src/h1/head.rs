@@ -1,5 +1,7 @@
 //! Request heads: the request line and the fields.
 
+use std::ops::Range;
+
 use super::fields::Fields;
 use super::framing::FramingDecision;
 use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
@@ -195,6 +197,25 @@ impl Head {
     #[inline]
     pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
         self.0.fields.has_length_of(lengths)
+    }
+
+    /// Returns the bytes to which [`field_ranges`](Self::field_ranges) and [`target_range`](Self::target_range) refer.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0.fields.bytes
+    }
+
+    /// Returns the names and values of the fields.
+    pub(crate) fn field_ranges(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        self.0.fields.ranges()
+    }
+
+    pub(crate) fn field_count(&self) -> usize {
+        self.0.fields.len()
+    }
+
+    pub(crate) fn target_range(&self) -> Range<usize> {
+        let line = self.0.section_bytes as usize;
+        line + self.0.method_end as usize + 1..line + self.0.target_end as usize
     }
 
     /// Returns the first value of this field, ignoring the case of the name.

@@ -40,6 +40,7 @@ pub use body::{BodyEncoder, BodyError, ResponseFraming};
 pub use chunked::{ChunkedDecoder, ChunkedEvent, write_chunk_end, write_chunk_start, write_last_chunk};
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
+pub(crate) use fields::is_forbidden_trailer;
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
 pub use head::Head;
 pub use rejection::{Rejection, reason_phrase};

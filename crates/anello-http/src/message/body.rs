@@ -215,6 +215,11 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
+    /// Creates a body of which only the length is sent, in a response to `HEAD`.
+    pub(crate) fn unsent(length: u64) -> Self {
+        Self(BodyKind::Parts { parts: Vec::new(), length })
+    }
+
     /// Returns the length in bytes, or `None` if it is unknown.
     ///
     /// ```

@@ -6,7 +6,7 @@ mod response;
 
 pub use body::{Body, BodyPart};
 pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, StreamEnd};
-pub(crate) use request::{BodySource, spare_head};
+pub(crate) use request::{BodySource, Peer, spare_head};
 pub use request::{Request, RequestBody, RequestBodyError};
 pub(crate) use response::Upgrade;
 pub use response::{Response, Upgraded};

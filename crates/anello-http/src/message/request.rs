@@ -1,6 +1,6 @@
 //! Requests and their bodies, as handlers receive them.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -32,12 +32,30 @@ pub struct Request {
     /// `Some` until the request is split into its parts or dropped.
     head: Option<Head>,
     body: RequestBody,
+    peer: Rc<Peer>,
+}
+
+/// The peer of a connection. Its address is determined once, when a handler first asks for it.
+#[derive(Debug)]
+pub(crate) struct Peer {
     connection: ShutdownHandle,
+    address: OnceCell<Option<SocketAddr>>,
+}
+
+impl Peer {
+    pub fn new(connection: ShutdownHandle) -> Rc<Self> {
+        Rc::new(Self { connection, address: OnceCell::new() })
+    }
+
+    #[inline]
+    fn address(&self) -> Option<SocketAddr> {
+        *self.address.get_or_init(|| self.connection.peer_addr().ok())
+    }
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: RequestBody, connection: ShutdownHandle) -> Self {
-        Self { head: Some(head), body, connection }
+    pub(crate) fn new(head: Head, body: RequestBody, peer: Rc<Peer>) -> Self {
+        Self { head: Some(head), body, peer }
     }
 
     /// Returns the request head.
@@ -81,7 +99,7 @@ impl Request {
     }
 
     /// Returns the address of the client (`getpeername(2)`), or `None` if the connection uses a Unix socket or the
-    /// client has disconnected.
+    /// client had already disconnected when a handler of this connection first called this method.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -98,7 +116,7 @@ impl Request {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.connection.peer_addr().ok()
+        self.peer.address()
     }
 
     /// Splits the request into its head and its body.
@@ -209,6 +227,11 @@ impl RequestBody {
     pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
         let body_number = source.borrow().body_number();
         Self { source: Some(Rc::downgrade(&source)), body_number }
+    }
+
+    /// Returns `false` if the request has no body.
+    pub(crate) fn is_present(&self) -> bool {
+        self.source.is_some()
     }
 
     /// Waits for the next chunk. Returns `None` at the end of the body.

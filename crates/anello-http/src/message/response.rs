@@ -35,6 +35,8 @@ pub struct Response {
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
     pub(crate) closes: bool,
+    /// `true` if `fields` contains `Date`.
+    pub(crate) has_date: bool,
     pub(crate) upgrade: Option<Box<Upgrade>>,
 }
 
@@ -78,6 +80,7 @@ impl Response {
             fields: FieldBlock::default(),
             body: Body::empty(),
             closes: false,
+            has_date: false,
             upgrade: None,
         }
     }
@@ -161,7 +164,7 @@ impl Response {
         Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
     }
 
-    fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
+    pub(crate) fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
             tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
             return Self::new(500);

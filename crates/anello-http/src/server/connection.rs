@@ -16,7 +16,7 @@ use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
 use crate::message::{
-    BodyKind, Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded,
+    BodyKind, Peer, Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded,
 };
 use crate::observe::metrics::{CloseReason, ParseErrorKind};
 use crate::transport::{Receiver, Sender};
@@ -28,6 +28,7 @@ pub(crate) struct Connection<R: Receiver, W> {
     output: Output<W>,
     timer: Rc<ConnectionTimer>,
     worker: Rc<Worker>,
+    peer: Rc<Peer>,
     /// `Some` if requests are counted or logged.
     record: Option<Box<RequestRecord>>,
 }
@@ -54,8 +55,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let input = Input::new(receiver, Rc::clone(&timer), &worker);
         let output = Output::new(sender, Rc::clone(&timer));
         let record = RequestRecord::new(&worker.observer, &timer);
+        let peer = Peer::new(timer.shutdown_handle.clone());
         let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
-        Self { _reset_on_drop, input, output, timer, worker, record }
+        Self { _reset_on_drop, input, output, timer, worker, peer, record }
     }
 
     /// Serves the connection until it is closed.
@@ -169,7 +171,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if let Some(record) = &mut self.record {
             record.begin(&head);
         }
-        Request::new(head, body, self.timer.shutdown_handle.clone())
+        Request::new(head, body, Rc::clone(&self.peer))
     }
 
     /// Decides how to handle the rest of the request body. Returns whether a streamed response may still read the rest,

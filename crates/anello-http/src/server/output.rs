@@ -191,11 +191,13 @@ impl<W: Sender> Output<W> {
             tracing::error!(status, "a handler returned an invalid status; sending 500");
             response = invalid_response_fallback();
         }
-        let Response { status, shared, fields, body, closes, upgrade } = response;
+        let Response { status, shared, fields, body, closes, has_date, upgrade } = response;
         // Reset before anything can fail, because the value still describes the previous response.
         self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
-        head.date(&self.timer.date());
+        if !has_date {
+            head.date(&self.timer.date());
+        }
         if let Some(shared) = shared {
             head.block(&shared);
         }

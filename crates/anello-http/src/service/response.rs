@@ -1,0 +1,181 @@
+//! Conversion of responses.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_core::Stream;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body::{Body as HttpBody, Frame};
+
+use super::switch::ProtocolSwitch;
+use crate::h1::{FieldBlock, elements, is_forbidden_trailer};
+use crate::message::{Body, Response};
+
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Converts a response. Polls its body once or twice, so that a body that is complete is not streamed.
+#[inline]
+pub(super) async fn convert<B>(response: http::Response<B>, is_head: bool) -> Response
+where
+    B: HttpBody<Error: Into<BoxError>> + 'static,
+{
+    let (mut parts, body) = response.into_parts();
+    let switch = match parts.status {
+        StatusCode::SWITCHING_PROTOCOLS => parts.extensions.remove().and_then(ProtocolSwitch::into_response),
+        _ => None,
+    };
+    let is_switch = switch.is_some();
+    let mut converted = switch.unwrap_or_else(|| Response::new(parts.status.as_u16()));
+    let mut fields = FieldBlock::with_capacity(parts.headers.len() * 48);
+    let mut declared_length = None;
+    for (name, value) in &parts.headers {
+        match name.as_str() {
+            "connection" => {
+                let is_close = |option: &[u8]| option.eq_ignore_ascii_case(b"close");
+                converted.closes |= elements(value.as_bytes()).any(is_close);
+            }
+            "content-length" => declared_length = value.to_str().ok().and_then(|value| value.parse().ok()),
+            "keep-alive" | "transfer-encoding" => {}
+            "upgrade" if is_switch => {}
+            "upgrade" => {
+                if let Ok(protocol) = value.to_str()
+                    && !protocol.is_empty()
+                {
+                    converted = converted.with_upgrade(protocol.to_owned(), None);
+                }
+            }
+            name => {
+                converted.has_date |= name == "date";
+                fields.push_valid(name, value.as_bytes());
+            }
+        }
+    }
+    converted.fields = fields;
+    converted.body = match parts.status.as_u16() {
+        101 | 204 | 205 | 304 => Body::empty(),
+        _ if is_head => head_body(&body, declared_length),
+        _ => {
+            let exact = body.size_hint().exact();
+            if exact == Some(0) || body.is_end_stream() {
+                Body::empty()
+            } else {
+                first_frames(Box::pin(body), exact, declared_length).await
+            }
+        }
+    };
+    converted
+}
+
+/// Returns the body of a response to `HEAD`, of which only the length is sent.
+#[cold]
+fn head_body(body: &impl HttpBody, declared_length: Option<u64>) -> Body {
+    // A service that omits the body of a response to `HEAD` does not state that the resource is empty.
+    let exact = body.size_hint().exact().filter(|&bytes| bytes > 0);
+    declared_length.or(exact).map_or_else(|| Body::stream(NoFrames), Body::unsent)
+}
+
+struct NoFrames;
+
+impl Stream for NoFrames {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(None)
+    }
+}
+
+#[inline]
+async fn first_frames<B>(mut body: Pin<Box<B>>, exact: Option<u64>, declared_length: Option<u64>) -> Body
+where
+    B: HttpBody<Error: Into<BoxError>> + 'static,
+{
+    let mut received = VecDeque::new();
+    let poll = |context: &mut Context<'_>| Poll::Ready(body.as_mut().poll_frame(context));
+    match poll_fn(poll).await {
+        Poll::Pending => {}
+        Poll::Ready(None) => return Body::empty(),
+        Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+            Err(frame) => received.push_back(Ok(frame.map_data(into_bytes))),
+            Ok(data) => {
+                let data = into_bytes(data);
+                if exact == Some(data.len() as u64) || body.is_end_stream() {
+                    return data.into();
+                }
+                let poll = |context: &mut Context<'_>| Poll::Ready(body.as_mut().poll_frame(context));
+                let second = poll_fn(poll).await;
+                if let Poll::Ready(None) = second {
+                    return data.into();
+                }
+                received.push_back(Ok(Frame::data(data)));
+                if let Poll::Ready(Some(second)) = second {
+                    received.push_back(into_io(second));
+                }
+            }
+        },
+        Poll::Ready(Some(error)) => received.push_back(into_io(error)),
+    }
+    let trailers = Rc::default();
+    let frames = Frames { received, body, trailers: Rc::clone(&trailers) };
+    match exact.or(declared_length) {
+        Some(length) => Body::stream_with_length(length, frames),
+        None => Body::stream_with_trailers(frames, move || trailers.take().map(block).unwrap_or_default()),
+    }
+}
+
+/// The data of a body whose first frames may have been received already.
+struct Frames<B> {
+    received: VecDeque<io::Result<Frame<Bytes>>>,
+    body: Pin<Box<B>>,
+    trailers: Rc<Cell<Option<HeaderMap>>>,
+}
+
+impl<B: HttpBody<Error: Into<BoxError>>> Stream for Frames<B> {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            let frame = match self.received.pop_front() {
+                Some(frame) => frame,
+                None => match ready!(self.body.as_mut().poll_frame(context)) {
+                    Some(frame) => into_io(frame),
+                    None => return Poll::Ready(None),
+                },
+            };
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
+                Ok(Err(other)) => {
+                    if let Ok(trailers) = other.into_trailers() {
+                        self.trailers.set(Some(trailers));
+                    }
+                }
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+}
+
+fn into_io<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> io::Result<Frame<Bytes>> {
+    frame.map(|frame| frame.map_data(into_bytes)).map_err(io::Error::other)
+}
+
+/// Returns the remaining bytes, without a copy if they are `Bytes`.
+fn into_bytes(mut data: impl Buf) -> Bytes {
+    data.copy_to_bytes(data.remaining())
+}
+
+fn block(trailers: HeaderMap) -> FieldBlock {
+    let mut block = FieldBlock::default();
+    let is_allowed =
+        |(name, _): &(&HeaderName, &HeaderValue)| !is_forbidden_trailer(name.as_str().as_bytes());
+    for (name, value) in trailers.iter().filter(is_allowed) {
+        block.push_valid(name.as_str(), value.as_bytes());
+    }
+    block
+}
