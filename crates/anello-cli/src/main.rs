@@ -80,8 +80,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error, after the end of a view. `ANELLO_LOG` sets the filter, such as `info` or `anello=debug`; the default is
-/// `warn`.
+/// Writes log lines to standard error, after the end of a view. `ANELLO_LOG` sets the filter, such as `info` or
+/// `anello=debug`; the default is `warn`.
 fn start_log() {
     let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).with_target(false);

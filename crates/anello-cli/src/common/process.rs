@@ -24,8 +24,8 @@ pub fn raise_open_files() {
     }
 }
 
-/// Returns a flag that the first SIGINT or SIGTERM sets; with a view on the terminal, also SIGHUP or SIGQUIT. If the flag
-/// is set, a signal restores the terminal and terminates the process immediately.
+/// Returns a flag that the first SIGINT or SIGTERM sets; with a view on the terminal, also SIGHUP or SIGQUIT. If it is
+/// already set, a signal restores the terminal and terminates the process immediately.
 pub fn stop_flag(has_view: bool) -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

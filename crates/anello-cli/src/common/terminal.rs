@@ -187,7 +187,11 @@ mod tests {
         let before = tcgetattr(&child_end).unwrap();
         let stream = || Stdio::from(child_end.try_clone().unwrap());
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env::current_exe().unwrap()).env("TERM", "xterm").env("RUST_BACKTRACE", "0");
+        command
+            .arg("--ctty")
+            .arg(env::current_exe().unwrap())
+            .env("TERM", "xterm")
+            .env("RUST_BACKTRACE", "0");
         command.args(["common::terminal::tests::panic_in_view", "--exact", "--ignored", "--nocapture"]);
         let mut child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
         drop((command, child_end));

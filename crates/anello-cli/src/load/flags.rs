@@ -276,8 +276,8 @@ pub struct CommonFlags {
     /// worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Show a progress line instead of the view on the whole terminal. The line is also shown with --json or --ndjson -,
-    /// if TERM is dumb, and if standard input or output is not a terminal.
+    /// Show a progress line instead of the view on the whole terminal. The line is also shown with --json or
+    /// --ndjson -, in the background, and if standard input or output is not a terminal.
     #[arg(long)]
     pub no_tui: bool,
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).

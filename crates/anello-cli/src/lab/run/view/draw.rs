@@ -120,7 +120,7 @@ fn draw_table(state: &LabState, frame: &mut Frame<'_>, area: Rect) {
         Constraint::Length(10),
         Constraint::Length(8),
         Constraint::Length(8),
-        Constraint::Length(7),
+        Constraint::Length(9),
     ];
     let right = |name| Line::from(name).right_aligned();
     let header = [
@@ -210,8 +210,8 @@ mod tests {
             "server CPU  80 %",
             "load CPU    50 %",
             "p99.9     4.00 µs",
-            "     8,000   100 µs  3.00 µs     1/",
-            "    15,000  53.3 µs  3.00 µs     4/",
+            "     8,000   100 µs  3.00 µs       1/",
+            "    15,000  53.3 µs  3.00 µs       4/",
         ] {
             assert!(screen.contains(expected), "{expected:?} is missing in\n{screen}");
         }
