@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use self::common::terminal::Messages;
 use self::common::{build_identity, output};
 
 /// Thread-per-core network runtime for Linux: io_uring or epoll, selected at startup.
@@ -79,11 +80,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error. `ANELLO_LOG` sets the filter, such as `info` or `anello=debug`; the default is
-/// `warn`.
+/// Writes log lines to standard error, after the end of a view. `ANELLO_LOG` sets the filter, such as `info` or
+/// `anello=debug`; the default is `warn`.
 fn start_log() {
     let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).with_target(false);
     // Colours are used only on a terminal, and not if NO_COLOR is set (no-color.org).
     let is_coloured =
         io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

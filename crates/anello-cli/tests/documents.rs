@@ -335,6 +335,10 @@ impl Fixture {
                 let errors = errors_of(&output);
                 if errors.contains("missing.json") { Ok(()) } else { Err(errors) }
             }
+            ["lab", "open"] => {
+                let errors = errors_of(&with(&["--no-browser", "missing.html"]).output().expect("anello"));
+                if errors.contains("cannot read missing.html") { Ok(()) } else { Err(errors) }
+            }
             // Without a compiler, nothing can be built.
             ["lab", "peers", "build", ..] => {
                 let output = with(&[]).env("PATH", "").output().expect("anello");

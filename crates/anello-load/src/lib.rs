@@ -93,14 +93,15 @@ mod output;
 mod system;
 mod wire;
 
-pub use engine::run::{Event, Outcome, Phase, Progress, run};
+pub use engine::pause::PauseSwitch;
+pub use engine::run::{Event, Outcome, Phase, Progress, run, run_with_pause};
 pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
 pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
 pub use model::interval::{Counts, Interval, Latency, latency_histogram};
 pub use model::report::{
-    KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
+    KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
 pub use model::tls::{self, Tls, TlsOptions};
 pub use output::{formats, merge};

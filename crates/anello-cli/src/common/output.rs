@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::terminal::Messages;
+
 /// Writes text to standard output. A closed pipe is not an error, because the reader needs no further output.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
@@ -23,9 +25,9 @@ pub fn announce(line: &str) {
     }
 }
 
-/// Writes a line to standard error and ignores errors, such as a closed pipe.
+/// Writes a line to standard error, after the end of a view, and ignores errors, such as a closed pipe.
 pub fn print_stderr(line: impl Display) {
-    writeln!(io::stderr(), "{line}").ok();
+    Messages.write_all(format!("{line}\n").as_bytes()).ok();
 }
 
 /// Creates a progress bar from this template; it is hidden unless standard error is a terminal.

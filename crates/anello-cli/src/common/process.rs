@@ -2,11 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+
+use super::terminal;
 
 /// Exit code after a second signal: 128 plus the signal number of SIGINT, following the shell convention.
 const INTERRUPTED: i32 = 130;
@@ -20,13 +24,20 @@ pub fn raise_open_files() {
     }
 }
 
-/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal terminates the process immediately.
-pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+/// Returns a flag that the first SIGINT or SIGTERM sets; with a view on the terminal, also SIGHUP or SIGQUIT. If it is
+/// already set, a signal restores the terminal and terminates the process immediately.
+pub fn stop_flag(has_view: bool) -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The conditional shutdown is registered first, because it must run before the same signal sets the flag.
-        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let flag = Arc::clone(&stop);
+    let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+    let mut signals = Signals::new(if has_view { &signals[..] } else { &signals[..2] })?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            if flag.swap(true, Ordering::Relaxed) {
+                terminal::restore();
+                low_level::exit(INTERRUPTED);
+            }
+        }
+    })?;
     Ok(stop)
 }

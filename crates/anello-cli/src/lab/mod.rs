@@ -7,6 +7,7 @@ mod disk_file;
 mod launch;
 mod list;
 mod load;
+mod open;
 mod peers;
 mod report;
 mod run;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use self::compare::CompareArguments;
 use self::launch::LaunchArguments;
 use self::list::ListArguments;
+use self::open::OpenArguments;
 use self::report::ReportArguments;
 use self::run::RunArguments;
 
@@ -26,6 +28,7 @@ pub enum Command {
     Run(Box<RunArguments>),
     List(ListArguments),
     Report(ReportArguments),
+    Open(OpenArguments),
     Compare(CompareArguments),
     /// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
     #[command(subcommand)]
@@ -39,6 +42,7 @@ pub fn run(command: Command) -> io::Result<ExitCode> {
         Command::Run(arguments) => run::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Open(arguments) => open::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Peers(command) => peers::run(&command),
         Command::Launch(arguments) => Err(launch::run(&arguments)),

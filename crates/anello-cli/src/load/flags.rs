@@ -31,7 +31,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// fixed times, independent of the replies, and latency is measured from the scheduled time, which shows the latency at
 /// that rate. For meaningful results, pin the load generator and the server to different cores (--cores, taskset). A
 /// broken connection counts as an error, and is reopened only with --reconnect; the load ends early when no connection
-/// is left. Ctrl-C ends the load early and prints the report.
+/// is left. On a terminal, a view shows rates, latency and errors while the load runs: q ends the load early and
+/// prints the report, as Ctrl-C does, and space pauses an open loop; requests due in a pause are skipped.
 ///
 /// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
@@ -275,6 +276,10 @@ pub struct CommonFlags {
     /// worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
+    /// Show a progress line instead of the view on the whole terminal. The line is also shown with --json or
+    /// --ndjson -, in the background, and if standard input or output is not a terminal.
+    #[arg(long)]
+    pub no_tui: bool,
     /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long)]
     pub json: bool,

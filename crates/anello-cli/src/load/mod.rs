@@ -1,13 +1,12 @@
 //! `anello load`: a load generator that reports latency, throughput and CPU cost.
 
 mod flags;
-mod format;
 mod merge;
-mod progress;
 mod run;
 mod table;
 mod url;
 mod values;
+mod view;
 
 use std::io;
 use std::process::ExitCode;

@@ -10,23 +10,25 @@ use std::sync::atomic::Ordering;
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
 use anello_load::formats::ndjson::NdjsonWriter;
-use anello_load::{Event, Interval, LoadConfig, Outcome};
+use anello_load::{Event, Interval, LoadConfig, Outcome, PauseSwitch};
 
 use super::flags::{CommonFlags, remedy_flags};
-use super::progress::ProgressLine;
 use super::table;
+use super::view::{self, Display};
 use crate::common::error::Context;
 use crate::common::{output, process};
 
 /// Runs the load, shows its progress, writes the interval records, and prints the report.
 pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     process::raise_open_files();
-    let stop = process::stop_flag()?;
-    let mut line = ProgressLine::new();
+    let has_view = view::is_wanted(flags);
+    let stop = process::stop_flag(has_view)?;
     let mut files = Some(Outputs::create(flags)?);
+    let pause = PauseSwitch::default();
+    let mut display = Display::new(has_view, load, &stop, &pause)?;
     let mut writers = None;
     let mut write_error = None;
-    let outcome = anello_load::run(load, &flags.driver.builder(), |event| {
+    let outcome = anello_load::run_with_pause(load, &flags.driver.builder(), &pause, |event| {
         let mut written = Ok(());
         match event {
             Event::Began { unix_ns } => {
@@ -34,18 +36,17 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
                 written = begun.transpose().map(|begun| writers = begun);
             }
             Event::Interval(interval) => {
-                line.latency = interval.quantiles();
                 written = writers.as_mut().map_or(Ok(()), |writers| writers.write(interval));
             }
-            Event::Progress(progress) => line.show(progress),
-            Event::Step(step) => line.step(step),
+            Event::Progress(_) | Event::Step(_) => {}
         }
+        display.update(&event);
         // An output error, such as a full disk, ends the load: an incomplete record must not look complete.
         write_error = write_error.take().or(written.err());
         let should_continue = write_error.is_none() && !stop.load(Ordering::Relaxed);
         if should_continue { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    line.bar.finish_and_clear();
+    display.finish();
     let mut outcome = outcome?;
     for error in outcome.report.errors.iter_mut() {
         error.example += remedy_flags(error.tls_remedy);

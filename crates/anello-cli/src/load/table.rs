@@ -2,7 +2,7 @@
 
 use anello_load::{Arrivals, Latency, Mode, ProtocolReport, Report, Step, Sweep};
 
-use super::format::{format_count, format_ns, group_digits};
+use crate::common::format::{format_count, format_ns, group_digits};
 
 const NAME_WIDTH: usize = 14;
 
@@ -24,6 +24,12 @@ pub fn render(report: &Report) -> String {
     let seconds = report.elapsed_ns as f64 / 1e9;
     let requests = format_count(report.requests);
     table.line("requests", &format!("{requests} in {seconds:.3} s{interrupted}{abandoned}"));
+    if !report.pauses.is_empty() {
+        let total_s = report.pauses.iter().map(|pause| pause.elapsed_ns).sum::<u64>() as f64 / 1e9;
+        let pauses = report.pauses.iter().map(|pause| format!("{:.1} s", pause.start_ns as f64 / 1e9));
+        let starts = pauses.collect::<Vec<_>>().join(", ");
+        table.line("pauses", &format!("{total_s:.3} s in total, not counted in the rate; at {starts}"));
+    }
     if report.steps.is_empty() {
         table.line("requests/s", &rate(report));
         schedule(&mut table, report);
@@ -92,12 +98,13 @@ fn protocol(protocol: &ProtocolReport) -> String {
     }
 }
 
-fn load(report: &Report) -> String {
+/// Describes how the requests are scheduled.
+pub fn mode(mode: &Mode) -> String {
     let schedule = |arrivals: &Arrivals, seed| match arrivals {
         Arrivals::Poisson => format!("Poisson (seed {seed})"),
         Arrivals::Constant => "constant".to_owned(),
     };
-    let mode = match &report.mode {
+    match mode {
         Mode::Closed { think_time } if think_time.is_zero() => "closed loop".to_owned(),
         Mode::Closed { think_time } => {
             format!("closed loop, think time {}", format_ns(think_time.as_nanos() as f64))
@@ -110,7 +117,11 @@ fn load(report: &Report) -> String {
             let schedule = schedule(arrivals, *seed);
             format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
         }
-    };
+    }
+}
+
+fn load(report: &Report) -> String {
+    let mode = mode(&report.mode);
     let (threads, plural) = (report.threads, if report.threads == 1 { "" } else { "s" });
     let cores: Vec<String> = report.cores.iter().map(usize::to_string).collect();
     let cores = if cores.is_empty() { String::new() } else { format!(" on core {}", cores.join(",")) };

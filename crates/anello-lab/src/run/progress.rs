@@ -1,7 +1,7 @@
 //! Progress events and checkpoints of a run.
 
 use crate::plan::cell::Cell;
-use crate::result::{CheckRecord, Failure, LabResult};
+use crate::result::{CheckRecord, Failure, LabResult, Slice};
 
 /// Progress event of a run, for a progress bar or a log.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +34,17 @@ pub enum Progress {
         /// Pass, 0-based.
         pass: usize,
     },
+    /// A slice of load is starting. No load runs until the observer returns.
+    Measuring {
+        /// Index of the contender.
+        contender: usize,
+        /// Index of the cell.
+        cell: usize,
+        /// Round within the cell and pass, 0-based.
+        round: usize,
+    },
+    /// A slice has been measured.
+    Measured(Box<Slice>),
     /// More slices are complete.
     Slices {
         /// Number of slices measured or skipped so far.

@@ -54,6 +54,11 @@ pub(crate) trait Observer {
         ControlFlow::Continue(())
     }
 
+    /// Open loop: returns whether requests that become due are skipped.
+    fn is_paused(&self) -> bool {
+        false
+    }
+
     fn warmed_up(&mut self, _warm_up: Interval) {}
 
     /// `pacing_ns` is the time that the pacer spent polling the clock without other work.
@@ -182,7 +187,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &mut self.pacer
             && pacer.is_due(now_ns)
         {
-            pacer.dispatch_due(now_ns, self.slots, &self.shared);
+            pacer.dispatch_due(now_ns, self.slots, &self.shared, self.observer.is_paused());
             if pacer.is_finished(now_ns) {
                 self.pacer = None;
                 self.finish_schedule();
@@ -384,14 +389,14 @@ impl Pacer {
         self.next = next.filter(|&(due_ns, _)| due_ns < self.end_ns);
     }
 
-    fn dispatch_due(&mut self, now_ns: u64, slots: &[Rc<ConnectionSlot>], shared: &Shared) {
+    fn dispatch_due(&mut self, now_ns: u64, slots: &[Rc<ConnectionSlot>], shared: &Shared, is_paused: bool) {
         for _ in 0..MAX_DISPATCHED_PER_TURN {
             let Some((due_ns, slot_index)) = self.next.filter(|&(due_ns, _)| due_ns <= now_ns) else {
                 return;
             };
             let slot = &slots[slot_index];
             // During a ramp, a connection gets no requests before it is opened.
-            if due_ns >= slot.open_at_ns.get() {
+            if due_ns >= slot.open_at_ns.get() && !is_paused {
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
                 shared.counters.add_offered(counts);
                 let mut due_queue = slot.due_queue.borrow_mut();

@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod measurement;
+pub(crate) mod pause;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod series;

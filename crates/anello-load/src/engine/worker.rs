@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::measurement::{MeasurementRequest, Observer, Throughput};
+use crate::engine::pause::PauseSwitch;
 use crate::engine::schedule::Share;
 use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
@@ -96,13 +97,14 @@ impl ThreadUsage {
 #[derive(Debug, Default)]
 pub(crate) struct SharedProgress {
     pub stop: AtomicBool,
+    pub pause: PauseSwitch,
     /// Last progress reported by each thread, in this measurement.
     threads: Vec<Mutex<ProgressSnapshot>>,
 }
 
 impl SharedProgress {
-    pub fn new(threads: usize) -> Self {
-        Self { threads: (0..threads).map(|_| Mutex::default()).collect(), ..Self::default() }
+    pub fn new(threads: usize, pause: PauseSwitch) -> Self {
+        Self { threads: (0..threads).map(|_| Mutex::default()).collect(), pause, ..Self::default() }
     }
 
     pub fn update(&self, thread: usize, update: impl FnOnce(&mut ProgressSnapshot)) {
@@ -249,6 +251,10 @@ impl Observer for WorkerObserver<'_> {
     fn tick(&mut self, ProgressSnapshot { open, requests, errors }: ProgressSnapshot) -> ControlFlow<()> {
         let (requests, errors) = (self.requests + requests, self.errors + errors);
         self.worker.tick(ProgressSnapshot { open, requests, errors })
+    }
+
+    fn is_paused(&self) -> bool {
+        self.worker.shared_progress.pause.is_paused()
     }
 
     fn warmed_up(&mut self, warm_up: Interval) {

@@ -67,6 +67,10 @@ pub struct Report {
     pub ramp_ns: u64,
     /// Whether the load was stopped early.
     pub interrupted: bool,
+    /// Open loop only: periods in which the load was paused. Requests due in a pause were skipped, so they are not part
+    /// of `offered`.
+    #[serde(default)]
+    pub pauses: Vec<Pause>,
     /// Requests whose reply was complete and, if verification is enabled, had the expected bytes. Excludes the warm-up.
     pub requests: u64,
     /// Time from the start of the measurement to the last reply or error. Excludes the warm-up.
@@ -78,6 +82,7 @@ pub struct Report {
     #[serde(default)]
     pub in_time_ns: u64,
     /// Requests answered per second until the planned end, or until the last reply if no request was answered by then.
+    /// Pauses do not count.
     pub requests_per_second: f64,
     /// Request latency, as in [`IntervalRecord::latency`].
     pub latency: Option<Latency>,
@@ -163,12 +168,27 @@ pub struct TlsReport {
     pub handshakes: Vec<HandshakeSummary>,
 }
 
+/// A period of the measurement in which the load was paused.
+///
+/// ```
+/// let pause = anello_load::Pause { start_ns: 1_000_000_000, elapsed_ns: 500_000_000 };
+/// assert_eq!(serde_json::to_string(&pause)?, r#"{"start_ns":1000000000,"elapsed_ns":500000000}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Start, in nanoseconds since the start of the measurement.
+    pub start_ns: u64,
+    /// Length in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
 /// Step of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Scheduled requests per second.
     pub per_second: u64,
-    /// Requests per second answered before the end of the step.
+    /// Requests per second answered before the end of the step. Pauses do not count.
     pub answered_per_second: f64,
     /// Requests answered before the end of the step.
     #[serde(default)]

@@ -1,28 +1,40 @@
-//! Progress bar and checkpoints of a run.
+//! Progress and checkpoints of a run.
 
 use std::path::{Path, PathBuf};
 
 use anello_lab::{LabResult, Observer, Progress, checkpoint};
 use indicatif::ProgressBar;
 
+use super::view::View;
 use crate::common::output::{print_stderr, progress_bar};
 
 pub struct Display {
-    pub bar: ProgressBar,
+    /// Hidden if there is a view.
+    bar: ProgressBar,
+    view: Option<Box<View>>,
     directory: PathBuf,
     /// Whether a failure to write a checkpoint has been reported.
     save_error_reported: bool,
 }
 
 impl Display {
-    pub fn new(directory: &Path) -> Self {
+    pub fn new(directory: &Path, view: Option<View>) -> Self {
         let bar = progress_bar("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
-        Self { bar, directory: directory.to_owned(), save_error_reported: false }
+        let bar = if view.is_some() { ProgressBar::hidden() } else { bar };
+        Self { bar, view: view.map(Box::new), directory: directory.to_owned(), save_error_reported: false }
+    }
+
+    /// Removes the progress from the terminal.
+    pub fn finish(self) {
+        self.bar.finish_and_clear();
     }
 }
 
 impl Observer for Display {
     fn progress(&mut self, progress: Progress) {
+        if let Some(view) = &mut self.view {
+            view.update(&progress);
+        }
         let bar = &self.bar;
         match progress {
             Progress::Begin { slices } => bar.set_length(slices as u64),
@@ -36,7 +48,10 @@ impl Observer for Display {
                 bar.suspend(|| print_stderr(message));
             }
             Progress::Analysis => bar.set_message("analyzing"),
-            Progress::Checked(_) | Progress::Ready { .. } => {}
+            Progress::Checked(_)
+            | Progress::Ready { .. }
+            | Progress::Measuring { .. }
+            | Progress::Measured(_) => {}
         }
     }
 

@@ -17,7 +17,7 @@ const MAX_COUNT: usize = 1 << 30;
 /// the servers pinned to their cores and loads them in turn from another core, in random order, verifying every byte.
 /// Prints the results and writes them as JSON and HTML. One server runs twice; the difference between its two instances
 /// is the noise floor. Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C
-/// exits immediately.
+/// exits immediately. On a terminal, a view shows the slices and the results so far; q ends the run like Ctrl-C.
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
@@ -82,6 +82,9 @@ pub struct RunArguments {
     /// servers are matched to contenders by name, ignoring case, spaces and punctuation ("uring" matches "io_uring").
     #[arg(long, value_name = "FILE")]
     pub instructions: Option<PathBuf>,
+    /// Show a progress bar instead of the view on the whole terminal.
+    #[arg(long)]
+    pub no_tui: bool,
     /// Directory for the reports; created if it does not exist.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     pub out: PathBuf,

@@ -4,12 +4,14 @@ mod command_line;
 mod display;
 mod flags;
 mod overrides;
+mod view;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anello_lab::tls::Identity;
@@ -21,19 +23,21 @@ use self::command_line::{repeat_command, resume_command};
 use self::display::Display;
 pub use self::flags::RunArguments;
 use self::overrides::apply_overrides;
+use self::view::View;
 use super::disk_file::DiskFile;
 use super::load::{LabLoad, LoadDriver};
 use super::sources::resources;
 use crate::common::error::{Context, invalid_input};
 use crate::common::output::{print_stderr, show};
-use crate::common::{build_identity, process};
+use crate::common::{build_identity, process, terminal};
 
 pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
         return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
+    let has_view = !arguments.no_tui && terminal::is_available();
     // Registered before the first child is started, so that the results so far are kept whenever Ctrl-C is pressed.
-    let stop = process::stop_flag()?;
+    let stop = process::stop_flag(has_view)?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = DiskFile::new(arguments.disk_file.as_deref(), previous.as_ref());
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
@@ -48,9 +52,11 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(|error| invalid_input(error.to_string()))?;
     announce(&config);
-    let mut display = Display::new(&arguments.out);
+    let measured = previous.as_ref().map(|previous| previous.slices.clone()).unwrap_or_default();
+    let view = has_view.then(|| View::new(&config, measured, Arc::clone(&stop))).transpose()?;
+    let mut display = Display::new(&arguments.out, view);
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
-    display.bar.finish_and_clear();
+    display.finish();
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
     drop(machine);
     let mut result = result.map_err(io::Error::other)?;

@@ -8,7 +8,7 @@ use anello_load::merge::{self, NamedLog, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
 
-use crate::load::format::{format_count, format_ns, group_digits};
+use crate::common::format::{format_count, format_ns, group_digits};
 
 /// Returns the sum of all tags except `uncorrected`, which counts the same requests again; `None` for fewer than two
 /// tags.

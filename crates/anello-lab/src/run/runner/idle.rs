@@ -55,6 +55,7 @@ impl Runner<'_> {
 
     fn measure_idle(&mut self, index: usize, position: SlicePosition) -> Result<(), SliceError> {
         let cell = self.config.cells[position.cell];
+        self.announce_slice(index, position);
         let address = self.start(index, self.config.cores_of(&cell))?;
         let pid = self.pid(index)?;
         let start_ns = self.since_start_ns();
@@ -72,7 +73,7 @@ impl Runner<'_> {
         slice.connections_before = first;
         let memory = slice.memory_per_connection(cell.connections);
         slice.quality = if memory.is_some() { Quality::Clean } else { Quality::Invalid };
-        self.result.slices.push(slice);
+        self.push_slice(slice);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::plan::cell::Workload;
 use crate::result::{Quality, Slice};
 use crate::run::load::{LoadSession, SliceLoad};
 use crate::run::machine::Usage;
+use crate::run::progress::Progress;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check, merge_latencies};
 
 impl Runner<'_> {
@@ -15,6 +16,7 @@ impl Runner<'_> {
         position: SlicePosition,
     ) -> Result<Quality, SliceError> {
         let pid = self.pid(index)?;
+        self.announce_slice(index, position);
         let start_ns = self.since_start_ns();
         let stolen_before = self.machine.stolen_ns(&self.cores);
         let throttled_before_ns = self.machine.throttled_ns();
@@ -53,9 +55,19 @@ impl Runner<'_> {
         if quality == Quality::Clean {
             merge_latencies(&mut self.pending.1, (index, position.cell), &measured.load.latency);
         }
-        self.result.slices.push(slice);
+        self.push_slice(slice);
         session.settle()?;
         Ok(quality)
+    }
+
+    pub(super) fn announce_slice(&mut self, contender: usize, position: SlicePosition) {
+        let SlicePosition { cell, round, .. } = position;
+        self.observer.progress(Progress::Measuring { contender, cell, round });
+    }
+
+    pub(super) fn push_slice(&mut self, slice: Slice) {
+        self.observer.progress(Progress::Measured(Box::new(slice.clone())));
+        self.result.slices.push(slice);
     }
 
     fn note(&mut self, note: String) {

@@ -19,13 +19,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use self::results::Outcome;
 use self::results::{Results, Totals};
 use crate::engine::measurement::MeasurementRequest;
+use crate::engine::pause::PauseSwitch;
 use crate::engine::schedule::Share;
 use crate::engine::series::{Sampler, Series};
 use crate::engine::shared::ProgressSnapshot;
 use crate::engine::worker::{SharedProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::interval::Interval;
-use crate::model::report::Step;
+use crate::model::report::{Pause, Step};
 use crate::system::nanoseconds;
 use crate::wire::http::references;
 
@@ -94,10 +95,45 @@ pub fn run(
     runtime: &anello::RuntimeBuilder,
     on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
+    run_with_pause(load, runtime, &PauseSwitch::default(), on_event)
+}
+
+/// Executes a load run like [`run`]. While `pause` is set, an open loop sends no requests.
+///
+/// A pause that is shorter than 0.1 s can be missing in the report, unless the switch is set in `on_event`.
+///
+/// # Errors
+/// Returns the errors of [`run`].
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+///
+/// use anello_load::{Arrivals, Event, LoadConfig, Mode, PauseSwitch, run_with_pause};
+///
+/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
+/// let mode = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
+/// let load = LoadConfig { mode, ..LoadConfig::echo(server, 128) };
+/// let pause = PauseSwitch::default();
+/// let outcome = run_with_pause(&load, &anello::Runtime::builder(), &pause, |event| {
+///     // Gives the server a break while the latency is high.
+///     if let Event::Interval(interval) = event {
+///         pause.set(interval.quantiles().is_some_and(|latency| latency.p99_ns > 100_000_000));
+///     }
+///     ControlFlow::Continue(())
+/// })?;
+/// println!("{:?}", outcome.report.pauses);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn run_with_pause(
+    load: &LoadConfig,
+    runtime: &anello::RuntimeBuilder,
+    pause: &PauseSwitch,
+    on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
+) -> io::Result<Outcome> {
     load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     // Created first, so that a wrong process ID is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
-    let mut run = Run::start(load, runtime, sampler, on_event)?;
+    let mut run = Run::start(load, runtime, sampler, pause, on_event)?;
     let result = run.connect().and_then(|()| run.run_all());
     run.stop_threads();
     result.map(|()| run.results.into_outcome(load))
@@ -114,6 +150,9 @@ struct Run<'a, W> {
     sampler: Sampler,
     /// Start of the measurement, in nanoseconds since `origin`.
     began_ns: Option<u64>,
+    /// Start of the current pause.
+    paused_since_ns: Option<u64>,
+    last_progress: Instant,
     results: Results,
 }
 
@@ -133,9 +172,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         load: &'a LoadConfig,
         runtime: &anello::RuntimeBuilder,
         sampler: Sampler,
+        pause: &PauseSwitch,
         on_event: W,
     ) -> io::Result<Self> {
-        let shared_progress = Arc::new(SharedProgress::new(load.threads));
+        let shared_progress = Arc::new(SharedProgress::new(load.threads, pause.clone()));
         let references = load.http_load().map(references).unwrap_or_default();
         let (origin, (report, reports)) = (Instant::now(), channel());
         let (mut request_senders, mut threads) = (Vec::new(), Vec::new());
@@ -166,6 +206,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             threads,
             sampler,
             began_ns,
+            paused_since_ns: None,
+            last_progress: origin,
             results,
         })
     }
@@ -217,12 +259,17 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                 continue;
             }
             let wait = due_ns.map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
-            match self.next_report(wait)? {
-                Some(report) => self.handle_report(report, &mut measurement),
-                None => self.report_measurement_progress(&measurement),
+            if let Some(report) = self.next_report(wait)? {
+                self.handle_report(report, &mut measurement);
+            }
+            if self.last_progress.elapsed() >= TICK {
+                self.report_measurement_progress(&measurement);
             }
             self.collect_complete(&mut measurement);
+            let is_paused = rate.is_some() && self.shared_progress.pause.is_paused();
+            self.record_pause(is_paused, &mut measurement);
         }
+        self.record_pause(false, &mut measurement);
         self.collect_complete(&mut measurement);
         self.results.totals.append(&measurement.totals);
         Ok(measurement.totals)
@@ -280,6 +327,25 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.report_progress(phase, elapsed, planned, request.rate.map(|(per_second, _)| per_second));
     }
 
+    /// Records the start of a pause or, if `is_paused` is false, the part of the last pause in this measurement.
+    fn record_pause(&mut self, is_paused: bool, measurement: &mut Measurement) {
+        let now_ns = self.now_ns();
+        if is_paused {
+            self.paused_since_ns.get_or_insert(now_ns);
+            return;
+        }
+        let Some(since_ns) = self.paused_since_ns.take() else { return };
+        let first_ns = measurement.first_ns;
+        let end_ns = first_ns.saturating_add(nanoseconds(measurement.request.duration));
+        let start_ns = since_ns.max(first_ns);
+        let elapsed_ns = now_ns.min(end_ns).saturating_sub(start_ns);
+        if elapsed_ns > 0 {
+            let start_ns = start_ns - self.began_ns.unwrap_or(first_ns);
+            self.results.pauses.push(Pause { start_ns, elapsed_ns });
+            measurement.totals.paused_ns += elapsed_ns;
+        }
+    }
+
     /// Reports the intervals that are complete on all threads, and adds them to the results.
     fn collect_complete(&mut self, measurement: &mut Measurement) {
         while let Some(interval) = measurement.series.next_complete(|| self.sampler.take_sample()) {
@@ -315,6 +381,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         planned: Duration,
         offered_per_second: Option<u64>,
     ) {
+        self.last_progress = Instant::now();
         let ProgressSnapshot { open: connections, requests, errors } = self.shared_progress.total();
         let progress =
             Progress { phase, elapsed, planned, offered_per_second, connections, requests, errors };
@@ -357,7 +424,8 @@ mod tests {
         let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
         let sampler = Sampler::new(None, Vec::new()).unwrap();
         let on_event = |_: Event<'_>| ControlFlow::Continue(());
-        let mut run = Run::start(&load, &anello::Runtime::builder(), sampler, on_event).unwrap();
+        let (runtime, pause) = (anello::Runtime::builder(), PauseSwitch::default());
+        let mut run = Run::start(&load, &runtime, sampler, &pause, on_event).unwrap();
         // The worker thread continues, so the channel stays open.
         let finished_thread = thread::spawn(|| {});
         while !finished_thread.is_finished() {

@@ -9,7 +9,7 @@ use crate::model::config::{Knee, LoadConfig};
 use crate::model::errors::Errors;
 use crate::model::interval::{Interval, IntervalRecord, Latency, add_histogram, latency_histogram};
 use crate::model::report::{
-    KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
+    KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
 use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
@@ -35,6 +35,7 @@ pub(super) struct Results {
     pub records: Vec<IntervalRecord>,
     pub steps: Vec<Step>,
     pub knee: Option<KneeReport>,
+    pub pauses: Vec<Pause>,
     /// Usage of each thread.
     pub usage: Vec<ThreadUsage>,
     pub totals: Totals,
@@ -53,12 +54,14 @@ pub(super) struct Totals {
     schedule_error: Histogram<u64>,
     /// Busy percentage of the busiest thread.
     busy_percent: f64,
+    /// Time for which the measured load was paused.
+    pub paused_ns: u64,
 }
 
 impl Default for Totals {
     fn default() -> Self {
         let (interval, throughput) = (None, Throughput::default());
-        Self { interval, throughput, schedule_error: latency_histogram(), busy_percent: 0.0 }
+        Self { interval, throughput, schedule_error: latency_histogram(), busy_percent: 0.0, paused_ns: 0 }
     }
 }
 
@@ -76,6 +79,7 @@ impl Totals {
         self.throughput.requests += next.throughput.requests;
         self.throughput.elapsed_ns += next.throughput.elapsed_ns;
         add_histogram(&mut self.schedule_error, &next.schedule_error);
+        self.paused_ns += next.paused_ns;
     }
 }
 
@@ -100,9 +104,10 @@ impl Results {
     pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
         let total = totals.interval.as_ref()?;
         let answered_in_time = totals.throughput.requests;
+        let seconds = nanoseconds(load.duration).saturating_sub(totals.paused_ns) as f64 / 1e9;
         self.steps.push(Step {
             per_second,
-            answered_per_second: answered_in_time as f64 / load.duration.as_secs_f64().max(1e-9),
+            answered_per_second: answered_in_time as f64 / seconds.max(1e-9),
             answered_in_time,
             total: total.into(),
             schedule_error: Latency::of(&totals.schedule_error),
@@ -136,6 +141,7 @@ impl Results {
             0 => Throughput { requests: total.requests, elapsed_ns: total.end_ns() },
             _ => in_time,
         };
+        let active_ns = throughput.elapsed_ns.saturating_sub(self.totals.paused_ns).max(1);
         let (driver, driver_features) =
             self.driver.map(|driver| (driver.name.to_owned(), driver.features)).unwrap_or_default();
         let report = Report {
@@ -160,11 +166,12 @@ impl Results {
             warm_up_ns: nanoseconds(load.warm_up),
             ramp_ns: nanoseconds(load.ramp),
             interrupted: self.interrupted,
+            pauses: self.pauses,
             requests: total.requests,
             elapsed_ns: total.end_ns(),
             answered_in_time: in_time.requests,
             in_time_ns: in_time.elapsed_ns,
-            requests_per_second: throughput.requests as f64 * 1e9 / throughput.elapsed_ns.max(1) as f64,
+            requests_per_second: throughput.requests as f64 * 1e9 / active_ns as f64,
             latency: total.quantiles(),
             uncorrected_latency: total.uncorrected_quantiles(),
             offered: total.counts.offered,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use anello_load::{Latency, Phase, Progress, Step};
+use anello_load::{Event, Latency, Phase, Progress, Step};
 use indicatif::ProgressBar;
 
-use super::format::{format_count, format_ns, group_digits};
+use crate::common::format::{format_count, format_ns, group_digits};
 use crate::common::output::progress_bar;
 
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
     pub bar: ProgressBar,
     /// Latency of the last interval.
-    pub latency: Option<Latency>,
+    latency: Option<Latency>,
     /// Phase, elapsed time and requests at the start of the current rate measurement.
     previous: Option<(Phase, Duration, u64)>,
     /// Requests per second.
@@ -27,15 +27,24 @@ impl ProgressLine {
         Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
     }
 
+    pub fn update(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Interval(interval) => self.latency = interval.quantiles(),
+            Event::Progress(progress) => self.show(progress),
+            Event::Step(step) => self.step(step),
+            Event::Began { .. } => {}
+        }
+    }
+
     /// Prints a line above the progress line at the end of a sweep step.
-    pub fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Step) {
         let p99 = step.total.latency.map_or("-".to_owned(), |latency| format_ns(latency.p99_ns as f64));
         let (offered, answered) = (format_count(step.per_second), group_digits(step.answered_per_second));
         self.bar.println(format!("{offered} offered/s: {answered} answered/s, p99 {p99}"));
         (self.latency, self.previous) = (None, None);
     }
 
-    pub fn show(&mut self, progress: &Progress) {
+    fn show(&mut self, progress: &Progress) {
         let (elapsed, planned) = (progress.elapsed, progress.planned);
         self.bar.set_length(u64::try_from(planned.as_millis()).unwrap_or(u64::MAX));
         self.bar.set_position(u64::try_from(elapsed.min(planned).as_millis()).unwrap_or(u64::MAX));

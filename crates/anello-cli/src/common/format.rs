@@ -1,4 +1,4 @@
-//! Formatting of numbers in the text output of `anello load`.
+//! Formatting of numbers in text for people.
 
 /// Formats a duration in ns, µs, ms or s, with about three significant digits.
 pub fn format_ns(ns: f64) -> String {
