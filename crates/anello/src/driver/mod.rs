@@ -23,6 +23,7 @@
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four kernels.
 
 mod accepted;
+mod backend;
 mod batch_wait;
 pub(crate) mod buffer;
 mod catch_panic;
@@ -91,6 +92,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 pub(crate) use accepted::{AcceptSink, Accepted};
+use backend::{Backend, dispatch, dispatch_by_model};
 use batch_wait::BatchWait;
 use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
 pub(crate) use catch_panic::{catch_and_log_panic, log};
@@ -126,8 +128,6 @@ use send_side::{SendSide, WriteSide};
 pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]
 pub use sim::{LinkOptions, SimFaults, SimModel, SimOptions};
-#[cfg(feature = "sim")]
-use sim::{SimCompletion, SimReadiness};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
@@ -161,77 +161,6 @@ pub(crate) struct Driver {
     open_counts: HashMap<Key, OpenCount>,
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
-}
-
-#[cfg(feature = "sim")]
-type SimCompletionMachine = Box<Proactor<SimCompletion>>;
-#[cfg(feature = "sim")]
-type SimReadinessMachine = Box<Reactor<SimReadiness>>;
-#[cfg(not(feature = "sim"))]
-type SimCompletionMachine = std::convert::Infallible;
-#[cfg(not(feature = "sim"))]
-type SimReadinessMachine = std::convert::Infallible;
-
-#[derive(Debug)]
-enum Backend {
-    Uring(Box<Proactor<Uring>>),
-    Epoll(Box<Reactor<Epoll>>),
-    SimCompletion(SimCompletionMachine),
-    SimReadiness(SimReadinessMachine),
-}
-
-/// Makes the same call on the active state machine.
-macro_rules! dispatch {
-    ($driver:expr, $machine:ident => $call:expr) => {
-        match $driver {
-            $crate::driver::Backend::Uring($machine) => $call,
-            $crate::driver::Backend::Epoll($machine) => $call,
-            #[cfg(feature = "sim")]
-            $crate::driver::Backend::SimCompletion($machine) => $call,
-            #[cfg(feature = "sim")]
-            $crate::driver::Backend::SimReadiness($machine) => $call,
-            #[cfg(not(feature = "sim"))]
-            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
-                match *never {}
-            }
-        }
-    };
-}
-use dispatch;
-
-/// Makes a call on the active state machine that depends on the model of its kernel.
-macro_rules! dispatch_by_model {
-    ($driver:expr, completion $proactor:pat => $on_completion:expr, readiness $reactor:pat => $on_readiness:expr) => {
-        match $driver {
-            $crate::driver::Backend::Uring($proactor) => $on_completion,
-            $crate::driver::Backend::Epoll($reactor) => $on_readiness,
-            #[cfg(feature = "sim")]
-            $crate::driver::Backend::SimCompletion($proactor) => $on_completion,
-            #[cfg(feature = "sim")]
-            $crate::driver::Backend::SimReadiness($reactor) => $on_readiness,
-            #[cfg(not(feature = "sim"))]
-            $crate::driver::Backend::SimCompletion(never) | $crate::driver::Backend::SimReadiness(never) => {
-                match *never {}
-            }
-        }
-    };
-}
-use dispatch_by_model;
-
-/// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
-/// callers.
-impl Backend {
-    #[cold]
-    #[inline(never)]
-    fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
-        dispatch!(self, machine => machine.poll_receive(key, received, waker))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
-        dispatch!(self, machine => machine.poll_send(key, outgoing, waker))
-    }
 }
 
 impl Driver {

@@ -1,0 +1,80 @@
+//! The state machine of a driver, on one of the kernels.
+
+use std::task::Waker;
+
+use super::epoll::Epoll;
+use super::proactor::Proactor;
+use super::reactor::Reactor;
+#[cfg(feature = "sim")]
+use super::sim::{SimCompletion, SimReadiness};
+use super::uring::Uring;
+use super::{Chunk, Key, PollIo, SendBuf};
+
+#[cfg(feature = "sim")]
+type SimCompletionMachine = Box<Proactor<SimCompletion>>;
+#[cfg(feature = "sim")]
+type SimReadinessMachine = Box<Reactor<SimReadiness>>;
+#[cfg(not(feature = "sim"))]
+type SimCompletionMachine = std::convert::Infallible;
+#[cfg(not(feature = "sim"))]
+type SimReadinessMachine = std::convert::Infallible;
+
+#[derive(Debug)]
+pub(super) enum Backend {
+    Uring(Box<Proactor<Uring>>),
+    Epoll(Box<Reactor<Epoll>>),
+    SimCompletion(SimCompletionMachine),
+    SimReadiness(SimReadinessMachine),
+}
+
+/// Makes the same call on the active state machine.
+macro_rules! dispatch {
+    ($driver:expr, $machine:ident => $call:expr) => {
+        match $driver {
+            $crate::driver::backend::Backend::Uring($machine) => $call,
+            $crate::driver::backend::Backend::Epoll($machine) => $call,
+            #[cfg(feature = "sim")]
+            $crate::driver::backend::Backend::SimCompletion($machine) => $call,
+            #[cfg(feature = "sim")]
+            $crate::driver::backend::Backend::SimReadiness($machine) => $call,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::backend::Backend::SimCompletion(never)
+            | $crate::driver::backend::Backend::SimReadiness(never) => match *never {},
+        }
+    };
+}
+pub(super) use dispatch;
+
+/// Makes a call on the active state machine that depends on the model of its kernel.
+macro_rules! dispatch_by_model {
+    ($driver:expr, completion $proactor:pat => $on_completion:expr, readiness $reactor:pat => $on_readiness:expr) => {
+        match $driver {
+            $crate::driver::backend::Backend::Uring($proactor) => $on_completion,
+            $crate::driver::backend::Backend::Epoll($reactor) => $on_readiness,
+            #[cfg(feature = "sim")]
+            $crate::driver::backend::Backend::SimCompletion($proactor) => $on_completion,
+            #[cfg(feature = "sim")]
+            $crate::driver::backend::Backend::SimReadiness($reactor) => $on_readiness,
+            #[cfg(not(feature = "sim"))]
+            $crate::driver::backend::Backend::SimCompletion(never)
+            | $crate::driver::backend::Backend::SimReadiness(never) => match *never {},
+        }
+    };
+}
+pub(super) use dispatch_by_model;
+
+/// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
+/// callers.
+impl Backend {
+    #[cold]
+    #[inline(never)]
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
+        dispatch!(self, machine => machine.poll_receive(key, received, waker))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
+        dispatch!(self, machine => machine.poll_send(key, outgoing, waker))
+    }
+}
