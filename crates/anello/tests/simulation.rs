@@ -210,6 +210,42 @@ fn partition_delays_a_connection_until_it_is_repaired() {
 }
 
 #[test]
+fn repairs_do_not_reorder_bytes() {
+    with_echo(
+        |builder| builder,
+        async |control| {
+            let (mut reader, mut writer) = TcpStream::connect("server:7").await?.into_split();
+            let reading = spawn(async move {
+                let mut expected = 0_u8;
+                while let Some(chunk) = reader.recv().await? {
+                    for byte in chunk.iter() {
+                        assert_eq!(*byte, expected);
+                        expected = expected.wrapping_add(1);
+                    }
+                }
+                Ok::<_, io::Error>(expected)
+            });
+            for index in 0..2000_u32 {
+                writer.write_all(&[index as u8]).await?;
+                sleep(Duration::from_micros(control.random() % 300)).await;
+                match control.random() % 20 {
+                    0 => control.partition("client", "server"),
+                    1..4 => control.repair("client", "server"),
+                    4 => control.hold("client", "server"),
+                    5..8 => control.release("client", "server"),
+                    _ => {}
+                }
+            }
+            control.repair("client", "server");
+            control.release("client", "server");
+            writer.shutdown().await?;
+            assert_eq!(reading.await??, 2000_u32 as u8);
+            Ok(())
+        },
+    );
+}
+
+#[test]
 fn connection_times_out_during_a_partition() {
     with_echo(
         |builder| builder.tcp_timeout(Duration::from_secs(30)),

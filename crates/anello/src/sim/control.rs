@@ -190,7 +190,7 @@ impl Control {
         self.state.world.borrow_mut().cut(from, to);
     }
 
-    /// Ends a partition in both directions. The packets that have waited arrive after the latency of the link.
+    /// Ends a partition in both directions. The packets that have waited arrive immediately.
     ///
     /// ```
     /// # use anello::sim::Simulation;

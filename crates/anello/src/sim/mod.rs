@@ -45,7 +45,7 @@
 //!   can have as many bytes in transit and unread as the socket buffers of both sides hold. There is no congestion
 //!   control. Unix sockets reach only sockets on the same host. Connections within a host have no latency.
 //! - *Partition*: the state of a link when a packet would arrive decides. A datagram is lost. A packet of a connection
-//!   waits and arrives after the repair, as if TCP had sent it again. After the
+//!   waits and arrives at the repair, as if TCP had sent it again. After the
 //!   [timeout](SimulationBuilder::tcp_timeout), the connection fails with `TimedOut`.
 //! - *Crash*: the host's tasks are dropped, and it sends nothing more. Packets on their way from the host still arrive;
 //!   those to the host wait as during a partition. After a restart, the host does not know the connections, and replies

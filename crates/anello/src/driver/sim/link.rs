@@ -87,6 +87,4 @@ pub(super) struct Link {
     pub waiting: VecDeque<(u64, Segment)>,
     /// Time until which the link is busy with earlier packets, if its bandwidth is limited.
     pub busy_until_ns: u64,
-    /// Earliest arrival of packets of connections, so that they do not overtake those that have waited.
-    pub floor_ns: u64,
 }

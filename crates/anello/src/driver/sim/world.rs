@@ -4,7 +4,8 @@
 //! [`Simulation`](crate::sim::Simulation)) takes them from the world when they are due, and delivers them.
 //!
 //! A packet is lost or waits depending on the state of its link and of its receiver at the time of its arrival, not of
-//! its departure. Packets of a connection are therefore never reordered.
+//! its departure. Packets that have waited are delivered before all others. Therefore, the packets of a connection are
+//! never reordered.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -246,19 +247,16 @@ impl World {
         self.release_waiting(|link| link == (from, to));
     }
 
-    /// Schedules the arrival of the packets that wait on the selected links, unless they still cannot be delivered.
+    /// Delivers the packets that wait on the selected links, unless they still cannot be delivered.
     fn release_waiting(&mut self, is_selected: impl Fn((HostId, HostId)) -> bool) {
-        let now_ns = self.now_ns();
         for (&(from, to), link) in &mut self.links {
             let is_open = !link.is_cut && !link.is_paused && self.hosts[to as usize].is_up;
             if !is_selected((from, to)) || !is_open || link.waiting.is_empty() {
                 continue;
             }
-            let latency = &link.options.as_ref().unwrap_or(&self.default_link).latency;
-            let at_ns = now_ns.saturating_add(draw(&mut self.random, latency)).max(link.floor_ns);
-            link.floor_ns = at_ns;
             for (_, segment) in link.waiting.drain(..) {
-                self.queue.push(at_ns, Event::Segment(segment));
+                // Before all other events, because later packets of the same connection may be due already.
+                self.queue.push(0, Event::Segment(segment));
             }
         }
     }
@@ -303,11 +301,6 @@ impl World {
             };
             link.busy_until_ns = link.busy_until_ns.max(now_ns).saturating_add(duration_ns);
             at_ns = at_ns.saturating_add(link.busy_until_ns - now_ns);
-            at_ns = at_ns.max(if is_datagram { 0 } else { link.floor_ns });
-        } else if let Some(link) = link
-            && !is_datagram
-        {
-            at_ns = at_ns.max(link.floor_ns);
         }
         if !is_datagram {
             at_ns = at_ns.max(*last_arrival_ns);
