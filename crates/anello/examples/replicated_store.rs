@@ -205,7 +205,7 @@ impl History {
 async fn client(number: u64, control: Control, history: Rc<RefCell<History>>) -> io::Result<()> {
     for index in 1..=12 {
         let key = control.random() % 2;
-        let is_write = control.random() % 2 == 0;
+        let is_write = control.random() % 2 == 1;
         let written = number * 1000 + index;
         let start = history.borrow_mut().tick();
         let request = if is_write { [PUT, key, written, 0, 0] } else { [GET, key, 0, 0, 0] };
