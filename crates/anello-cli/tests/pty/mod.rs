@@ -18,6 +18,7 @@ pub struct Pty {
     terminal: File,
     screen: vt100::Parser,
     child: Child,
+    pub has_shown_view: bool,
 }
 
 impl Pty {
@@ -44,7 +45,12 @@ impl Pty {
         command.arg("--ctty").arg(program).args(arguments).env("TERM", term).env_remove("ANELLO_DRIVER");
         let child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
         // When this function returns, only the child holds its end, so that reading fails when the child exits.
-        Some(Self { terminal, screen: vt100::Parser::new(size(ROWS), size(COLUMNS), 1000), child })
+        Some(Self {
+            terminal,
+            screen: vt100::Parser::new(size(ROWS), size(COLUMNS), 1000),
+            child,
+            has_shown_view: false,
+        })
     }
 
     pub fn text(&self) -> String {
@@ -62,10 +68,14 @@ impl Pty {
         }
     }
 
-    fn read(&mut self) -> bool {
+    /// Reads a part of the output. Returns `false` at its end.
+    pub fn read(&mut self) -> bool {
         let mut bytes = [0; 4096];
         let count = self.terminal.read(&mut bytes).unwrap_or(0);
-        self.screen.process(&bytes[..count]);
+        for byte in &bytes[..count] {
+            self.screen.process(&[*byte]);
+            self.has_shown_view |= self.is_view();
+        }
         count > 0
     }
 
