@@ -555,7 +555,8 @@ fn json_examples_have_the_fields_of_real_output() {
 
 #[test]
 fn rust_examples_are_doctests() {
-    let source = fs::read_to_string(repository().join("crates/anello/src/lib.rs")).expect("source");
+    let crates = ["crates/anello/src/lib.rs", "crates/anello-http/src/lib.rs"];
+    let sources = crates.map(|path| fs::read_to_string(repository().join(path)).expect("source")).concat();
     let mut found = 0;
     for document in documents() {
         let (fenced, ..) = document.blocks();
@@ -563,8 +564,8 @@ fn rust_examples_are_doctests() {
             found += 1;
             let is_compiled = ["rust", "rust,no_run"].contains(&block.language.as_str());
             assert!(is_compiled, "{}: a block of type {:?} is not compiled", document.path, block.language);
-            let included = source.contains(&format!("include_str!(\"../../../{}\")", document.path));
-            assert!(included, "{}: not included in crates/anello/src/lib.rs as a doctest", document.path);
+            let included = sources.contains(&format!("include_str!(\"../../../{}\")", document.path));
+            assert!(included, "{}: not included in any of {crates:?} as a doctest", document.path);
         }
     }
     assert!(found >= 2, "only {found} examples found");
