@@ -116,7 +116,7 @@ fn second_signal_restores_terminal() {
     pty.wait("view", |pty| pty.text().contains("measuring"));
     pty.press("q");
     pty.wait("end", |pty| pty.text().contains("ending; Ctrl-C exits"));
-    pty.press("\x03");
+    pty.signal(Signal::INT);
     // If the signal came late, the report was printed instead.
     let (code, text) = pty.end();
     assert!(code == Some(130) || (code == Some(1) && text.contains("interrupted")), "{code:?} {text}");

@@ -69,6 +69,8 @@ impl Screen {
         let mut without_lines = attributes.clone();
         // Ctrl-C still sends SIGINT. Ctrl-Z and Ctrl-\ would leave the terminal in this state, so they have no effect.
         without_lines.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        // Otherwise, Ctrl-C discards output that the terminal has not read yet.
+        without_lines.local_modes.insert(LocalModes::NOFLSH);
         for (index, value) in [
             (SpecialCodeIndex::VMIN, 0),
             (SpecialCodeIndex::VTIME, 0),
@@ -123,8 +125,8 @@ pub fn restore() {
     let Some(shown) = view().take() else { return };
     // Keys that were pressed too late are not meant for the shell.
     tcflush(io::stdin(), QueueSelector::IFlush).ok();
-    tcsetattr(io::stdin(), OptionalActions::Now, &shown.attributes).ok();
     execute!(stderr, LeaveAlternateScreen, Show).ok();
+    tcsetattr(io::stdin(), OptionalActions::Now, &shown.attributes).ok();
     stderr.write_all(&shown.held_back).ok();
 }
 
