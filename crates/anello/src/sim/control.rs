@@ -124,7 +124,7 @@ impl Control {
     /// # use anello::sim::Simulation;
     /// let mut sim = Simulation::builder().build();
     /// sim.host("leader", async || Ok(()));
-    /// assert_eq!(sim.ipv4("leader"), [10, 0, 0, 1]);
+    /// assert_eq!(sim.ipv4("leader"), std::net::Ipv4Addr::new(10, 0, 0, 1));
     /// ```
     #[must_use]
     #[track_caller]
