@@ -10,6 +10,7 @@ macro_rules! setters {
                 "```\n",
                 "# use std::time::Duration;\n",
                 "# use anello::*;\n",
+                "# use anello::sim::*;\n",
                 "let options = ", stringify!($options), "::default().",
                 stringify!($field), "(", stringify!($example), ");\n",
                 "assert_eq!(options.", stringify!($field), ", ", stringify!($example), ");\n",

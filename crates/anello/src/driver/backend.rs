@@ -27,24 +27,6 @@ pub(super) enum Backend {
     SimReadiness(SimReadinessMachine),
 }
 
-/// Makes the same call on the active state machine.
-macro_rules! dispatch {
-    ($driver:expr, $machine:ident => $call:expr) => {
-        match $driver {
-            $crate::driver::backend::Backend::Uring($machine) => $call,
-            $crate::driver::backend::Backend::Epoll($machine) => $call,
-            #[cfg(feature = "sim")]
-            $crate::driver::backend::Backend::SimCompletion($machine) => $call,
-            #[cfg(feature = "sim")]
-            $crate::driver::backend::Backend::SimReadiness($machine) => $call,
-            #[cfg(not(feature = "sim"))]
-            $crate::driver::backend::Backend::SimCompletion(never)
-            | $crate::driver::backend::Backend::SimReadiness(never) => match *never {},
-        }
-    };
-}
-pub(super) use dispatch;
-
 /// Makes a call on the active state machine that depends on the model of its kernel.
 macro_rules! dispatch_by_model {
     ($driver:expr, completion $proactor:pat => $on_completion:expr, readiness $reactor:pat => $on_readiness:expr) => {
@@ -62,6 +44,14 @@ macro_rules! dispatch_by_model {
     };
 }
 pub(super) use dispatch_by_model;
+
+/// Makes the same call on the active state machine.
+macro_rules! dispatch {
+    ($driver:expr, $machine:ident => $call:expr) => {
+        $crate::driver::backend::dispatch_by_model!($driver, completion $machine => $call, readiness $machine => $call)
+    };
+}
+pub(super) use dispatch;
 
 /// Separate cold functions for the simulated kernels, so that only the io_uring and epoll paths are inlined into
 /// callers.

@@ -32,6 +32,19 @@ macro_rules! on_kernel {
     };
 }
 
+/// Registers either kind of socket.
+macro_rules! register {
+    ($driver:expr, $socket:expr, $interest:expr) => {
+        match &$socket.inner {
+            Inner::Os(descriptor) => $driver.register(Rc::clone(descriptor), $interest),
+            #[cfg(feature = "sim")]
+            Inner::Sim(simulated) => $driver.register_simulated(simulated.source(), $interest),
+            #[cfg(not(feature = "sim"))]
+            Inner::Sim(never) => match *never {},
+        }
+    };
+}
+
 impl Driver {
     /// Opens a UDP socket, which must then be registered.
     pub fn open_udp(&mut self, is_ipv6: bool) -> io::Result<DatagramSocket> {
@@ -77,13 +90,7 @@ impl Driver {
 
     /// Registers a socket as a readiness source.
     pub fn register_datagrams(&mut self, socket: &DatagramSocket, interest: Interest) -> io::Result<Key> {
-        match &socket.inner {
-            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
-            #[cfg(feature = "sim")]
-            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
-            #[cfg(not(feature = "sim"))]
-            Inner::Sim(never) => match *never {},
-        }
+        register!(self, socket, interest)
     }
 
     /// Registers a socket as a readiness source.
@@ -92,13 +99,7 @@ impl Driver {
         socket: &UnixDatagramSocket,
         interest: Interest,
     ) -> io::Result<Key> {
-        match &socket.inner {
-            Inner::Os(descriptor) => self.register(Rc::clone(descriptor), interest),
-            #[cfg(feature = "sim")]
-            Inner::Sim(socket) => self.register_simulated(socket.source(), interest),
-            #[cfg(not(feature = "sim"))]
-            Inner::Sim(never) => match *never {},
-        }
+        register!(self, socket, interest)
     }
 
     #[cfg(feature = "sim")]

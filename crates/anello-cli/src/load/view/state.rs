@@ -31,7 +31,7 @@ pub struct LoadState {
     /// Number of steps that are complete, and the time at which the current step started, in seconds.
     pub steps: usize,
     step_start_s: f64,
-    /// Whether the load is ending early.
+    /// `true` while the load is ending early.
     pub is_stopping: bool,
 }
 
@@ -198,7 +198,7 @@ pub mod tests {
     use super::*;
 
     /// Returns the state of an open loop of 1000 requests/s after `seconds` intervals, each with more requests than
-    /// the one before.
+    /// the previous interval.
     pub fn state(seconds: u64) -> LoadState {
         let mode = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
         let target = SocketAddr::from(([127, 0, 0, 1], 7000));

@@ -377,7 +377,7 @@ impl SimCompletion {
     }
 
     /// Returns the time of the next possible event.
-    fn next_event_ns(&self) -> Option<u64> {
+    fn next_due_ns(&self) -> Option<u64> {
         let network = self.network.lock();
         let delayed = self.in_flight.values().map(|operation| operation.wakes_at_ns(&network));
         let later = self.later.first_key_value().map(|((at_ns, _), _)| *at_ns);
@@ -411,7 +411,7 @@ impl SimCompletion {
             _ => None,
         };
         while !self.ends_wait() {
-            let next = self.next_event_ns().into_iter().chain(until_ns).min();
+            let next = self.next_due_ns().into_iter().chain(until_ns).min();
             self.advance_to(next.ok_or_else(deadlock_error)?);
             if next == until_ns {
                 break;
@@ -426,7 +426,7 @@ impl Kernel for SimCompletion {
 
     fn next_event_ns(&self) -> Option<u64> {
         let is_busy = !self.submissions.is_empty() || self.ends_wait();
-        if is_busy { Some(0) } else { self.next_event_ns() }
+        if is_busy { Some(0) } else { self.next_due_ns() }
     }
 
     fn sockets(&self) -> &SimNetwork {
@@ -498,7 +498,7 @@ impl CompletionKernel for SimCompletion {
         // Delayed events count as well, because they occur only if the clock advances.
         !self.submissions.is_empty()
             || self.has_completions()
-            || self.next_event_ns().is_some()
+            || self.next_due_ns().is_some()
             || ready(&self.network.lock())
     }
 

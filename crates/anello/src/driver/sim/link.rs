@@ -44,35 +44,13 @@ impl Default for LinkOptions {
     }
 }
 
-/// Adds one setter per field.
-macro_rules! link_setters {
-    ($($field:ident: $type:ty = $example:expr),+ $(,)?) => {
-        impl LinkOptions {$(
-            #[doc = concat!(
-                "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ") and returns the options.\n\n",
-                "```\n",
-                "# use std::time::Duration;\n",
-                "# use anello::sim::LinkOptions;\n",
-                "let options = LinkOptions::default().", stringify!($field), "(", stringify!($example), ");\n",
-                "assert_eq!(options.", stringify!($field), ", ", stringify!($example), ");\n",
-                "```"
-            )]
-            #[must_use]
-            pub fn $field(mut self, value: $type) -> Self {
-                self.$field = value;
-                self
-            }
-        )+}
-    };
-}
-
-link_setters!(
+setters!(LinkOptions {
     latency: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(3),
     loss: u16 = 10,
     duplicates: u16 = 10,
     resets: u16 = 1,
     bandwidth: Option<u64> = Some(125_000_000),
-);
+});
 
 /// State of a link that differs from the defaults.
 #[derive(Debug, Default)]

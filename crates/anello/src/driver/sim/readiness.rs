@@ -114,7 +114,7 @@ impl SimReadiness {
     }
 
     /// Returns the time of the next possible event.
-    fn next_event_ns(&self) -> Option<u64> {
+    fn next_due_ns(&self) -> Option<u64> {
         let watches = self.watches.values().filter_map(|watch| watch.due_ns);
         let strays = self.strays.first_key_value().map(|((at_ns, _), _)| *at_ns);
         watches.chain(strays).chain(self.network.lock().next_timer_ns()).min()
@@ -153,7 +153,7 @@ impl Kernel for SimReadiness {
     type Sockets = SimNetwork;
 
     fn next_event_ns(&self) -> Option<u64> {
-        if self.edges.is_empty() { self.next_event_ns() } else { Some(0) }
+        if self.edges.is_empty() { self.next_due_ns() } else { Some(0) }
     }
 
     fn sockets(&self) -> &SimNetwork {
@@ -212,7 +212,7 @@ impl ReadinessKernel for SimReadiness {
             _ => None,
         };
         while self.edges.is_empty() {
-            let next = self.next_event_ns().into_iter().chain(until_ns).min();
+            let next = self.next_due_ns().into_iter().chain(until_ns).min();
             self.advance_to(next.ok_or_else(deadlock_error)?);
             if next == until_ns {
                 break;
