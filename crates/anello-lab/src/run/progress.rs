@@ -5,6 +5,7 @@ use crate::result::{CheckRecord, Failure, LabResult, Slice};
 
 /// Progress event of a run, for a progress bar or a log.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Progress {
     /// The run is starting. If it was resumed, some of the slices may already be complete.
     Begin {

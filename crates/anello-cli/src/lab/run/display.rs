@@ -48,10 +48,7 @@ impl Observer for Display {
                 bar.suspend(|| print_stderr(message));
             }
             Progress::Analysis => bar.set_message("analyzing"),
-            Progress::Checked(_)
-            | Progress::Ready { .. }
-            | Progress::Measuring { .. }
-            | Progress::Measured(_) => {}
+            _ => {}
         }
     }
 

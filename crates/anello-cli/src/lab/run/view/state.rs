@@ -78,7 +78,7 @@ impl LabState {
                 self.failure = Some(format!("{contender}: {what} ({})", failure.consequence));
             }
             Progress::Analysis => self.activity = "analyzing".to_owned(),
-            Progress::Checked(_) | Progress::Ready { .. } => {}
+            _ => {}
         }
     }
 
