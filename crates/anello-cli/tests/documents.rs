@@ -1,5 +1,5 @@
 //! Tests for the documents: every command line runs, every TOML and JSON example is accepted, and every flag and every
-//! linked file exists. The Rust examples are doctests of the crate `anello`.
+//! linked file exists. The Rust examples are doctests, or parts of the tutorial's package, which has tests of its own.
 
 mod served;
 
@@ -486,6 +486,11 @@ fn toml_examples_are_accepted() {
                     write("peers/flags/README.md", "");
                     (fixture.output(&["lab", "peers", "list", "--peers", "peers"]), "")
                 }
+                "docs/getting-started.md" | "docs/tutorial/1-echo.md" | "docs/tutorial/2-proxy.md"
+                | "docs/tutorial/3-service.md" => {
+                    assert_is_part_of_tutorial_manifest(&example);
+                    continue;
+                }
                 path => panic!("{path}: no parser is known for its TOML examples"),
             };
             let errors = errors_of(&output);
@@ -495,6 +500,19 @@ fn toml_examples_are_accepted() {
         }
     }
     assert!(accepted >= 6, "only {accepted} examples found");
+}
+
+/// Checks that the tutorial's manifest has all dependencies of the example. Other values differ, because the manifest
+/// refers to the workspace.
+fn assert_is_part_of_tutorial_manifest(example: &str) {
+    let manifest = fs::read_to_string(repository().join("examples/tutorial/Cargo.toml")).expect("manifest");
+    let manifest: toml::Table = toml::from_str(&manifest).expect("TOML");
+    let example: toml::Table = toml::from_str(example).expect("TOML");
+    for table in ["dependencies", "dev-dependencies"] {
+        for name in example.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys) {
+            assert!(manifest[table].get(name).is_some(), "{table} of examples/tutorial: {name} is missing");
+        }
+    }
 }
 
 /// Checks that `actual` has all fields of the example, with values of the same type.
@@ -553,15 +571,36 @@ fn json_examples_have_the_fields_of_real_output() {
     assert!(accepted >= 3, "only {accepted} examples found");
 }
 
+/// Returns the sources and tests of the package that the tutorial describes.
+fn tutorial_sources() -> Vec<String> {
+    let mut sources = Vec::new();
+    for directory in ["src", "src/bin", "tests", "tests/common"] {
+        for entry in fs::read_dir(repository().join("examples/tutorial").join(directory)).expect("directory") {
+            let path = entry.expect("entry").path();
+            if path.is_file() {
+                sources.push(fs::read_to_string(path).expect("source"));
+            }
+        }
+    }
+    sources
+}
+
 #[test]
-fn rust_examples_are_doctests() {
+fn rust_examples_are_doctests_or_parts_of_tutorial() {
     let crates = ["crates/anello/src/lib.rs", "crates/anello-http/src/lib.rs"];
     let sources = crates.map(|path| fs::read_to_string(repository().join(path)).expect("source")).concat();
+    let tutorial = tutorial_sources();
     let mut found = 0;
     for document in documents() {
         let (fenced, ..) = document.blocks();
         for block in fenced.iter().filter(|block| block.language.starts_with("rust")) {
             found += 1;
+            if document.path.starts_with("docs/tutorial/") {
+                let text = block.lines.join("\n");
+                let is_part = tutorial.iter().any(|source| source.contains(&text));
+                assert!(is_part, "{}: not in any file of examples/tutorial:\n{text}", document.path);
+                continue;
+            }
             let is_compiled = ["rust", "rust,no_run"].contains(&block.language.as_str());
             assert!(is_compiled, "{}: a block of type {:?} is not compiled", document.path, block.language);
             let included = sources.contains(&format!("include_str!(\"../../../{}\")", document.path));
@@ -578,10 +617,31 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
+fn contents_list_each_page_once() {
+    let summary = fs::read_to_string(repository().join("docs/SUMMARY.md")).expect("docs/SUMMARY.md");
+    for document in documents() {
+        if let Some(page) = document.path.strip_prefix("docs/").filter(|page| *page != "SUMMARY.md") {
+            let count = summary.matches(&format!("]({page})")).count();
+            assert_eq!(count, 1, "docs/SUMMARY.md must list {page} once, so that the book contains it");
+        }
+    }
+}
+
+#[test]
 fn links_refer_to_existing_files_and_headings() {
     let root = repository();
     let (mut checked, mut broken) = (0, Vec::new());
-    for document in documents() {
+    let mut documents = documents();
+    let mut paths = vec!["CHANGELOG.md".to_owned(), "results/README.md".to_owned()];
+    for entry in fs::read_dir(root.join("crates")).expect("directory") {
+        paths.push(format!("crates/{}/README.md", entry.expect("entry").file_name().display()));
+    }
+    documents.extend(
+        paths
+            .into_iter()
+            .map(|path| Document { text: fs::read_to_string(root.join(&path)).expect("document"), path }),
+    );
+    for document in documents {
         let (.., text) = document.blocks();
         let directory = root.join(&document.path).parent().expect("directory").to_owned();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
