@@ -486,7 +486,9 @@ fn toml_examples_are_accepted() {
                     write("peers/flags/README.md", "");
                     (fixture.output(&["lab", "peers", "list", "--peers", "peers"]), "")
                 }
-                "docs/getting-started.md" | "docs/tutorial/1-echo.md" | "docs/tutorial/2-proxy.md"
+                "docs/getting-started.md"
+                | "docs/tutorial/1-echo.md"
+                | "docs/tutorial/2-proxy.md"
                 | "docs/tutorial/3-service.md" => {
                     assert_is_part_of_tutorial_manifest(&example);
                     continue;
@@ -509,7 +511,8 @@ fn assert_is_part_of_tutorial_manifest(example: &str) {
     let manifest: toml::Table = toml::from_str(&manifest).expect("TOML");
     let example: toml::Table = toml::from_str(example).expect("TOML");
     for table in ["dependencies", "dev-dependencies"] {
-        for name in example.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys) {
+        for name in example.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys)
+        {
             assert!(manifest[table].get(name).is_some(), "{table} of examples/tutorial: {name} is missing");
         }
     }
@@ -575,7 +578,8 @@ fn json_examples_have_the_fields_of_real_output() {
 fn tutorial_sources() -> Vec<String> {
     let mut sources = Vec::new();
     for directory in ["src", "src/bin", "tests", "tests/common"] {
-        for entry in fs::read_dir(repository().join("examples/tutorial").join(directory)).expect("directory") {
+        for entry in fs::read_dir(repository().join("examples/tutorial").join(directory)).expect("directory")
+        {
             let path = entry.expect("entry").path();
             if path.is_file() {
                 sources.push(fs::read_to_string(path).expect("source"));
