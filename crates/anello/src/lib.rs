@@ -25,7 +25,7 @@
 //! ```
 //!
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. `ARCHITECTURE.md` describes the
-//! modules and traces a request through them.
+//! modules, and `docs/internals/how-it-works.md` traces a request through them.
 
 //!
 //! # Tracing
@@ -83,7 +83,9 @@ pub use executor::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/getting-started.md")]
 #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
 #[doc = include_str!("../../../docs/guides/from-tokio.md")]
+#[doc = include_str!("../../../docs/guides/operate.md")]
 #[doc = include_str!("../../../docs/guides/simulate.md")]
 struct Documents;

@@ -1,6 +1,9 @@
 //! Tests for the documents: every command line runs, every TOML and JSON example is accepted, and every flag and every
-//! linked file exists. The Rust examples are doctests of the crate `anello`.
+//! linked file exists. The Rust examples are doctests, or parts of the tutorial's package, which has tests of its own.
 
+mod document;
+mod pages;
+#[path = "../served/mod.rs"]
 mod served;
 
 use std::collections::BTreeSet;
@@ -9,117 +12,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use document::{Document, documents, repository};
 use rustix::process::{Pid, Signal, kill_process};
 use served::tls::create_identity;
 use served::wait_until;
 use tempfile::TempDir;
-
-/// A document, with its path in the repository.
-struct Document {
-    path: String,
-    text: String,
-}
-
-/// A code block: its language and its lines. The language of an indented block is empty.
-#[derive(Default)]
-struct Block {
-    language: String,
-    lines: Vec<String>,
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("repository")
-}
-
-/// Returns the documents. The changelog and the commands in `results` are omitted, because they refer to earlier
-/// versions.
-fn documents() -> Vec<Document> {
-    let root = repository();
-    let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "peers/README.md"];
-    let mut paths: Vec<PathBuf> = top.iter().map(|name| root.join(name)).collect();
-    let mut directories = vec![root.join("docs")];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory).expect("directory") {
-            let path = entry.expect("entry").path();
-            if path.is_dir() {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                paths.push(path);
-            }
-        }
-    }
-    let read = |path: PathBuf| Document {
-        text: fs::read_to_string(&path).expect("document"),
-        path: path.strip_prefix(&root).expect("path in the repository").display().to_string(),
-    };
-    paths.into_iter().map(read).collect()
-}
-
-impl Document {
-    /// Returns the fenced code blocks, the indented code blocks, and the text without the fenced blocks.
-    fn blocks(&self) -> (Vec<Block>, Vec<Block>, String) {
-        let (mut fenced, mut indented, mut text) = (Vec::new(), Vec::new(), String::new());
-        let mut open: Option<Block> = None;
-        let mut follows_blank = true;
-        for line in self.text.lines() {
-            let fence = line.trim_start().strip_prefix("```");
-            match (&mut open, fence) {
-                (Some(_), Some(_)) => fenced.extend(open.take()),
-                (Some(block), None) => block.lines.push(line.to_owned()),
-                (None, Some(language)) => {
-                    open = Some(Block { language: language.to_owned(), lines: Vec::new() });
-                }
-                (None, None) => {
-                    if let Some(code) = line.strip_prefix("    ") {
-                        if follows_blank {
-                            indented.push(Block::default());
-                        }
-                        if let Some(block) = indented.last_mut() {
-                            block.lines.push(code.to_owned());
-                        }
-                    }
-                    follows_blank = line.trim().is_empty();
-                    text += line;
-                    text.push('\n');
-                }
-            }
-        }
-        assert!(open.is_none(), "{}: unterminated code block", self.path);
-        (fenced, indented, text)
-    }
-
-    fn blocks_in(&self, language: &str) -> Vec<String> {
-        let (fenced, ..) = self.blocks();
-        let blocks = fenced.iter().filter(|block| block.language == language);
-        blocks.map(|block| block.lines.join("\n")).collect()
-    }
-
-    /// Returns the `anello` command lines in code blocks, in unit files, and in code spans without placeholders.
-    fn command_lines(&self) -> Vec<String> {
-        let (fenced, indented, _) = self.blocks();
-        let mut lines = Vec::new();
-        for block in fenced.iter().filter(|block| ["console", "ini"].contains(&block.language.as_str())) {
-            let prefix = if block.language == "ini" { "ExecStart=" } else { "$ " };
-            let text = block.lines.join("\n").replace("\\\n", " ");
-            lines.extend(text.lines().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned));
-        }
-        lines.extend(indented.into_iter().flat_map(|block| block.lines));
-        let is_complete = |span: &&String| {
-            let words = span.split(' ').skip(1);
-            words.clone().count() > 2
-                && words.flat_map(str::chars).all(|c| !c.is_uppercase() && !"[…".contains(c))
-        };
-        lines.extend(self.spans().iter().filter(is_complete).cloned());
-        lines.retain(|line| Invocation::parse(line).is_some_and(|parsed| !parsed.words.is_empty()));
-        lines
-    }
-
-    /// Returns the code spans of the text.
-    fn spans(&self) -> Vec<String> {
-        let (.., text) = self.blocks();
-        text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
-    }
-}
 
 /// Splits a command line as a shell does, up to a comment, a redirection, a pipe or `&`.
 fn split_words(line: &str) -> Vec<String> {
@@ -168,6 +65,26 @@ impl Invocation {
         (program_words == 4 || program == "anello")
             .then(|| Self { variables, words: words.split_off(program_words) })
     }
+}
+
+/// Returns the `anello` command lines in code blocks, in unit files, and in code spans without placeholders.
+fn command_lines(document: &Document) -> Vec<String> {
+    let (fenced, indented, _) = document.blocks();
+    let mut lines = Vec::new();
+    for block in fenced.iter().filter(|block| ["console", "ini"].contains(&block.language.as_str())) {
+        let prefix = if block.language == "ini" { "ExecStart=" } else { "$ " };
+        let text = block.lines.join("\n").replace("\\\n", " ");
+        lines.extend(text.lines().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned));
+    }
+    lines.extend(indented.into_iter().flat_map(|block| block.lines));
+    let is_complete = |span: &&String| {
+        let words = span.split(' ').skip(1);
+        words.clone().count() > 2
+            && words.flat_map(str::chars).all(|c| !c.is_uppercase() && !"[…".contains(c))
+    };
+    lines.extend(document.spans().iter().filter(is_complete).cloned());
+    lines.retain(|line| Invocation::parse(line).is_some_and(|parsed| !parsed.words.is_empty()));
+    lines
 }
 
 fn anello(directory: &Path) -> Command {
@@ -387,7 +304,7 @@ fn command_lines_run() {
     }
     let (mut run, mut failures) = (0, Vec::new());
     for document in documents() {
-        for line in document.command_lines() {
+        for line in command_lines(&document) {
             run += 1;
             if let Err(error) = fixture.run(&Invocation::parse(&line).expect("anello")) {
                 failures.push(format!("{}: {line}\n    {error}", document.path));
@@ -486,6 +403,10 @@ fn toml_examples_are_accepted() {
                     write("peers/flags/README.md", "");
                     (fixture.output(&["lab", "peers", "list", "--peers", "peers"]), "")
                 }
+                path if path.starts_with("docs/tutorial/") || path == "docs/getting-started.md" => {
+                    assert_is_part_of_tutorial_manifest(&example);
+                    continue;
+                }
                 path => panic!("{path}: no parser is known for its TOML examples"),
             };
             let errors = errors_of(&output);
@@ -495,6 +416,20 @@ fn toml_examples_are_accepted() {
         }
     }
     assert!(accepted >= 6, "only {accepted} examples found");
+}
+
+/// Checks that the tutorial's manifest has all dependencies of the example. Other values differ, because the manifest
+/// refers to the workspace.
+fn assert_is_part_of_tutorial_manifest(example: &str) {
+    let manifest = fs::read_to_string(repository().join("examples/tutorial/Cargo.toml")).expect("manifest");
+    let manifest: toml::Table = toml::from_str(&manifest).expect("TOML");
+    let example: toml::Table = toml::from_str(example).expect("TOML");
+    for table in ["dependencies", "dev-dependencies"] {
+        for name in example.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys)
+        {
+            assert!(manifest[table].get(name).is_some(), "{table} of examples/tutorial: {name} is missing");
+        }
+    }
 }
 
 /// Checks that `actual` has all fields of the example, with values of the same type.
@@ -551,57 +486,4 @@ fn json_examples_have_the_fields_of_real_output() {
         }
     }
     assert!(accepted >= 3, "only {accepted} examples found");
-}
-
-#[test]
-fn rust_examples_are_doctests() {
-    let crates = ["crates/anello/src/lib.rs", "crates/anello-http/src/lib.rs"];
-    let sources = crates.map(|path| fs::read_to_string(repository().join(path)).expect("source")).concat();
-    let mut found = 0;
-    for document in documents() {
-        let (fenced, ..) = document.blocks();
-        for block in fenced.iter().filter(|block| block.language.starts_with("rust")) {
-            found += 1;
-            let is_compiled = ["rust", "rust,no_run"].contains(&block.language.as_str());
-            assert!(is_compiled, "{}: a block of type {:?} is not compiled", document.path, block.language);
-            let included = sources.contains(&format!("include_str!(\"../../../{}\")", document.path));
-            assert!(included, "{}: not included in any of {crates:?} as a doctest", document.path);
-        }
-    }
-    assert!(found >= 2, "only {found} examples found");
-}
-
-/// Returns the anchor that a heading has in rendered Markdown.
-fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
-}
-
-#[test]
-fn links_refer_to_existing_files_and_headings() {
-    let root = repository();
-    let (mut checked, mut broken) = (0, Vec::new());
-    for document in documents() {
-        let (.., text) = document.blocks();
-        let directory = root.join(&document.path).parent().expect("directory").to_owned();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.contains("://") {
-                continue;
-            }
-            checked += 1;
-            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let path = if file.is_empty() { root.join(&document.path) } else { directory.join(file) };
-            let has_heading = || {
-                let target = fs::read_to_string(&path).unwrap_or_default();
-                target
-                    .lines()
-                    .any(|line| line.starts_with('#') && anchor(line.trim_start_matches('#')) == heading)
-            };
-            if !path.exists() || (!heading.is_empty() && !has_heading()) {
-                broken.push(format!("{}: {link}", document.path));
-            }
-        }
-    }
-    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
-    assert!(checked >= 60, "only {checked} links found");
 }
