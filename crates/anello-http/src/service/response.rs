@@ -146,11 +146,10 @@ where
     }
 }
 
+type PollFrame<B> = Poll<Option<Result<Frame<<B as HttpBody>::Data>, <B as HttpBody>::Error>>>;
+
 #[inline]
-fn poll_frame<B: HttpBody>(
-    body: &mut Pin<Box<Option<B>>>,
-    context: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+fn poll_frame<B: HttpBody>(body: &mut Pin<Box<Option<B>>>, context: &mut Context<'_>) -> PollFrame<B> {
     body.as_mut().as_pin_mut().map_or(Poll::Ready(None), |body| body.poll_frame(context))
 }
 

@@ -109,6 +109,7 @@ pub struct LoadConfig {
 
 /// Protocol of the requests, and their contents.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a load has only one value")]
 pub enum Protocol {
     /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
     /// the reply is an echo of the request.
