@@ -358,6 +358,56 @@ fn http_server() -> String {
     address.to_string()
 }
 
+/// Starts an HTTP server that responds to POST requests with their bodies, and to others with 405.
+fn http_echo_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                loop {
+                    let mut head = String::new();
+                    while !head.ends_with("\r\n\r\n") {
+                        if !matches!(reader.read_line(&mut head), Ok(1..)) {
+                            return;
+                        }
+                    }
+                    let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.lines().next());
+                    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+                    reader.read_exact(&mut body).unwrap();
+                    let status = if head.starts_with("POST ") { "200 OK" } else { "405 Method Not Allowed" };
+                    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+                    if stream.write_all(&[head.as_bytes(), &body].concat()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address.to_string()
+}
+
+#[test]
+fn body_is_sent_with_the_method() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("body");
+    std::fs::write(&file, "{}").unwrap();
+    let file = file.to_str().unwrap();
+    let url = format!("http://{}", http_echo_server());
+    let run = |arguments: &[&str]| report("http", &[&["-c", "2", "-d", "30ms", &url], arguments].concat());
+    let (code, report) = run(&["--body", file, "--expect-file", file]);
+    assert_eq!(code, Some(0));
+    let ProtocolReport::Http { method, body_bytes, .. } = report.protocol else { panic!("not HTTP") };
+    assert_eq!((method.as_str(), body_bytes), ("POST", 2));
+    assert_eq!(run(&["--body-bytes", "1024", "--expect-file", file]).0, Some(1));
+    assert_eq!(run(&["--method", "POST"]).0, Some(0));
+    assert_eq!(run(&["--method", "PUT", "--body", file, "--expect-status", "405", "--verify"]).0, Some(0));
+    let code = |arguments: &[&str]| load_of("http", arguments).output().unwrap().status.code();
+    assert_eq!(code(&[&url, "--body-bytes", "1", "--body", file]), Some(2));
+    assert_eq!(code(&[&url, "--method", "HEAD"]), Some(1));
+}
+
 #[test]
 fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     let directory = tempfile::tempdir().unwrap();

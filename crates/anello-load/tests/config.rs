@@ -108,4 +108,6 @@ fn validate_reports_each_problem() {
             .contains("body")
     );
     assert!(validation_error(&|http| http.host.clear()).contains("host"));
+    assert!(validation_error(&|http| http.method = "GE T".to_owned()).contains("invalid method"));
+    assert!(validation_error(&|http| http.method = "HEAD".to_owned()).contains("not supported"));
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,6 +86,42 @@ fn supports_all_framings_and_multiple_paths() {
         for report in reports(&load) {
             assert!(report.is_success() && report.requests >= 5 * pipeline as u64, "{report:?}");
             assert_eq!((report.connections_open_at_end, report.connections_reopened), (5, 0));
+        }
+    }
+}
+
+#[test]
+fn request_bodies_are_sent_completely() {
+    for (method, body_bytes) in [("POST", 1024), ("PUT", 100_000), ("POST", 0), ("DELETE", 0)] {
+        let address = server(move |mut stream: TcpStream| {
+            let mut reader = BufReader::new(stream.try_clone()?);
+            loop {
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    if reader.read_line(&mut head)? == 0 {
+                        return Ok(());
+                    }
+                }
+                let mut body = vec![0; body_bytes];
+                reader.read_exact(&mut body)?;
+                assert!(head.starts_with(&format!("{method} / HTTP/1.1\r\nHost: test\r\n")), "{head}");
+                let length = format!("Content-Length: {body_bytes}\r\n");
+                assert_eq!(head.contains(&length), method != "DELETE", "{head}");
+                assert!(body.iter().all(|&byte| byte == b'x'));
+                if !respond(&mut stream, &with_length("done")) {
+                    return Ok(());
+                }
+            }
+        });
+        for pipeline_depth in [1, 4] {
+            let load = load(address, |http| {
+                http.method = method.to_owned();
+                http.body = vec![b'x'; body_bytes].into();
+                http.pipeline_depth = pipeline_depth;
+            });
+            for report in reports(&load) {
+                assert!(report.is_success() && report.connections_open_at_end == 5, "{report:?}");
+            }
         }
     }
 }

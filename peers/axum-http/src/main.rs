@@ -1,14 +1,13 @@
-//! HTTP/1.1 on axum and tokio, based on axum's examples: a router with a handler for the fixed response, and the
+//! HTTP/1.1 on axum and tokio, based on axum's examples: a router with handlers for responses from memory, and the
 //! `ServeDir` of tower-http for all other paths. It uses the current-thread runtime on one core and the multi-thread
 //! runtime with one worker per core on several. `ServeDir` reads files on tokio's threads for blocking work.
 
 #![forbid(unsafe_code)]
 
+mod app;
+
 use std::io;
 
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
 use axum::serve::ListenerExt;
 use peer_flags::{HttpFlags, Ready, listen};
 use tokio::net::TcpListener;
@@ -34,8 +33,5 @@ async fn serve(http: HttpFlags) -> io::Result<()> {
             eprintln!("connection: {error}");
         }
     });
-    let router = Router::new()
-        .route("/fixed", get(async || ([(CONTENT_TYPE, "text/plain")], "Hello, World!")))
-        .fallback_service(ServeDir::new(http.root));
-    axum::serve(listener, router).await
+    axum::serve(listener, app::router().fallback_service(ServeDir::new(http.root))).await
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anello_load::tls::{TlsRemedy, Trust};
 use anello_load::{Address, Arrivals, Knee, LoadConfig, Mode, Protocol, Sweep, Tls, TlsOptions};
+use bytes::Bytes;
 use clap::ValueEnum;
 
 use super::url::{Url, parse_url, resolve};
@@ -65,7 +66,7 @@ impl TcpArguments {
     }
 }
 
-/// Generate load on an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
+/// Generate load on an HTTP/1.1 server with requests for one or more paths; https:// uses TLS.
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
 /// use chunked encoding, or end when the connection is closed; interim responses are skipped. If the server closes a
@@ -91,6 +92,15 @@ pub struct HttpArguments {
     /// File with additional paths, one per line.
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
+    /// Method of the requests; by default GET, or POST if there is a body.
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+    /// File with the body of each request.
+    #[arg(long, value_name = "FILE", conflicts_with = "body_bytes")]
+    body: Option<PathBuf>,
+    /// Size in bytes of the body of each request, which consists of letters.
+    #[arg(long, value_name = "BYTES", value_parser = values::up_to(MAX_MESSAGE_BYTES))]
+    body_bytes: Option<usize>,
     /// Additional header field for each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
@@ -133,6 +143,9 @@ impl HttpArguments {
         load.verify |= self.expect_file.is_some();
         if let Protocol::Http(http) = &mut load.protocol {
             http.paths = paths;
+            http.body = self.request_body()?;
+            let default_method = if http.body.is_empty() { "GET" } else { "POST" };
+            http.method = self.method.clone().unwrap_or_else(|| default_method.to_owned());
             http.headers.clone_from(&self.header);
             http.keep_alive = !self.no_keep_alive;
             http.pipeline_depth = self.pipeline_depth;
@@ -145,6 +158,13 @@ impl HttpArguments {
         }
         load.validate().map_err(invalid_input)?;
         Ok(load)
+    }
+
+    fn request_body(&self) -> io::Result<Bytes> {
+        if let Some(file) = &self.body {
+            return Ok(fs::read(file).context(format_args!("cannot read {}", file.display()))?.into());
+        }
+        Ok((b'a'..=b'z').cycle().take(self.body_bytes.unwrap_or(0)).collect())
     }
 }
 

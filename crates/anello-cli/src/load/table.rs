@@ -82,11 +82,14 @@ fn protocol(protocol: &ProtocolReport) -> String {
                 false => format!("requests of {request} bytes, replies of {response} bytes"),
             }
         }
-        ProtocolReport::Http { paths, path_count, keep_alive, pipeline } => {
+        ProtocolReport::Http { method, body_bytes, paths, path_count, keep_alive, pipeline } => {
             let mut text = match paths.as_slice() {
-                [path] => format!("GET {path}"),
-                _ => format!("GET of {} paths", format_count(*path_count)),
+                [path] => format!("{method} {path}"),
+                _ => format!("{method} of {} paths", format_count(*path_count)),
             };
+            if *body_bytes > 0 {
+                text += &format!(" with {} bytes", format_count(*body_bytes));
+            }
             if *pipeline > 1 {
                 text += &format!(", pipeline depth {pipeline}");
             }

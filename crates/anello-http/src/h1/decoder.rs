@@ -410,6 +410,14 @@ impl Decoder {
         Event::Head(head)
     }
 
+    /// Omits the event [`End`](Event::End) of a request without a body.
+    #[inline]
+    pub(crate) fn skip_end(&mut self) {
+        if let State::End = self.state {
+            self.end(None);
+        }
+    }
+
     #[inline]
     fn end(&mut self, trailers: Option<Trailers>) -> Event<'static> {
         self.state = if self.requests_left == 0 { State::Closed } else { State::Head };

@@ -343,8 +343,18 @@ impl FieldBlock {
         Ok(self)
     }
 
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self(Vec::with_capacity(bytes))
+    pub(crate) const fn empty() -> Self {
+        Self(Vec::new())
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Adds a field whose name and value have been checked. The name may be reserved.

@@ -1,10 +1,12 @@
 //! Request heads: the request line and the fields.
 
-use std::ops::Range;
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::fields::Fields;
 use super::framing::FramingDecision;
-use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
+use super::types::{Limits, Method, RequestContext, RequestFraming, TargetForm, Version};
 
 /// Start of the examples: a decoded head.
 macro_rules! head {
@@ -51,23 +53,53 @@ pub(super) struct Parts {
     /// Start of the host in the target, if there is one. The path starts at `host_end`.
     pub host_start: u32,
     pub host_end: u32,
+    pub repetition: Repetition,
+    /// The fields as a map, once it has been requested for a head with repeated fields.
+    headers: Option<HeaderMap>,
+    /// The target, once it has been requested for a head that is repeated completely.
+    pub uri: Option<Uri>,
+}
+
+/// What a head has in common with the previous head in the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Repetition {
+    #[default]
+    Nothing,
+    Fields,
+    All,
 }
 
 impl Parts {
+    /// Returns the length of this head if `input` starts with it.
+    #[inline]
+    pub fn find_same(&self, input: &[u8], limits: &Limits) -> Option<usize> {
+        let (section, line) = self.fields.bytes.split_at_checked(self.section_bytes as usize)?;
+        let is_same = !section.is_empty() && input.strip_prefix(line)?.starts_with(section);
+        let is_short = line.len() <= limits.max_request_line_bytes.saturating_add(b"\r\n".len());
+        (is_same && is_short && self.is_allowed(limits)).then_some(self.fields.bytes.len())
+    }
+
     /// Returns `true` if `text` starts with the fields of this head and these fields have the same meaning in the new
     /// head.
     #[inline]
-    pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
-        // The head may come from a decoder with other limits, so check the field limit again and rule out a body, to
-        // which another limit applies.
-        let is_same = self.version == version && self.decision.framing == RequestFraming::None;
+    pub fn has_same_fields(&self, text: &[u8], version: Version, limits: &Limits) -> bool {
         let section = self.fields.slice(0..self.section_bytes);
-        is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
+        let is_same = self.version == version && !section.is_empty() && text.starts_with(section);
+        is_same && self.is_allowed(limits)
+    }
+
+    /// Checks the limits for fields, because the head may come from a decoder with other limits.
+    #[inline]
+    fn is_allowed(&self, limits: &Limits) -> bool {
+        let is_long =
+            matches!(self.decision.framing, RequestFraming::Length(bytes) if bytes > limits.max_body_bytes);
+        !is_long && self.fields.len() <= limits.max_fields
     }
 
     pub fn clear(&mut self) {
         self.fields.clear();
         self.section_bytes = 0;
+        self.headers = None;
     }
 }
 
@@ -199,23 +231,42 @@ impl Head {
         self.0.fields.has_length_of(lengths)
     }
 
-    /// Returns the bytes to which [`field_ranges`](Self::field_ranges) and [`target_range`](Self::target_range) refer.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0.fields.bytes
+    /// Returns the fields as a map, or `None` if the crate `http` does not accept them. The map of a head with repeated
+    /// fields is kept, because a copy of it is cheaper.
+    pub(crate) fn header_map(&mut self) -> Option<HeaderMap> {
+        let parts = &mut *self.0;
+        if let Some(headers) = &parts.headers {
+            return Some(headers.clone());
+        }
+        // One allocation for all values.
+        let bytes = Bytes::copy_from_slice(parts.fields.slice(0..parts.section_bytes));
+        let mut headers = HeaderMap::with_capacity(parts.fields.len());
+        for (name, value) in parts.fields.ranges() {
+            let name = HeaderName::from_bytes(&bytes[name]).ok()?;
+            headers.try_append(name, HeaderValue::from_maybe_shared(bytes.slice(value)).ok()?).ok()?;
+        }
+        if parts.repetition != Repetition::Nothing {
+            parts.headers = Some(headers.clone());
+        }
+        Some(headers)
     }
 
-    /// Returns the names and values of the fields.
-    pub(crate) fn field_ranges(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-        self.0.fields.ranges()
-    }
-
-    pub(crate) fn field_count(&self) -> usize {
-        self.0.fields.len()
-    }
-
-    pub(crate) fn target_range(&self) -> Range<usize> {
-        let line = self.0.section_bytes as usize;
-        line + self.0.method_end as usize + 1..line + self.0.target_end as usize
+    /// Returns the target, or `None` if the crate `http` does not accept it. The target of a repeated head is kept.
+    pub(crate) fn uri(&mut self) -> Option<Uri> {
+        if let Some(uri) = &self.0.uri {
+            return Some(uri.clone());
+        }
+        let uri = match (self.target_form(), self.target_bytes()) {
+            (TargetForm::Origin, b"/") => return Some(PathAndQuery::from_static("/").into()),
+            (TargetForm::Origin, target) => {
+                PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target)).ok()?.into()
+            }
+            (_, target) => Uri::from_maybe_shared(Bytes::copy_from_slice(target)).ok()?,
+        };
+        if self.0.repetition == Repetition::All {
+            self.0.uri = Some(uri.clone());
+        }
+        Some(uri)
     }
 
     /// Returns the first value of this field, ignoring the case of the name.

@@ -10,7 +10,7 @@
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;
-use super::head::Parts;
+use super::head::{Parts, Repetition};
 use super::rejection::Rejection;
 use super::syntax::{is_token_byte, is_value_byte, trim};
 use super::target;
@@ -23,18 +23,25 @@ const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();
 /// or not known to be valid; the contents of `head` are then unspecified.
 ///
 /// Clients often send the same fields again, and `head` still contains the fields of the previous request. If the new
-/// fields are identical byte for byte, only the request line is parsed.
+/// fields are identical byte for byte, only the request line is parsed; if that is identical too, nothing is.
 pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<Option<usize>, Rejection> {
     let input = &input[..input.len().min(limits.max_head_bytes)];
+    if let Some(bytes) = head.find_same(input, limits) {
+        head.repetition = Repetition::All;
+        return Ok(Some(bytes));
+    }
+    head.uri = None;
     let Some((line, version)) = request_line(input) else { return Ok(None) };
     if line.bytes - 2 > limits.max_request_line_bytes {
         return Ok(None);
     }
     let (text, section) = input.split_at(line.bytes);
-    let section_bytes = if head.has_same_fields(section, version, limits.max_fields) {
+    let section_bytes = if head.has_same_fields(section, version, limits) {
+        head.repetition = Repetition::Fields;
         head.section_bytes as usize
     } else {
         head.clear();
+        head.repetition = Repetition::Nothing;
         head.version = version;
         let mut framing_fields = FramingFields::default();
         let Some(bytes) = fields(section, limits.max_fields, &mut head.fields, &mut framing_fields) else {

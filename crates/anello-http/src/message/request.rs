@@ -48,7 +48,7 @@ impl Peer {
     }
 
     #[inline]
-    fn address(&self) -> Option<SocketAddr> {
+    pub fn address(&self) -> Option<SocketAddr> {
         *self.address.get_or_init(|| self.connection.peer_addr().ok())
     }
 }
@@ -143,6 +143,20 @@ impl Request {
     }
 }
 
+impl Request {
+    pub(crate) fn head_mut(&mut self) -> &mut Head {
+        let Some(head) = &mut self.head else {
+            unreachable!("the head is taken only by into_parts and drop")
+        };
+        head
+    }
+
+    /// Takes the body and the peer. The head is reused when the request is dropped.
+    pub(crate) fn take_body(&mut self) -> (RequestBody, Rc<Peer>) {
+        (std::mem::take(&mut self.body), Rc::clone(&self.peer))
+    }
+}
+
 impl Deref for Request {
     type Target = Head;
 
@@ -227,11 +241,6 @@ impl RequestBody {
     pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
         let body_number = source.borrow().body_number();
         Self { source: Some(Rc::downgrade(&source)), body_number }
-    }
-
-    /// Returns `false` if the request has no body.
-    pub(crate) fn is_present(&self) -> bool {
-        self.source.is_some()
     }
 
     /// Waits for the next chunk. Returns `None` at the end of the body.

@@ -1,5 +1,6 @@
 //! Responses, as handlers return them, and connections that have switched to another protocol.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -38,6 +39,28 @@ pub struct Response {
     /// `true` if `fields` contains `Date`.
     pub(crate) has_date: bool,
     pub(crate) upgrade: Option<Box<Upgrade>>,
+}
+
+/// Maximum length of the unused field block kept by a thread.
+const MAX_SPARE_BYTES: usize = 4 * 1024;
+
+thread_local! {
+    static SPARE_FIELDS: Cell<FieldBlock> = const { Cell::new(FieldBlock::empty()) };
+}
+
+/// Returns an empty field block that reuses the memory of an earlier response on this thread.
+#[inline]
+pub(crate) fn spare_fields() -> FieldBlock {
+    SPARE_FIELDS.take()
+}
+
+/// Keeps the memory of the fields of a response for a later response on this thread.
+#[inline]
+pub(crate) fn recycle_fields(mut fields: FieldBlock) {
+    if (1..=MAX_SPARE_BYTES).contains(&fields.capacity()) {
+        fields.clear();
+        SPARE_FIELDS.set(fields);
+    }
 }
 
 pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -226,6 +249,9 @@ impl Response {
     /// # Errors
     /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
     pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
+        if self.fields.capacity() == 0 {
+            self.fields = spare_fields();
+        }
         self.fields.push(name, value)?;
         Ok(self)
     }

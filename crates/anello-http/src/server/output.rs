@@ -19,7 +19,7 @@ use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
-    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade, recycle_fields,
 };
 use crate::transport::Sender;
 
@@ -182,10 +182,21 @@ impl<W: Sender> Output<W> {
             self.body_bytes = body_bytes as u64;
             return Ok(Outcome::KeepAlive);
         }
-        self.respond_slow(context, response).await
+        let (outcome, unsent) = self.buffer_response(context, response)?;
+        if let Some((mut encoder, body)) = unsent {
+            // Boxed, so that connections stay small.
+            let trailers = Box::pin(self.send_body(&mut encoder, body)).await?;
+            encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_error)?;
+        }
+        Ok(outcome)
     }
 
-    async fn respond_slow(&mut self, context: RequestContext, mut response: Response) -> io::Result<Outcome> {
+    /// Appends the head of a response, and its body if it is short. Returns a body that remains to be sent.
+    fn buffer_response(
+        &mut self,
+        context: RequestContext,
+        mut response: Response,
+    ) -> io::Result<(Outcome, Option<(BodyEncoder, Body)>)> {
         let status = response.status();
         if status != valid_status(status) {
             tracing::error!(status, "a handler returned an invalid status; sending 500");
@@ -202,6 +213,7 @@ impl<W: Sender> Output<W> {
             head.block(&shared);
         }
         head.block(&fields);
+        recycle_fields(fields);
         if closes {
             head.close();
         }
@@ -218,7 +230,6 @@ impl<W: Sender> Output<W> {
             BodyKind::Encoded(encoded) => BodyKind::Bytes(encoded.body()),
             other => other,
         };
-        let mut trailers = FieldBlock::default();
         match body {
             BodyKind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
                 if encoder.sends_body() {
@@ -227,12 +238,11 @@ impl<W: Sender> Output<W> {
                 encoder.write(&mut self.buffer, &bytes).map_err(io::Error::other)?;
             }
             BodyKind::Empty => {}
-            _ if !encoder.sends_body() => return Ok(outcome),
-            // Boxed, so that connections stay small.
-            large_body => trailers = Box::pin(self.send_body(&mut encoder, Body(large_body))).await?,
+            _ if !encoder.sends_body() => return Ok((outcome, None)),
+            large_body => return Ok((outcome, Some((encoder, Body(large_body))))),
         }
-        encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_error)?;
-        Ok(outcome)
+        encoder.finish(&mut self.buffer).map_err(handler_error)?;
+        Ok((outcome, None))
     }
 
     /// Sends a body without buffering it. Returns its trailers.

@@ -1,7 +1,9 @@
 //! The request body as an `http_body::Body`.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use send_wrapper::SendWrapper;
 
 use crate::h1::{RequestFraming, Trailers};
-use crate::message::{RequestBody, RequestBodyError};
+use crate::message::{Peer, RequestBody, RequestBodyError};
 
 /// The body of an `http::Request`, received on demand: a [`RequestBody`](crate::RequestBody) with the same limits,
 /// timeouts and errors.
@@ -41,21 +43,66 @@ use crate::message::{RequestBody, RequestBodyError};
 /// # Ok::<(), std::io::Error>(()) })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Incoming {
-    /// `None` if there is no body, and after its end.
-    body: Option<SendWrapper<RequestBody>>,
+    /// `None` if this is not the body of a received request.
+    local: Option<SendWrapper<Local>>,
     /// Number of bytes not yet read, or `None` if it is unknown.
     left: Option<u64>,
 }
 
+/// What can only be used on the thread of the connection.
+#[derive(Debug)]
+struct Local {
+    /// The default value if there is no body, and after its end.
+    body: RequestBody,
+    peer: Rc<Peer>,
+}
+
 impl Incoming {
-    pub(super) fn new(body: RequestBody, framing: RequestFraming) -> Self {
-        if !body.is_present() {
-            return Self { body: None, left: Some(0) };
+    #[inline]
+    pub(super) fn new(body: RequestBody, peer: Rc<Peer>, framing: RequestFraming) -> Self {
+        let left = match framing {
+            RequestFraming::None => Some(0),
+            RequestFraming::Length(bytes) => Some(bytes),
+            RequestFraming::Chunked => None,
+        };
+        Self { local: Some(SendWrapper::new(Local { body, peer })), left }
+    }
+
+    /// Returns the address of the client, like [`Request::peer`](crate::Request::peer). Returns `None` on any thread
+    /// other than that of the connection.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello_http::Server;
+    /// use anello_http::service::{self, Incoming};
+    ///
+    #[doc = listener!()]
+    /// let handler = service::from_fn(async |request: http::Request<Incoming>| {
+    ///     let address = request.body().peer_addr().map(|address| address.ip().to_string());
+    ///     http::Response::new(address.unwrap_or_default())
+    /// });
+    /// Server::builder().build().serve(listener, handler).detach();
+    /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.local.as_ref().filter(|local| local.valid())?.peer.address()
+    }
+
+    fn end(&mut self) {
+        self.left = Some(0);
+        if let Some(local) = &mut self.local {
+            local.body = RequestBody::default();
         }
-        let left = if let RequestFraming::Length(bytes) = framing { Some(bytes) } else { None };
-        Self { body: Some(SendWrapper::new(body)), left }
+    }
+}
+
+impl Default for Incoming {
+    fn default() -> Self {
+        Self { local: None, left: Some(0) }
     }
 }
 
@@ -67,49 +114,46 @@ impl Body for Incoming {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        if !body.valid() {
+        let Some(local) = &mut self.local else { return Poll::Ready(None) };
+        if !local.valid() {
             let message = "the request body can only be read on the thread of its connection";
             let error = io::Error::new(io::ErrorKind::Unsupported, message);
             return Poll::Ready(Some(Err(RequestBodyError::Io(error))));
         }
-        match ready!(body.poll_next(context)) {
+        match ready!(local.body.poll_next(context)) {
             Ok(Some(data)) => {
                 self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
             Ok(None) => {
-                let trailers = body.trailers();
-                *self = Self { body: None, left: Some(0) };
+                let trailers = local.body.trailers();
+                self.end();
                 Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(header_map(&trailers)))))
             }
             Err(error) => {
-                *self = Self { body: None, left: Some(0) };
+                self.end();
                 Poll::Ready(Some(Err(error)))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_none() || self.left == Some(0)
+        self.left == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.left {
-            _ if self.body.is_none() => SizeHint::with_exact(0),
-            Some(left) => SizeHint::with_exact(left),
-            None => SizeHint::default(),
-        }
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 impl Drop for Incoming {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(body) = self.body.take()
-            && !body.valid()
+        if let Some(local) = self.local.take()
+            && !local.valid()
         {
             // A `SendWrapper` panics if it is dropped on another thread.
-            std::mem::forget(body);
+            std::mem::forget(local);
         }
     }
 }

@@ -33,8 +33,9 @@
 //!
 //! # Requests
 //!
-//! The body is an [`Incoming`]. The extension [`PeerAddr`] contains the address of the client. The URI has the form in
-//! which the client sent it (RFC 9112, section 3.2); a request whose target is not a valid `http::Uri` receives 400.
+//! The body is an [`Incoming`]. [`with_peer_addr`] adds the address of the client as an extension. The URI has
+//! the form in which the client sent it (RFC 9112, section 3.2); a request whose target is not a valid `http::Uri`
+//! receives 400. The fields and the URI of a head that is sent repeatedly are converted once, and then copied.
 //!
 //! # Responses
 //!
@@ -65,18 +66,20 @@ mod request;
 mod response;
 mod switch;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Poll, ready};
 
 use anello::JoinHandle;
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use self::response::BoxError;
+use self::response::{BoxError, SpareBox};
 use crate::message::{Request, Response};
 use crate::server::{Accept, Server};
 
 pub use incoming::Incoming;
-pub use request::PeerAddr;
+pub use request::{PeerAddr, with_peer_addr};
 pub use switch::ProtocolSwitch;
 
 /// Serves an axum application, or another service, with default [`ServerOptions`](crate::ServerOptions): the same as
@@ -140,20 +143,23 @@ where
         + 'static,
     B: HttpBody<Error: Into<BoxError>> + 'static,
 {
+    let spare = SpareBox::default();
     async move |request: Request| {
         let mut service = service.clone();
-        let is_head = request.method() == crate::h1::Method::Head;
-        let request = match request::convert(request) {
-            Ok(request) => request,
-            Err(rejection) => return rejection,
-        };
         if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
             return service_failed(error.into());
         }
-        match service.call(request).await {
-            Ok(response) => response::convert(response, is_head).await,
-            Err(error) => service_failed(error.into()),
-        }
+        let is_head = request.method() == crate::h1::Method::Head;
+        let response = match request::convert(request) {
+            Ok(request) => service.call(request),
+            Err(rejection) => return rejection,
+        };
+        let mut response = pin!(response);
+        let converted = poll_fn(|context| match ready!(response.as_mut().poll(context)) {
+            Ok(response) => Poll::Ready(response::convert(response, is_head, &spare, context)),
+            Err(error) => Poll::Ready(service_failed(error.into())),
+        });
+        converted.await
     }
 }
 
@@ -184,12 +190,19 @@ where
     F: AsyncFn(http::Request<Incoming>) -> http::Response<B> + 'static,
     B: HttpBody<Error: Into<BoxError>> + 'static,
 {
+    let spare = SpareBox::default();
     async move |request: Request| {
         let is_head = request.method() == crate::h1::Method::Head;
-        match request::convert(request) {
-            Ok(request) => response::convert(function(request).await, is_head).await,
-            Err(rejection) => rejection,
-        }
+        let request = match request::convert(request) {
+            Ok(request) => request,
+            Err(rejection) => return rejection,
+        };
+        let mut response = pin!(function(request));
+        let converted = poll_fn(|context| {
+            let response = ready!(response.as_mut().poll(context));
+            Poll::Ready(response::convert(response, is_head, &spare, context))
+        });
+        converted.await
     }
 }
 

@@ -1,71 +1,102 @@
 //! Conversion of requests.
 
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
+use http::Version;
+use tower_service::Service;
 
 use super::incoming::Incoming;
-use crate::h1::{self, Head, TargetForm};
+use crate::h1::{self, Head};
 use crate::message::{Request, Response};
 
-/// The address of the client, as an extension of requests. Requests on Unix sockets do not have it.
-///
-/// ```
-/// # anello::Runtime::new()?.block_on(async {
-/// use anello_http::service::PeerAddr;
-/// use axum::routing::get;
-/// use axum::{Extension, Router};
-///
-#[doc = listener!()]
-/// let client = async |Extension(PeerAddr(address)): Extension<PeerAddr>| address.ip().to_string();
-/// anello_http::serve(listener, Router::new().route("/", get(client))).detach();
-/// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
-/// For handlers that use axum's `ConnectInfo<SocketAddr>`, a layer can insert it (feature `tokio` of axum):
+/// The address of the client, as an extension of requests; see [`with_peer_addr`].
 ///
 /// ```
 /// use anello_http::service::PeerAddr;
-/// use axum::Router;
-/// use axum::extract::{ConnectInfo, Request};
-/// use axum::middleware::map_request;
 ///
-/// # let app: Router = Router::new();
-/// let app = app.layer(map_request(async |mut request: Request| {
-///     if let Some(&PeerAddr(address)) = request.extensions().get() {
-///         request.extensions_mut().insert(ConnectInfo(address));
-///     }
-///     request
-/// }));
-/// # let _ = app;
+/// let address = PeerAddr(([127, 0, 0, 1], 3000).into());
+/// assert!(address.0.ip().is_loopback());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
+/// Wraps a service so that its requests have an extension with the address of the client. `extension` makes it from the
+/// address, and is usually [`PeerAddr`] or axum's `ConnectInfo` (feature `tokio` of axum).
+///
+/// Requests on Unix sockets, and on connections that the client has closed, do not get the extension. Services
+/// that receive an [`Incoming`] can also call [`Incoming::peer_addr`].
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use std::net::SocketAddr;
+///
+/// use anello_http::service;
+/// use axum::Router;
+/// use axum::extract::ConnectInfo;
+/// use axum::routing::get;
+///
+#[doc = listener!()]
+/// let client = async |ConnectInfo(address): ConnectInfo<SocketAddr>| address.ip().to_string();
+/// let app = Router::new().route("/", get(client)).with_state(());
+/// anello_http::serve(listener, service::with_peer_addr(app, ConnectInfo)).detach();
+/// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn with_peer_addr<S, T>(
+    service: S,
+    extension: impl Fn(SocketAddr) -> T + Clone + 'static,
+) -> impl Service<http::Request<Incoming>, Response = S::Response, Error = S::Error, Future = S::Future>
++ Clone
++ 'static
+where
+    S: Service<http::Request<Incoming>> + Clone + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    WithPeerAddr { service, extension }
+}
+
+#[derive(Clone)]
+struct WithPeerAddr<S, F> {
+    service: S,
+    extension: F,
+}
+
+impl<S, F, T> Service<http::Request<Incoming>> for WithPeerAddr<S, F>
+where
+    S: Service<http::Request<Incoming>>,
+    F: Fn(SocketAddr) -> T,
+    T: Clone + Send + Sync + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Incoming>) -> S::Future {
+        if let Some(address) = request.body().peer_addr() {
+            request.extensions_mut().insert((self.extension)(address));
+        }
+        self.service.call(request)
+    }
+}
+
 /// Converts a request. Returns an error response if the crate `http` does not accept it.
 #[inline]
-pub(super) fn convert(request: Request) -> Result<http::Request<Incoming>, Response> {
-    let peer = request.peer();
-    let framing = request.framing();
-    let mut converted = http::Request::new(Incoming::default());
-    // One allocation for all values. The head itself is returned to its decoder.
-    let bytes = Bytes::copy_from_slice(request.bytes());
+pub(super) fn convert(mut request: Request) -> Result<http::Request<Incoming>, Response> {
+    let (body, peer) = request.take_body();
+    let mut converted = http::Request::new(Incoming::new(body, peer, request.framing()));
     *converted.method_mut() = method(&request)?;
-    *converted.uri_mut() = uri(&request, &bytes)?;
+    *converted.uri_mut() = request.head_mut().uri().ok_or_else(bad_request)?;
     *converted.version_mut() = match request.version() {
         h1::Version::Http10 => Version::HTTP_10,
         h1::Version::Http11 => Version::HTTP_11,
     };
-    *converted.headers_mut() = headers(&request, &bytes)?;
-    if let Some(address) = peer {
-        converted.extensions_mut().insert(PeerAddr(address));
-    }
-    let (_, body) = request.into_parts();
-    *converted.body_mut() = Incoming::new(body, framing);
+    *converted.headers_mut() = request.head_mut().header_map().ok_or_else(bad_request)?;
     Ok(converted)
 }
 
@@ -84,24 +115,6 @@ fn method(head: &Head) -> Result<http::Method, Response> {
             http::Method::from_bytes(head.method_text().as_bytes()).map_err(|_| bad_request())?
         }
     })
-}
-
-fn uri(head: &Head, bytes: &Bytes) -> Result<Uri, Response> {
-    let range = head.target_range();
-    if range.len() == 1 && head.target_form() == TargetForm::Origin {
-        return Ok(Uri::from(PathAndQuery::from_static("/")));
-    }
-    Uri::from_maybe_shared(bytes.slice(range)).map_err(|_| bad_request())
-}
-
-fn headers(head: &Head, bytes: &Bytes) -> Result<HeaderMap, Response> {
-    let mut headers = HeaderMap::with_capacity(head.field_count());
-    for (name, value) in head.field_ranges() {
-        let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| bad_request())?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice(value)).map_err(|_| bad_request())?;
-        headers.try_append(name, value).map_err(|_| bad_request())?;
-    }
-    Ok(headers)
 }
 
 #[cold]

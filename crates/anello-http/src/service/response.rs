@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::error::Error;
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,18 +10,27 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use futures_core::Stream;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 
 use super::switch::ProtocolSwitch;
 use crate::h1::{FieldBlock, elements, is_forbidden_trailer};
-use crate::message::{Body, Response};
+use crate::message::{Body, Response, spare_fields};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
+/// An empty box for a body, kept for the next response.
+pub(super) type SpareBox<B> = Cell<Option<Pin<Box<Option<B>>>>>;
+
 /// Converts a response. Polls its body once or twice, so that a body that is complete is not streamed.
 #[inline]
-pub(super) async fn convert<B>(response: http::Response<B>, is_head: bool) -> Response
+pub(super) fn convert<B>(
+    response: http::Response<B>,
+    is_head: bool,
+    spare: &SpareBox<B>,
+    context: &mut Context<'_>,
+) -> Response
 where
     B: HttpBody<Error: Into<BoxError>> + 'static,
 {
@@ -33,16 +41,14 @@ where
     };
     let is_switch = switch.is_some();
     let mut converted = switch.unwrap_or_else(|| Response::new(parts.status.as_u16()));
-    let mut fields = FieldBlock::with_capacity(parts.headers.len() * 48);
-    let mut declared_length = None;
+    let mut fields = spare_fields();
     for (name, value) in &parts.headers {
         match name.as_str() {
             "connection" => {
                 let is_close = |option: &[u8]| option.eq_ignore_ascii_case(b"close");
                 converted.closes |= elements(value.as_bytes()).any(is_close);
             }
-            "content-length" => declared_length = value.to_str().ok().and_then(|value| value.parse().ok()),
-            "keep-alive" | "transfer-encoding" => {}
+            "content-length" | "keep-alive" | "transfer-encoding" => {}
             "upgrade" if is_switch => {}
             "upgrade" => {
                 if let Ok(protocol) = value.to_str()
@@ -60,13 +66,13 @@ where
     converted.fields = fields;
     converted.body = match parts.status.as_u16() {
         101 | 204 | 205 | 304 => Body::empty(),
-        _ if is_head => head_body(&body, declared_length),
+        _ if is_head => head_body(&body, &parts.headers),
         _ => {
             let exact = body.size_hint().exact();
             if exact == Some(0) || body.is_end_stream() {
                 Body::empty()
             } else {
-                first_frames(Box::pin(body), exact, declared_length).await
+                first_frames(body, exact, &parts.headers, spare, context)
             }
         }
     };
@@ -75,10 +81,14 @@ where
 
 /// Returns the body of a response to `HEAD`, of which only the length is sent.
 #[cold]
-fn head_body(body: &impl HttpBody, declared_length: Option<u64>) -> Body {
+fn head_body(body: &impl HttpBody, headers: &HeaderMap) -> Body {
     // A service that omits the body of a response to `HEAD` does not state that the resource is empty.
     let exact = body.size_hint().exact().filter(|&bytes| bytes > 0);
-    declared_length.or(exact).map_or_else(|| Body::stream(NoFrames), Body::unsent)
+    declared_length(headers).or(exact).map_or_else(|| Body::stream(NoFrames), Body::unsent)
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 struct NoFrames;
@@ -92,25 +102,32 @@ impl Stream for NoFrames {
 }
 
 #[inline]
-async fn first_frames<B>(mut body: Pin<Box<B>>, exact: Option<u64>, declared_length: Option<u64>) -> Body
+fn first_frames<B>(
+    body: B,
+    exact: Option<u64>,
+    headers: &HeaderMap,
+    spare: &SpareBox<B>,
+    context: &mut Context<'_>,
+) -> Body
 where
     B: HttpBody<Error: Into<BoxError>> + 'static,
 {
+    let mut frames = spare.take().unwrap_or_else(|| Box::pin(None));
+    frames.as_mut().set(Some(body));
     let mut received = VecDeque::new();
-    let poll = |context: &mut Context<'_>| Poll::Ready(body.as_mut().poll_frame(context));
-    match poll_fn(poll).await {
+    match poll_frame(&mut frames, context) {
         Poll::Pending => {}
         Poll::Ready(None) => return Body::empty(),
         Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
             Err(frame) => received.push_back(Ok(frame.map_data(into_bytes))),
             Ok(data) => {
                 let data = into_bytes(data);
-                if exact == Some(data.len() as u64) || body.is_end_stream() {
-                    return data.into();
-                }
-                let poll = |context: &mut Context<'_>| Poll::Ready(body.as_mut().poll_frame(context));
-                let second = poll_fn(poll).await;
+                let is_end = exact == Some(data.len() as u64)
+                    || frames.as_ref().as_pin_ref().is_none_or(|body| body.is_end_stream());
+                let second = if is_end { Poll::Ready(None) } else { poll_frame(&mut frames, context) };
                 if let Poll::Ready(None) = second {
+                    frames.as_mut().set(None);
+                    spare.set(Some(frames));
                     return data.into();
                 }
                 received.push_back(Ok(Frame::data(data)));
@@ -122,17 +139,24 @@ where
         Poll::Ready(Some(error)) => received.push_back(into_io(error)),
     }
     let trailers = Rc::default();
-    let frames = Frames { received, body, trailers: Rc::clone(&trailers) };
-    match exact.or(declared_length) {
+    let frames = Frames { received, body: frames, trailers: Rc::clone(&trailers) };
+    match exact.or_else(|| declared_length(headers)) {
         Some(length) => Body::stream_with_length(length, frames),
         None => Body::stream_with_trailers(frames, move || trailers.take().map(block).unwrap_or_default()),
     }
 }
 
+type PollFrame<B> = Poll<Option<Result<Frame<<B as HttpBody>::Data>, <B as HttpBody>::Error>>>;
+
+#[inline]
+fn poll_frame<B: HttpBody>(body: &mut Pin<Box<Option<B>>>, context: &mut Context<'_>) -> PollFrame<B> {
+    body.as_mut().as_pin_mut().map_or(Poll::Ready(None), |body| body.poll_frame(context))
+}
+
 /// The data of a body whose first frames may have been received already.
 struct Frames<B> {
     received: VecDeque<io::Result<Frame<Bytes>>>,
-    body: Pin<Box<B>>,
+    body: Pin<Box<Option<B>>>,
     trailers: Rc<Cell<Option<HeaderMap>>>,
 }
 
@@ -143,7 +167,7 @@ impl<B: HttpBody<Error: Into<BoxError>>> Stream for Frames<B> {
         loop {
             let frame = match self.received.pop_front() {
                 Some(frame) => frame,
-                None => match ready!(self.body.as_mut().poll_frame(context)) {
+                None => match ready!(poll_frame(&mut self.body, context)) {
                     Some(frame) => into_io(frame),
                     None => return Poll::Ready(None),
                 },

@@ -48,6 +48,29 @@ fn head_is_converted() {
 }
 
 #[test]
+fn repeated_heads_are_converted_independently() {
+    for_each_driver(drivers(), async |_| {
+        let address = serve_fn(async |mut request: http::Request<Incoming>| {
+            let value = request.headers().get("x-a").map(|value| value.to_str().expect("text").to_owned());
+            let text = format!("{} {} {value:?}", request.method(), request.uri());
+            // Later requests must not contain these changes.
+            request.headers_mut().insert("x-a", http::HeaderValue::from_static("changed"));
+            *request.uri_mut() = http::Uri::from_static("/changed");
+            http::Response::new(Full::<Bytes>::from(text))
+        });
+        let mut client = Client::connect(address).await;
+        for (line, value) in [("GET /a", "1"), ("GET /b?c", "1"), ("POST /b?c", "1"), ("POST /b?c", "2")] {
+            for _ in 0..4 {
+                let head = format!("{line} HTTP/1.1\r\nHost: h\r\nX-A: {value}\r\n\r\n");
+                client.send(head.as_bytes()).await;
+                let response = client.response_to("GET").await.expect("response");
+                assert_eq!(response.text(), format!("{line} Some(\"{value}\")"));
+            }
+        }
+    });
+}
+
+#[test]
 fn connect_target_is_an_authority() {
     for_each_driver(drivers(), async |_| {
         let address = serve_fn(async |request: http::Request<Incoming>| {
@@ -120,12 +143,14 @@ fn body_on_another_thread_returns_error() {
 }
 
 #[test]
-fn peer_address_is_an_extension() {
+fn peer_address_is_available_and_can_be_an_extension() {
     for_each_driver(drivers(), async |_| {
-        let handler = Rc::new(service::from_fn(async |request: http::Request<Incoming>| {
-            let address = request.extensions().get().map(|&PeerAddr(address)| address);
-            http::Response::new(Full::<Bytes>::from(format!("{address:?}")))
-        }));
+        let service = tower::service_fn(async |request: http::Request<Incoming>| {
+            let extension = request.extensions().get().map(|&PeerAddr(address)| address);
+            assert_eq!(request.body().peer_addr(), extension);
+            Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from(format!("{extension:?}"))))
+        });
+        let handler = Rc::new(service::handler(service::with_peer_addr(service, PeerAddr)));
         let tcp_handler = Rc::clone(&handler);
         let tcp_handler = async move |request| tcp_handler(request).await;
         let (_server, address) = serve(ServerOptions::default(), tcp_handler);

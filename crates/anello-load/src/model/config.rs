@@ -109,6 +109,7 @@ pub struct LoadConfig {
 
 /// Protocol of the requests, and their contents.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a load has only one value")]
 pub enum Protocol {
     /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
     /// the reply is an echo of the request.
@@ -118,13 +119,17 @@ pub enum Protocol {
         /// Length of a reply in bytes.
         response_bytes: usize,
     },
-    /// HTTP/1.1 GET requests.
+    /// HTTP/1.1 requests.
     Http(HttpLoad),
 }
 
 /// Configuration of HTTP/1.1 requests.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
+    /// Method of the requests; `GET` by default. `HEAD` and `CONNECT` are not supported.
+    pub method: String,
+    /// Body of each request, sent with a `Content-Length` field; empty by default.
+    pub body: Bytes,
     /// Value of the `Host` field.
     pub host: String,
     /// Paths that every connection requests in turn. Consecutive connections start with consecutive paths.
@@ -239,6 +244,8 @@ impl LoadConfig {
     /// Creates a configuration with default settings for an HTTP/1.1 server, with GET requests for one path.
     pub fn http(target: impl Into<Address>, host: &str, path: &str) -> Self {
         let http = HttpLoad {
+            method: "GET".to_owned(),
+            body: Bytes::new(),
             host: host.to_owned(),
             paths: vec![path.to_owned()],
             headers: Vec::new(),
@@ -365,6 +372,8 @@ impl HttpLoad {
         let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let is_value = |text: &str| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
         let is_name = |name: &str| !name.is_empty() && is_printable(name) && !name.contains(':');
+        let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_token_byte);
         let is_header = |(name, value): &(String, String)| is_name(name) && is_value(value);
         let is_body_header = |name: &str| {
             ["content-length", "transfer-encoding"].iter().any(|other| name.eq_ignore_ascii_case(other))
@@ -386,7 +395,13 @@ impl HttpLoad {
         } else if let Some((name, value)) = self.headers.iter().find(|header| !is_header(header)) {
             format!("invalid header field {name:?}: {value:?} (expected NAME: VALUE on one line)")
         } else if let Some((name, _)) = self.headers.iter().find(|(name, _)| is_body_header(name)) {
-            format!("header field {name} is not allowed: requests have no body")
+            format!("header field {name} is not allowed: it is determined by the body")
+        } else if !is_token(&self.method) {
+            format!("invalid method {:?}", self.method)
+        } else if ["HEAD", "CONNECT"].contains(&self.method.as_str()) {
+            format!("method {} is not supported (its responses have no body)", self.method)
+        } else if self.body.len() > MAX_MESSAGE_BYTES {
+            format!("invalid body length {} (expected at most {MAX_MESSAGE_BYTES} bytes)", self.body.len())
         } else if self.host.is_empty() || !is_printable(&self.host) {
             format!("invalid host {:?}", self.host)
         } else {

@@ -144,8 +144,14 @@ pub enum ProtocolReport {
         /// Size of a reply.
         response_bytes: usize,
     },
-    /// GET requests over HTTP/1.1.
+    /// Requests over HTTP/1.1.
     Http {
+        /// Method.
+        #[serde(default = "default_method")]
+        method: String,
+        /// Length of the body of a request.
+        #[serde(default)]
+        body_bytes: usize,
         /// Requested paths, in order. Only the first 100 are listed.
         paths: Vec<String>,
         /// Number of paths.
@@ -241,6 +247,11 @@ impl Report {
     }
 }
 
+/// Method in reports that do not name it.
+fn default_method() -> String {
+    "GET".to_owned()
+}
+
 impl ProtocolReport {
     pub(crate) fn of(protocol: &Protocol) -> Self {
         match protocol {
@@ -248,6 +259,8 @@ impl ProtocolReport {
                 Self::Messages { request_bytes, response_bytes }
             }
             Protocol::Http(http) => Self::Http {
+                method: http.method.clone(),
+                body_bytes: http.body.len(),
                 paths: http.paths.iter().take(100).cloned().collect(),
                 path_count: http.paths.len(),
                 keep_alive: http.keep_alive,

@@ -135,6 +135,7 @@ fn recycled_head_uses_own_limits() {
         (&text[..], Limits { max_body_bytes: 4, ..Limits::default() }),
         (GET, Limits { max_fields: 0, ..Limits::default() }),
         (GET, Limits { max_head_bytes: GET.len() - 1, ..Limits::default() }),
+        (GET, Limits { max_request_line_bytes: "GET / HTTP/1.1".len() - 1, ..Limits::default() }),
     ] {
         let (mut donor, mut decoder) = (Decoder::new(Limits::default()), Decoder::new(limits));
         decoder.recycle(decode_head(&mut donor, &mut &text[..]));

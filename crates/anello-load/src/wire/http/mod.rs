@@ -176,7 +176,7 @@ impl HttpReplyDecoder {
 
 fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
     let has_header = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
-    let mut text = format!("GET {path} HTTP/1.1\r\n");
+    let mut text = format!("{} {path} HTTP/1.1\r\n", load.method);
     if !has_header("host") {
         text += &format!("Host: {}\r\n", load.host);
     }
@@ -186,5 +186,11 @@ fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
     if !load.keep_alive && !has_header("connection") {
         text += "Connection: close\r\n";
     }
-    (text + "\r\n").into_bytes()
+    // RFC 9110, section 8.6: these methods anticipate a body, so an empty one also has a length.
+    if !load.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&load.method.as_str()) {
+        text += &format!("Content-Length: {}\r\n", load.body.len());
+    }
+    let mut request = (text + "\r\n").into_bytes();
+    request.extend_from_slice(&load.body);
+    request
 }
