@@ -59,6 +59,7 @@ pub(super) fn convert(request: Request) -> Result<http::Request<Incoming>, Respo
     *converted.version_mut() = match request.version() {
         h1::Version::Http10 => Version::HTTP_10,
         h1::Version::Http11 => Version::HTTP_11,
+        h1::Version::Http2 => Version::HTTP_2,
     };
     *converted.headers_mut() = headers(&request, &bytes)?;
     if let Some(address) = peer {
