@@ -45,7 +45,7 @@ impl Identity {
     }
 
     fn client(&self) -> Arc<ClientConfig> {
-        self.client_with_alpn(&["h2", "http/1.1"])
+        self.client_with_alpn(&["http/1.1"])
     }
 
     /// Returns the configuration of a client that offers these ALPN protocols.
