@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
 #[cfg(feature = "compression")]
-use super::compress::{self, compressible};
+use super::compress::{self, Choice, compressible};
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
 use super::document_root::{DocumentRoot, Opened, check_opened, read_whole};
@@ -16,7 +16,7 @@ use super::fields::RequestFields;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
-use super::negotiate::{Choice, Coding, negotiate};
+use super::negotiate::{Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
 use super::path::{Dotfiles, TargetPath, encoded_path, may_be_spa_route, resolve};
 use super::response::{
