@@ -1,4 +1,4 @@
-//! HTTP/1.1 server and static file server for the anello runtime.
+//! HTTP/1.1 and HTTP/2 server and static file server for the anello runtime.
 //!
 //! - [`Server`]: serves requests with a handler, an async function from [`Request`] to [`Response`].
 //! - [`h1`]: the protocol, without I/O or a clock. Decodes requests and encodes responses.
@@ -6,6 +6,8 @@
 //! - [`files`]: static file serving, with path resolution, conditional requests, ranges, content encodings, media types
 //!   and listings.
 //! - [`observe`]: access log, metrics and health.
+//!
+//! Two features are off by default: `http2`, and `compression` of files while they are sent.
 
 #![forbid(unsafe_code)]
 

@@ -15,6 +15,12 @@ pub(crate) trait Receiver: 'static {
 
     /// Polls for the next bytes. Returns `None` at EOF.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
+    /// Returns whether HTTP/2 was negotiated with the client, or `None` if the transport does not negotiate. Known once
+    /// bytes have been received.
+    #[cfg(feature = "http2")]
+    fn has_negotiated_http2(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// The dyn-compatible operations of a sender.

@@ -45,7 +45,7 @@ impl Identity {
     }
 
     fn client(&self) -> Arc<ClientConfig> {
-        self.client_with_alpn(&["h2", "http/1.1"])
+        self.client_with_alpn(&["http/1.1"])
     }
 
     /// Returns the configuration of a client that offers these ALPN protocols.
@@ -124,14 +124,14 @@ fn tls_serves_requests_of_all_sizes() {
 }
 
 #[test]
-fn tls_accepts_alpn_http_10_and_rejects_h2_only() {
+fn tls_accepts_alpn_http_10_and_rejects_unknown_protocols() {
     for_each_driver(real_drivers(), async |_| {
         let identity = identity();
         let (_, address) = start(identity.config());
-        let (http_10, http_2) =
-            (identity.client_with_alpn(&["http/1.0"]), identity.client_with_alpn(&["h2"]));
+        let (http_10, http_3) =
+            (identity.client_with_alpn(&["http/1.0"]), identity.client_with_alpn(&["h3"]));
         let client = spawn_blocking(move || {
-            assert!(connect(http_2, address).write_all(b"PRI * HTTP/2.0\r\n").is_err());
+            assert!(connect(http_3, address).write_all(b"GET / HTTP/1.1\r\n").is_err());
             exchange(connect(http_10, address), "GET /old HTTP/1.0\r\n\r\n")
         });
         let (response, protocol) = client.await.expect("task completes");

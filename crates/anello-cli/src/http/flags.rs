@@ -14,7 +14,7 @@ use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::files::path::Dotfiles;
 use anello_http::h1::Limits;
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
-use anello_http::server::TlsConfig;
+use anello_http::server::{Http2Mode, TlsConfig};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -26,7 +26,7 @@ use crate::common::error::Context;
 use crate::common::listening::Distribution;
 use crate::common::values::{self, Cores};
 
-/// Serve the files of a directory over HTTP/1.1
+/// Serve the files of a directory over HTTP/1.1 and HTTP/2
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
 /// stops accepting connections and completes the requests in flight; a second signal closes the connections
@@ -134,6 +134,14 @@ pub struct FileFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
     precompressed: Vec<Coding>,
+    /// Compress files of at least 1 KiB while they are sent, if their type is compressible and the client accepts the
+    /// encoding; a list limits the encodings
+    ///
+    /// Costs processor time for each response; precompressed files are preferred. Do not use it over TLS for files that
+    /// contain both secrets and data chosen by others (BREACH).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "br,zstd,gzip", value_parser = PossibleValuesParser::new(["br", "zstd", "gzip"]).map(coding))]
+    compress: Vec<Coding>,
     /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the first match applies
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
@@ -186,6 +194,7 @@ impl FileFlags {
             listing: flags.listing,
             max_listing_entries: flags.max_listing_entries,
             precompressed: flags.precompressed.into_iter().collect(),
+            compress: flags.compress.into_iter().collect(),
             cache_control: flags.cache_control,
             media_types: flags.media_types.into_iter().collect(),
             default_media_type: flags.default_media_type,
@@ -324,6 +333,14 @@ pub struct ConnectionFlags {
     /// Maximum number of requests per connection
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
+    /// HTTP/2: off; tls for clients that negotiate it over TLS; or cleartext to also accept it without TLS from clients
+    /// with prior knowledge
+    #[arg(long, value_name = "MODE", default_value = "tls")]
+    #[arg(value_parser = PossibleValuesParser::new(["off", "tls", "cleartext"]).map(http2_mode))]
+    http2: Http2Mode,
+    /// Maximum number of concurrent requests on an HTTP/2 connection; more are refused
+    #[arg(long, value_name = "N", default_value = "100")]
+    http2_max_concurrent_streams: NonZero<u32>,
     /// Grace period for in-flight requests after SIGINT or SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "30s")]
     drain_timeout: Duration,
@@ -331,6 +348,14 @@ pub struct ConnectionFlags {
     /// after their next response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "500ms")]
     drain_min_idle: Duration,
+}
+
+fn http2_mode(name: String) -> Http2Mode {
+    match name.as_str() {
+        "off" => Http2Mode::Off,
+        "cleartext" => Http2Mode::Cleartext,
+        _ => Http2Mode::Tls,
+    }
 }
 
 /// Converts a default to the type of a flag that must not be zero.
@@ -360,6 +385,8 @@ impl ConnectionFlags {
         options.limits.max_fields = self.max_head_fields.get();
         options.limits.max_body_bytes = self.max_body_bytes;
         options.limits.max_requests_per_connection = self.max_requests_per_connection.get();
+        options.http2 = self.http2;
+        options.http2_max_concurrent_streams = self.http2_max_concurrent_streams.get();
         options.drain_timeout = self.drain_timeout;
         options.drain_min_idle = self.drain_min_idle;
         options
@@ -403,6 +430,8 @@ mod tests {
             ("--linger-timeout=7s", "linger_timeout: 7s"),
             ("--drain-min-idle=15s", "drain_min_idle: 15s"),
             ("--drain-timeout=14s", "drain_timeout: 14s"),
+            ("--http2=off", "http2: Off"),
+            ("--http2-max-concurrent-streams=16", "http2_max_concurrent_streams: 16"),
         ]
         .into_iter()
         .unzip();

@@ -58,6 +58,8 @@ pub(super) struct Entry {
     pub path: Box<str>,
     pub identity: Variant,
     pub encoded: Vec<(Coding, Variant)>,
+    /// Codings with which the file can be compressed while it is sent.
+    pub compressible: Codings,
     pub has_open_files: bool,
     /// Time at which the last check of the path started.
     checked_at: Cell<Duration>,
@@ -95,11 +97,12 @@ impl Entry {
         path: &str,
         identity: Variant,
         encoded: Vec<(Coding, Variant)>,
+        compressible: Codings,
         checked_at: Duration,
     ) -> Rc<Self> {
         let (checked_at, is_used) = (Cell::new(checked_at), Cell::new(false));
-        let mut entry =
-            Self { path: path.into(), identity, encoded, has_open_files: false, checked_at, is_used };
+        let (path, has_open_files) = (path.into(), false);
+        let mut entry = Self { path, identity, encoded, compressible, has_open_files, checked_at, is_used };
         entry.has_open_files = entry.open_files() > 0;
         Rc::new(entry)
     }
@@ -409,7 +412,7 @@ mod tests {
             fields: Rc::default(),
             not_modified_fields: Rc::default(),
         };
-        Entry::new(path, identity, Vec::new(), now())
+        Entry::new(path, identity, Vec::new(), Codings::NONE, now())
     }
 
     fn new_cache(interval: Duration) -> Rc<Cache> {

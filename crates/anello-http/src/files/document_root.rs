@@ -276,6 +276,19 @@ async fn read_consistent(
     Ok((None, previous))
 }
 
+/// Returns the reason if a configured file cannot be served.
+pub(super) fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
+    match result {
+        Ok(Opened::File { .. }) => Ok(()),
+        Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
+        Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
+        Err(error) => Err(format!(
+            "cannot open the file in the document root: {error} (create it, make it readable for this user, or \
+             remove the option)"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -18,6 +18,8 @@
 
 mod cache;
 pub mod cache_control;
+#[cfg(feature = "compression")]
+mod compress;
 pub mod conditional;
 pub mod cors;
 mod document_root;

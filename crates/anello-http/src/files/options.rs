@@ -39,6 +39,11 @@ pub struct FileOptions {
     /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to clients
     /// that accept them. The operator must regenerate the variants whenever the file changes. Default: none.
     pub precompressed: Codings,
+    /// Codings with which files of at least 1 KiB are compressed while they are sent, if their media type is
+    /// compressible, the client accepts the coding, and there is no precompressed variant. Default: none, because it
+    /// costs processor time for each response. Such a response has neither a length nor ranges.
+    #[cfg(feature = "compression")]
+    pub compress: Codings,
     /// `Cache-Control` values by path pattern; the first matching rule applies. Default: none.
     pub cache_control: Vec<CacheRule>,
     /// Media types by extension. They take precedence over the built-in types. Default: none.
@@ -104,6 +109,8 @@ impl Default for FileOptions {
             listing: false,
             max_listing_entries: 10_000,
             precompressed: Codings::NONE,
+            #[cfg(feature = "compression")]
+            compress: Codings::NONE,
             cache_control: Vec::new(),
             media_types: BTreeMap::new(),
             default_media_type: UNKNOWN_MEDIA_TYPE.to_owned(),

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::cache::{Contents, Entry, Variant, now};
+use super::fields::RequestFields;
 use super::multipart::{Boundary, Multipart};
-use super::negotiate::Choice;
+use super::negotiate::{Choice, negotiate};
 use super::range::{ByteRange, ContentRange, Selection, select};
 use crate::h1::FieldName;
 use crate::message::{Body, BodyPart, Response};
@@ -73,11 +74,24 @@ pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response 
 /// precompressed variants, the response depends on `Accept-Encoding`, and caches must not reuse it for clients that
 /// accept other codings.
 pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
-    if entry.encoded.is_empty() {
+    if entry.encoded.is_empty() && entry.compressible.is_empty() {
         response
     } else {
         response.with_valid_field(FieldName::VARY, b"Accept-Encoding")
     }
+}
+
+/// Returns `None` if no variant is acceptable.
+pub(super) fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
+    match negotiate(&fields.accept_encoding, entry.codings()) {
+        Choice::Identity => Some(&entry.identity),
+        Choice::Encoded(coding) => Some(entry.variant(coding)),
+        Choice::NotAcceptable => None,
+    }
+}
+
+pub(super) fn not_acceptable(entry: &Entry) -> Response {
+    with_vary(entry, text_response(406, "no available encoding matches Accept-Encoding"))
 }
 
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {

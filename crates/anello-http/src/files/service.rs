@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
+#[cfg(feature = "compression")]
+use super::compress::{self, Choice, compressible};
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
-use super::document_root::{DocumentRoot, Opened, read_whole};
+use super::document_root::{DocumentRoot, Opened, check_opened, read_whole};
 use super::fields::RequestFields;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
-use super::negotiate::{Choice, Coding, negotiate};
+use super::negotiate::{Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
 use super::path::{Dotfiles, TargetPath, encoded_path, may_be_spa_route, resolve};
 use super::response::{
     error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
-    log_file_error, range_response, text_response, with_vary,
+    log_file_error, not_acceptable, range_response, select_variant, text_response, with_vary,
 };
 use super::stamp::FileStamp;
 use super::validator::Validator;
@@ -443,13 +445,14 @@ impl Files {
             cached.mark_fresh(checked_at);
             return Ok(cached);
         }
-        let varies = !encoded.is_empty();
+        let compressible = compressible(&self.options, &self.media_types.of(path), &stamp);
+        let varies = !encoded.is_empty() || !compressible.is_empty();
         let identity = self.variant(path, None, file, stamp, varies).await?;
         let mut variants = Vec::with_capacity(encoded.len());
         for (coding, file, stamp) in encoded {
             variants.push((coding, self.variant(path, Some(coding), file, stamp, varies).await?));
         }
-        Ok(Entry::new(path, identity, variants, checked_at))
+        Ok(Entry::new(path, identity, variants, compressible, checked_at))
     }
 
     async fn variant(
@@ -522,10 +525,16 @@ impl Files {
 
     fn respond_selected(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
-        let Some(variant) = select_variant(entry, &fields) else {
-            let response = text_response(406, "no available encoding matches Accept-Encoding");
-            return with_vary(entry, response);
-        };
+        #[cfg(feature = "compression")]
+        match compress::choose(entry, &fields) {
+            Choice::Identity => {}
+            Choice::Encoded(coding) => {
+                let make_fields = |validator: &Validator| self.fields(&entry.path, validator, true);
+                return compress::response(entry, &fields, coding, make_fields);
+            }
+            Choice::NotAcceptable => return not_acceptable(entry),
+        }
+        let Some(variant) = select_variant(entry, &fields) else { return not_acceptable(entry) };
         match evaluate(&fields, &variant.validator) {
             Outcome::Proceed => {}
             Outcome::NotModified => {
@@ -567,13 +576,9 @@ impl Files {
     }
 }
 
-/// Returns `None` if no variant is acceptable.
-fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
-    match negotiate(&fields.accept_encoding, entry.codings()) {
-        Choice::Identity => Some(&entry.identity),
-        Choice::Encoded(coding) => Some(entry.variant(coding)),
-        Choice::NotAcceptable => None,
-    }
+#[cfg(not(feature = "compression"))]
+fn compressible(_options: &FileOptions, _media_type: &str, _stamp: &FileStamp) -> super::negotiate::Codings {
+    super::negotiate::Codings::NONE
 }
 
 /// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never change.
@@ -591,16 +596,4 @@ fn revalidate(entry: &Entry, head: &Head) -> bool {
 
 fn is_current(cached: &Variant, stamp: &FileStamp) -> bool {
     cached.is_settled && cached.stamp == *stamp
-}
-
-fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
-    match result {
-        Ok(Opened::File { .. }) => Ok(()),
-        Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
-        Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
-        Err(error) => Err(format!(
-            "cannot open the file in the document root: {error} (create it, make it readable for this user, or \
-             remove the option)"
-        )),
-    }
 }

@@ -69,9 +69,20 @@ impl Validator {
     /// assert_eq!(validator.last_modified_seconds, Some(1_790_000_000));
     /// ```
     pub fn of(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp) -> Self {
+        Self::new(stamp, coding, checked_at, true)
+    }
+
+    /// Returns the validator of a file that is compressed while it is sent. The tag is weak, because the bytes depend on
+    /// the version of the encoder.
+    #[cfg(feature = "compression")]
+    pub(super) fn of_compressed(stamp: &FileStamp, coding: Coding, checked_at: Timestamp) -> Self {
+        Self::new(stamp, Some(coding), checked_at, false)
+    }
+
+    fn new(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp, is_exact: bool) -> Self {
         let is_settled = stamp.is_settled(checked_at);
         let is_constant = stamp.has_constant_modified();
-        let weak = if is_settled { "" } else { "W/" };
+        let weak = if is_settled && is_exact { "" } else { "W/" };
         let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
         let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
         let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));

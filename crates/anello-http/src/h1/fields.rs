@@ -139,6 +139,16 @@ impl Trailers {
         Self(fields)
     }
 
+    /// Converts valid fields. Omits those that are not allowed in trailers.
+    #[cfg(feature = "http2")]
+    pub(crate) fn from_headers(headers: &http::HeaderMap) -> Self {
+        let mut section = FieldBlock::default();
+        for (name, value) in headers {
+            section.push_valid(name.as_str(), value.as_bytes());
+        }
+        Self::read(section.as_bytes())
+    }
+
     /// Returns `true` if there are no trailers.
     ///
     /// ```
@@ -355,6 +365,16 @@ impl FieldBlock {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Returns the names and values of the fields.
+    #[cfg(feature = "http2")]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.0.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+        lines.filter_map(|line| {
+            let name_bytes = line.iter().position(|&byte| byte == b':')?;
+            Some((&line[..name_bytes], line.get(name_bytes + 2..)?))
+        })
     }
 
     /// Adds a field whose name and value have been checked. The name may be reserved.

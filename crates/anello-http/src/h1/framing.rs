@@ -101,10 +101,10 @@ impl FramingFields {
         let framing = self.framing(version, max_body_bytes)?;
         match (self.hosts, version) {
             (1, _) | (0, Version::Http10) => {}
-            (0, Version::Http11) => return Err(Rejection::bad("missing Host field")),
+            (0, _) => return Err(Rejection::bad("missing Host field")),
             _ => return Err(Rejection::bad("more than one Host field")),
         }
-        let is_11 = version == Version::Http11;
+        let is_11 = version != Version::Http10;
         // HTTP/1.0 has neither `100 Continue` nor upgrades.
         let expects_continue = match self.expectation {
             Expectation::Continue => is_11 && framing.has_body(),

@@ -27,6 +27,8 @@ mod decoder;
 mod fields;
 mod framing;
 mod head;
+#[cfg(feature = "http2")]
+mod http2_head;
 mod parse;
 mod rejection;
 mod response;
@@ -43,6 +45,8 @@ pub use decoder::{Decoder, Event};
 pub(crate) use fields::is_forbidden_trailer;
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
 pub use head::Head;
+#[cfg(feature = "http2")]
+pub(crate) use http2_head::Http2Heads;
 pub use rejection::{Rejection, reason_phrase};
 pub use response::{BodyLength, CONTINUE, EncodedResponse, InvalidStatus, ResponseHead};
 pub(crate) use syntax::{elements, is_value, trim};

@@ -286,8 +286,12 @@ impl<'a> ResponseHead<'a> {
     fn write_connection(&mut self, keeps_alive: bool, framing: ResponseFraming) {
         let value = match (framing, keeps_alive, self.context.version, self.has_upgrade) {
             // A tunnel no longer uses HTTP.
-            (ResponseFraming::Tunnel, .., true) | (_, true, Version::Http11, true) => "upgrade",
-            (ResponseFraming::Tunnel, .., false) | (_, true, Version::Http11, false) => return,
+            (ResponseFraming::Tunnel, .., true) | (_, true, Version::Http11 | Version::Http2, true) => {
+                "upgrade"
+            }
+            (ResponseFraming::Tunnel, .., false) | (_, true, Version::Http11 | Version::Http2, false) => {
+                return;
+            }
             (_, false, _, true) => "close, upgrade",
             (_, false, _, false) => "close",
             (_, true, Version::Http10, true) => "keep-alive, upgrade",

@@ -73,6 +73,8 @@ pub enum Version {
     /// HTTP/1.1, or a higher minor version.
     #[default]
     Http11,
+    /// HTTP/2. The head has the same form as that of an HTTP/1.1 request.
+    Http2,
 }
 
 /// The form of a request's target (RFC 9112, section 3.2).

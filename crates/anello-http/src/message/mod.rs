@@ -5,8 +5,8 @@ mod request;
 mod response;
 
 pub use body::{Body, BodyPart};
-pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, StreamEnd};
+pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, StreamEnd};
 pub(crate) use request::{BodySource, Peer, spare_head};
 pub use request::{Request, RequestBody, RequestBodyError};
-pub(crate) use response::{Upgrade, recycle_fields, spare_fields};
 pub use response::{Response, Upgraded};
+pub(crate) use response::{Upgrade, recycle_fields, spare_fields};

@@ -152,8 +152,9 @@ impl Admission {
                     let (reader, writer) = stream.into_split();
                     send_rejection(reader, writer, true, &date).await
                 }
+                // The rejection is an HTTP/1.1 response.
                 Some(config) => {
-                    let (receiver, sender) = tls::split(stream, &config)?;
+                    let (receiver, sender) = tls::split(stream, &config, false)?;
                     send_rejection(receiver, sender, false, &date).await
                 }
             }

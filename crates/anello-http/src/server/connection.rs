@@ -7,6 +7,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+#[cfg(feature = "http2")]
+use super::http2::{Http2Connection, PREFACE};
 use super::input::Input;
 use super::observer::RequestRecord;
 use super::output::{
@@ -62,6 +64,15 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
     /// Serves the connection until it is closed.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<CloseReason> {
+        #[cfg(feature = "http2")]
+        if self.worker.may_use_http2() {
+            let start = self.input.borrow_mut().http2_start(PREFACE, self.worker.options.http2).await;
+            match start {
+                Ok(None) => {}
+                Ok(Some(received)) => return Box::pin(self.into_http2(received)?.serve(handler)).await,
+                Err(error) => return self.fail(error).await,
+            }
+        }
         loop {
             let head = match self.next_head().await {
                 Ok(Some(head)) => head,
@@ -71,12 +82,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     self.output.shutdown().await.ok();
                     return Ok(CloseReason::Peer);
                 }
-                Err(InputError::Rejected(rejection)) => {
-                    self.reject(&rejection);
-                    self.shutdown_and_linger().await?;
-                    return Ok(CloseReason::ProtocolError);
-                }
-                Err(InputError::Io(error)) => return Err(error),
+                Err(error) => return self.fail(error).await,
             };
             return match self.serve_request(head, handler).await? {
                 AfterResponse::KeepAlive => continue,
@@ -85,6 +91,29 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 AfterResponse::Linger => self.shutdown_and_linger().await.map(|()| CloseReason::Complete),
                 AfterResponse::Upgrade(upgrade) => self.upgrade(upgrade).await.map(|()| CloseReason::Upgrade),
             };
+        }
+    }
+
+    /// Continues the connection with HTTP/2. `received` is all that the client has sent.
+    #[cfg(feature = "http2")]
+    #[cold]
+    fn into_http2(self, received: Vec<u8>) -> io::Result<Http2Connection<R, W>> {
+        let Self { input, output, timer, worker, peer, .. } = self;
+        let input = Rc::into_inner(input).ok_or(io::ErrorKind::InvalidInput)?;
+        let (receiver, _) = input.into_inner().into_receiver();
+        Ok(Http2Connection { receiver, sender: output.sender, received, timer, worker, peer })
+    }
+
+    /// Rejects invalid input and closes the connection.
+    #[cold]
+    async fn fail(mut self, error: InputError) -> io::Result<CloseReason> {
+        match error {
+            InputError::Rejected(rejection) => {
+                self.reject(&rejection);
+                self.shutdown_and_linger().await?;
+                Ok(CloseReason::ProtocolError)
+            }
+            InputError::Io(error) => Err(error),
         }
     }
 

@@ -8,6 +8,8 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 
 use super::deadline::{Phase, Timeout};
+#[cfg(feature = "http2")]
+use super::options::Http2Mode;
 use super::timer::ConnectionTimer;
 use super::worker::Worker;
 use crate::h1::{Decoder, Event, Head, Rejection, Trailers};
@@ -101,6 +103,40 @@ impl<R: Receiver> Input<R> {
         } else {
             self.decoder.skip_end();
         }
+    }
+
+    /// Receives the first bytes of the connection and returns them if the client uses HTTP/2. Otherwise they are decoded
+    /// as usual.
+    #[cfg(feature = "http2")]
+    pub async fn http2_start(
+        &mut self,
+        preface: &[u8],
+        mode: Http2Mode,
+    ) -> Result<Option<Vec<u8>>, InputError> {
+        let mut seen = Vec::new();
+        while poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
+            let chunk = self.chunk.as_deref().unwrap_or_default();
+            match self.receiver.has_negotiated_http2() {
+                Some(true) => return Ok(Some(chunk.to_vec())),
+                None if mode == Http2Mode::Cleartext => {}
+                _ => return Ok(None),
+            }
+            let start = seen.len();
+            seen.extend_from_slice(chunk);
+            if seen.starts_with(preface) {
+                return Ok(Some(seen));
+            }
+            if !preface.starts_with(&seen) {
+                seen.truncate(start);
+                // The decoder buffers the start of a head that has arrived in several chunks.
+                let decoded = self.decoder.decode(&mut &seen[..]).map_err(InputError::Rejected)?;
+                debug_assert!(decoded.is_none(), "{decoded:?}");
+                return Ok(None);
+            }
+            self.chunk = None;
+        }
+        self.decoder.decode(&mut &seen[..]).map_err(InputError::Rejected)?;
+        Ok(None)
     }
 
     /// Waits for the next head. Returns `None` at EOF between requests, and after the keep-alive timeout.

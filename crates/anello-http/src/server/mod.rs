@@ -15,6 +15,8 @@
 mod admission;
 mod connection;
 mod deadline;
+#[cfg(feature = "http2")]
+mod http2;
 mod input;
 mod observer;
 mod options;
@@ -24,6 +26,8 @@ mod timer;
 mod tls;
 mod worker;
 
+#[cfg(feature = "http2")]
+pub use options::Http2Mode;
 pub use options::{Eviction, ServerOptions};
 pub use serve::{Accept, Server, ServerBuilder};
 pub use tls::TlsConfig;

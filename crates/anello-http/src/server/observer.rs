@@ -197,6 +197,7 @@ impl RequestRecord {
                 version: match self.version {
                     Version::Http10 => "HTTP/1.0",
                     Version::Http11 => "HTTP/1.1",
+                    Version::Http2 => "HTTP/2.0",
                 },
             }),
             status,

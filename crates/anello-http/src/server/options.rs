@@ -76,6 +76,13 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
     /// Interval at which deadlines are checked and the date is updated (default: 250 ms).
     pub timer_resolution: Duration,
+    /// Connections on which clients may use HTTP/2 (default: those with TLS).
+    #[cfg(feature = "http2")]
+    pub http2: Http2Mode,
+    /// Maximum number of requests that are served at the same time on one HTTP/2 connection (default: 100). Clients learn
+    /// the limit when they connect; further requests are refused and can be repeated safely.
+    #[cfg(feature = "http2")]
+    pub http2_max_concurrent_streams: u32,
 }
 
 setters!(ServerOptions {
@@ -95,6 +102,46 @@ setters!(ServerOptions {
     drain_timeout: Duration = Duration::from_secs(10),
     timer_resolution: Duration = Duration::from_millis(100),
 });
+
+#[cfg(feature = "http2")]
+setters!(ServerOptions { http2: Http2Mode = Http2Mode::Off, http2_max_concurrent_streams: u32 = 10 });
+
+/// The connections on which clients may use HTTP/2.
+///
+/// All versions have the same handlers, limits and timeouts. `Http2Mode::Cleartext` is for clients that know that the
+/// server supports HTTP/2, such as gRPC clients and proxies. Such a connection starts with the HTTP/2 preface; all
+/// others are served with HTTP/1.1.
+///
+/// ```
+/// use anello_http::ServerOptions;
+/// use anello_http::server::Http2Mode;
+///
+/// assert_eq!(ServerOptions::default().http2, Http2Mode::Tls);
+/// let options = ServerOptions::default().http2(Http2Mode::Cleartext);
+/// assert_eq!(options.http2, Http2Mode::Cleartext);
+/// ```
+#[cfg(feature = "http2")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http2Mode {
+    /// None.
+    Off,
+    /// Connections with TLS, if the client prefers HTTP/2 (ALPN).
+    #[default]
+    Tls,
+    /// Connections with TLS, and connections without it if the client starts with the HTTP/2 preface ("prior
+    /// knowledge", RFC 9113, section 3.3).
+    Cleartext,
+}
+
+impl ServerOptions {
+    /// Returns `true` if TLS connections offer HTTP/2.
+    pub(super) fn offers_http2(&self) -> bool {
+        #[cfg(feature = "http2")]
+        return self.http2 != Http2Mode::Off;
+        #[cfg(not(feature = "http2"))]
+        false
+    }
+}
 
 /// The connections that a server may close to make room for new ones. Those that have waited longest are closed first.
 /// A connection is never closed while its handler is running and the client is waiting for the response.
@@ -152,6 +199,10 @@ impl Default for ServerOptions {
             drain_min_idle: Duration::from_millis(500),
             drain_timeout: Duration::from_secs(30),
             timer_resolution: Duration::from_millis(250),
+            #[cfg(feature = "http2")]
+            http2: Http2Mode::default(),
+            #[cfg(feature = "http2")]
+            http2_max_concurrent_streams: 100,
         }
     }
 }

@@ -19,7 +19,8 @@ use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
-    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade, recycle_fields,
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
+    recycle_fields,
 };
 use crate::transport::Sender;
 
@@ -267,8 +268,7 @@ impl<W: Sender> Output<W> {
                 self.timer.deadlines.body_ends_at_close.set(ends_at_close);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
-                    let result = catch_unwind(AssertUnwindSafe(*trailers));
-                    return result.map_err(|panic| handler_error(body_panic_error(&*panic)));
+                    return call_trailers(*trailers).map_err(handler_error);
                 }
             }
         }
@@ -407,9 +407,17 @@ pub(crate) async fn catch_handler_panic(mut handler: Pin<&mut impl Future<Output
 }
 
 /// Polls for the next chunk of a body. A panic is returned as an error, after which the body must not be polled again.
-fn next_chunk(chunks: &mut ChunkStream, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+pub(crate) fn next_chunk(
+    chunks: &mut ChunkStream,
+    context: &mut Context<'_>,
+) -> Poll<Option<io::Result<Bytes>>> {
     let poll_result = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
     poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
+}
+
+/// Returns the trailers of a body. A panic is returned as an error.
+pub(crate) fn call_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
+    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
 }
 
 #[cold]

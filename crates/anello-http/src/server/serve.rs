@@ -371,7 +371,7 @@ impl Server {
                 Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
             Some(config) => {
-                let (reader, writer) = tls::split(stream, config)?;
+                let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
                 Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
         };

@@ -7,7 +7,8 @@
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
 //! [`Cancellation`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -62,6 +63,14 @@ pub(crate) struct ConnectionTimer {
     clock: Rc<Clock>,
     /// Number of connections that the worker accepted before this one.
     accept_order: u64,
+    /// The streams of a connection that serves several requests at the same time.
+    streams: OnceCell<Rc<dyn MultiplexedStreams>>,
+}
+
+/// The deadlines of the streams of one connection.
+pub(crate) trait MultiplexedStreams: fmt::Debug {
+    /// Wakes the tasks of streams of which a deadline has expired.
+    fn check_deadlines(&self, now: u64, options: &ServerOptions, tick: TickLength);
 }
 
 impl ConnectionTimer {
@@ -74,6 +83,7 @@ impl ConnectionTimer {
             shutdown_handle,
             clock: Rc::clone(clock),
             accept_order,
+            streams: OnceCell::new(),
         })
     }
 
@@ -93,6 +103,15 @@ impl ConnectionTimer {
             None if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_reset(),
             None => {}
         }
+        if let Some(streams) = self.streams.get() {
+            streams.check_deadlines(self.now(), options, self.clock.tick);
+        }
+    }
+
+    /// Registers the streams of a connection whose requests are independent of each other. Has an effect only once.
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "only HTTP/2 connections have streams"))]
+    pub fn set_streams(&self, streams: Rc<dyn MultiplexedStreams>) {
+        self.streams.get_or_init(|| streams);
     }
 
     fn perform(&self, action: Action, reason: CancelReason) {
@@ -125,6 +144,9 @@ impl ConnectionTimer {
     pub fn close_if_idle(&self, idle: Duration) {
         if self.deadlines.is_idle_for(idle, self.now(), self.clock.tick) {
             self.shutdown_handle.shutdown_read();
+        } else if self.streams.get().is_some() {
+            // The connection announces the shutdown to its client.
+            self.cancellation.wake();
         }
     }
 }

@@ -36,7 +36,8 @@ thread_local! {
     static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Server certificate and key for TLS 1.2 and 1.3, with ALPN `http/1.1` and `http/1.0`.
+/// Server certificate and key for TLS 1.2 and 1.3, with ALPN `http/1.1` and `http/1.0`, and `h2` (HTTP/2) if the server
+/// has it enabled.
 ///
 /// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
 /// them.
@@ -53,7 +54,15 @@ thread_local! {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct TlsConfig(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct TlsConfig(Arc<RwLock<Configs>>);
+
+#[derive(Clone, Debug)]
+struct Configs {
+    http1: Arc<ServerConfig>,
+    /// Also offers HTTP/2.
+    #[cfg(feature = "http2")]
+    http2: Arc<ServerConfig>,
+}
 
 impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
@@ -91,8 +100,7 @@ impl TlsConfig {
         Ok(Self::new(config))
     }
 
-    /// Creates a configuration from a rustls `ServerConfig`. Sets ALPN to the supported protocols, `http/1.1` and
-    /// `http/1.0`.
+    /// Creates a configuration from a rustls `ServerConfig`. Replaces its ALPN protocols with the supported ones.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -112,7 +120,16 @@ impl TlsConfig {
     pub fn new(mut config: ServerConfig) -> Self {
         // Some HTTP/1.0 clients offer only `http/1.0` and would otherwise be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
-        Self(Arc::new(RwLock::new(Arc::new(config))))
+        let configs = Configs {
+            #[cfg(feature = "http2")]
+            http2: {
+                let mut config = config.clone();
+                config.alpn_protocols.insert(0, b"h2".to_vec());
+                Arc::new(config)
+            },
+            http1: Arc::new(config),
+        };
+        Self(Arc::new(RwLock::new(configs)))
     }
 
     /// Replaces the configuration, for example with a new certificate. Applies to new connections of all servers that
@@ -128,13 +145,24 @@ impl TlsConfig {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn replace(&self, other: &Self) {
-        let replacement = other.current();
+        let replacement = other.configs();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replacement;
     }
 
-    fn current(&self) -> Arc<ServerConfig> {
+    fn configs(&self) -> Configs {
         // A poisoned lock still holds a valid value, because the value is replaced in one step.
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the configuration for a new connection.
+    fn current(&self, offers_http2: bool) -> Arc<ServerConfig> {
+        let configs = self.configs();
+        #[cfg(feature = "http2")]
+        if offers_http2 {
+            return configs.http2;
+        }
+        debug_assert!(!offers_http2);
+        configs.http1
     }
 }
 
@@ -145,8 +173,12 @@ struct Session<S: Stream> {
     send_waker: Option<Waker>,
 }
 
-pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
-    let tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
+pub(super) fn split<S: Stream>(
+    stream: S,
+    config: &TlsConfig,
+    offers_http2: bool,
+) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
+    let tls = ServerConnection::new(config.current(offers_http2)).map_err(io::Error::other)?;
     let (reader, writer) = stream.into_split();
     let session = Session { tls: TlsSession::new(tls), writer, send_waker: None };
     let session = Rc::new(RefCell::new(session));
@@ -218,6 +250,11 @@ pub(super) struct TlsReceiver<S: Stream> {
 
 impl<S: Stream> Receiver for TlsReceiver<S> {
     type Chunk = Vec<u8>;
+
+    #[cfg(feature = "http2")]
+    fn has_negotiated_http2(&self) -> Option<bool> {
+        Some(self.session.borrow().tls.alpn_protocol() == Some(b"h2"))
+    }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {

@@ -10,6 +10,8 @@ use anello::spawn;
 use anello::time::sleep;
 
 use super::observer::Observer;
+#[cfg(feature = "http2")]
+use super::options::Http2Mode;
 use super::options::{Eviction, ServerOptions};
 use super::timer::{CancelReason, Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 use super::tls::TlsConfig;
@@ -87,6 +89,16 @@ impl Worker {
     /// Returns the number of open connections across all servers that share the count.
     pub fn total_connections(&self) -> usize {
         self.shared_count.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
+    }
+
+    /// Returns `true` if clients may use HTTP/2 on some connections.
+    #[cfg(feature = "http2")]
+    pub fn may_use_http2(&self) -> bool {
+        match self.options.http2 {
+            Http2Mode::Off => false,
+            Http2Mode::Tls => self.tls.is_some(),
+            Http2Mode::Cleartext => true,
+        }
     }
 
     #[inline]

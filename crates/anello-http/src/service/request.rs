@@ -95,6 +95,7 @@ pub(super) fn convert(mut request: Request) -> Result<http::Request<Incoming>, R
     *converted.version_mut() = match request.version() {
         h1::Version::Http10 => Version::HTTP_10,
         h1::Version::Http11 => Version::HTTP_11,
+        h1::Version::Http2 => Version::HTTP_2,
     };
     *converted.headers_mut() = request.head_mut().header_map().ok_or_else(bad_request)?;
     Ok(converted)

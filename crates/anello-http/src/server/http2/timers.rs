@@ -1,0 +1,91 @@
+//! The deadlines of the streams of one connection.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use slab::Slab;
+
+use crate::server::deadline::{Action, Deadlines, TickLength};
+use crate::server::options::ServerOptions;
+use crate::server::timer::MultiplexedStreams;
+
+/// The deadlines of one stream, with the tasks to wake when one of them expires.
+#[derive(Debug)]
+pub(super) struct StreamTimer {
+    pub deadlines: Deadlines,
+    /// `true` after a deadline has expired that ends the stream.
+    pub is_aborted: Cell<bool>,
+    /// The task that serves the stream, and the task that reads the request body.
+    wakers: [RefCell<Option<Waker>>; 2],
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Task {
+    Server,
+    BodyReader,
+}
+
+impl StreamTimer {
+    /// Registers the task to wake. Must be called before each wait.
+    pub fn register(&self, task: Task, context: &Context<'_>) {
+        let mut registered = self.wakers[task as usize].borrow_mut();
+        if !registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *registered = Some(context.waker().clone());
+        }
+    }
+
+    pub fn wake(&self, task: Task) {
+        // Not borrowed during the wake-up, because a waker can run arbitrary code.
+        let waker = self.wakers[task as usize].take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The timers of the streams that are open on one connection.
+#[derive(Debug, Default)]
+pub(super) struct StreamTimers(RefCell<Slab<Rc<StreamTimer>>>);
+
+/// Unregisters its timer when it is dropped.
+pub(super) struct StreamTimerEntry {
+    timers: Rc<StreamTimers>,
+    key: usize,
+    pub timer: Rc<StreamTimer>,
+}
+
+impl StreamTimers {
+    pub fn add(self: &Rc<Self>, now: u64) -> StreamTimerEntry {
+        let timer = Rc::new(StreamTimer {
+            deadlines: Deadlines::new(now),
+            is_aborted: Cell::new(false),
+            wakers: Default::default(),
+        });
+        let key = self.0.borrow_mut().insert(Rc::clone(&timer));
+        StreamTimerEntry { timers: Rc::clone(self), key, timer }
+    }
+}
+
+impl MultiplexedStreams for StreamTimers {
+    fn check_deadlines(&self, now: u64, options: &ServerOptions, tick: TickLength) {
+        let mut expired = Vec::new();
+        for (_, timer) in &*self.0.borrow() {
+            if let Some(action) = timer.deadlines.check(now, options, tick) {
+                // The first expiry of the body timeout is reported to the reader, which can still respond.
+                timer.is_aborted.set(action != Action::ShutdownRead);
+                expired.push(Rc::clone(timer));
+            }
+        }
+        for timer in expired {
+            timer.wake(Task::Server);
+            timer.wake(Task::BodyReader);
+        }
+    }
+}
+
+impl Drop for StreamTimerEntry {
+    fn drop(&mut self) {
+        self.timers.0.borrow_mut().try_remove(self.key);
+    }
+}

@@ -1,0 +1,208 @@
+//! The bytes of an HTTP/2 connection, as the traits that the crate `h2` requires.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::observe::metrics::WorkerMetrics;
+use crate::server::deadline::Phase;
+use crate::server::timer::ConnectionTimer;
+use crate::transport::{PollSender, Receiver};
+
+/// Frames are collected up to this size and then passed to the socket, so that small responses share a system call.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Output buffer, shared by all connections of the thread. A connection holds one only while its socket is not
+    /// writable.
+    static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+pub(super) struct Transport<R: Receiver, W> {
+    receiver: R,
+    sender: W,
+    /// Bytes that were received before the protocol was known.
+    received: Vec<u8>,
+    received_pos: usize,
+    chunk: Option<R::Chunk>,
+    chunk_pos: usize,
+    output: Vec<u8>,
+    /// Number of bytes of `output` that the socket has accepted.
+    written: usize,
+    state: Rc<TransportState>,
+    timer: Rc<ConnectionTimer>,
+    metrics: Option<Rc<WorkerMetrics>>,
+}
+
+/// The state that the transport shares with the task of the connection.
+#[derive(Debug, Default)]
+pub(super) struct TransportState {
+    /// Set instead of reporting EOF if the server has shut down the read half itself, so that GOAWAY is still sent.
+    pub is_read_shut_down: Cell<bool>,
+    pub is_eof: Cell<bool>,
+    /// `true` after the handshake: GOAWAY can be sent.
+    pub is_established: Cell<bool>,
+    /// `true` if the server shuts down the read half when the connection is idle.
+    pub is_draining: Cell<bool>,
+}
+
+impl<R: Receiver, W> Unpin for Transport<R, W> {}
+
+impl<R: Receiver, W: PollSender> Transport<R, W> {
+    pub fn new(
+        receiver: R,
+        sender: W,
+        received: Vec<u8>,
+        state: Rc<TransportState>,
+        timer: Rc<ConnectionTimer>,
+        metrics: Option<Rc<WorkerMetrics>>,
+    ) -> Self {
+        Self {
+            receiver,
+            sender,
+            received,
+            received_pos: 0,
+            chunk: None,
+            chunk_pos: 0,
+            output: Vec::new(),
+            written: 0,
+            state,
+            timer,
+            metrics,
+        }
+    }
+
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<R::Chunk>>> {
+        let chunk = ready!(self.receiver.poll_receive(context))?;
+        if let (Some(chunk), Some(metrics)) = (&chunk, &self.metrics) {
+            metrics.add_received_bytes(chunk.len() as u64);
+        }
+        Poll::Ready(Ok(chunk))
+    }
+
+    /// Passes the collected frames to the socket. The send timeout applies while it does not accept them.
+    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.output.len() {
+            let Poll::Ready(result) = self.sender.poll_write(&self.output[self.written..], context) else {
+                self.timer.deadlines.start_send(self.timer.now());
+                return Poll::Pending;
+            };
+            self.written += result?;
+            self.timer.deadlines.note_send_progress();
+        }
+        if self.output.capacity() > 0 {
+            self.written = 0;
+            self.output.clear();
+            SPARE_BUFFER.set(std::mem::take(&mut self.output));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Appends as many bytes as fit, and returns their number.
+    fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(BUFFER_BYTES - self.output.len());
+        self.output.extend_from_slice(&bytes[..count]);
+        count
+    }
+
+    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.output.len() >= BUFFER_BYTES {
+            ready!(self.poll_output(context))?;
+        }
+        if self.output.capacity() == 0 {
+            self.output = SPARE_BUFFER.take();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let received = &this.received[this.received_pos..];
+        if !received.is_empty() {
+            let count = received.len().min(buffer.remaining());
+            buffer.put_slice(&received[..count]);
+            this.received_pos += count;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            if let Some(chunk) = &this.chunk {
+                let rest = &chunk[this.chunk_pos..];
+                let count = rest.len().min(buffer.remaining());
+                buffer.put_slice(&rest[..count]);
+                this.chunk_pos += count;
+                if this.chunk_pos == chunk.len() {
+                    this.chunk = None;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            this.chunk = match ready!(this.poll_receive(context)) {
+                Ok(Some(chunk)) => Some(chunk),
+                Ok(None) => {
+                    this.state.is_eof.set(true);
+                    let deadlines = &this.timer.deadlines;
+                    let is_own = deadlines.expired.get().is_some() || this.state.is_draining.get();
+                    if is_own && this.state.is_established.get() {
+                        this.state.is_read_shut_down.set(true);
+                        return Poll::Pending;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            this.chunk_pos = 0;
+        }
+    }
+}
+
+impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_space(context))?;
+        Poll::Ready(Ok(this.append(bytes)))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_space(context))?;
+        Poll::Ready(Ok(slices.iter().map(|slice| this.append(slice)).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_output(context))?;
+        this.sender.poll_drive(context)
+    }
+
+    /// Shuts down the connection, and then discards what the client is still sending, because closing with unread bytes
+    /// would reset the connection before the client has read the last frames.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_output(context))?;
+        ready!(this.sender.poll_shutdown(context))?;
+        while !this.state.is_eof.get() {
+            this.timer.deadlines.enter(Phase::Linger, this.timer.now());
+            if ready!(this.poll_receive(context)).map_or(true, |chunk| chunk.is_none()) {
+                this.state.is_eof.set(true);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
