@@ -498,10 +498,8 @@ impl Connection {
         let mut sent = 0;
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
-            // Without read-ahead, `sendfile(2)` could block on disk reads. The simulated kernel needs no read-ahead.
-            if !self.driver().is_simulated() {
-                file.read_ahead(offset + sent, chunk_bytes).await?;
-            }
+            // Without read-ahead, `sendfile(2)` could block on disk reads, and a simulated disk would have no delay.
+            file.read_ahead(offset + sent, chunk_bytes).await?;
             let chunk_end = sent + chunk_bytes;
             while sent < chunk_end {
                 let length = (chunk_end - sent) as usize;
