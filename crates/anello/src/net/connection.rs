@@ -499,7 +499,9 @@ impl Connection {
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
             // Without read-ahead, `sendfile(2)` could block on disk reads, and a simulated disk would have no delay.
-            file.read_ahead(offset + sent, chunk_bytes).await?;
+            if !self.shared.is_simulated() || self.shared.has_simulated_disk() {
+                file.read_ahead(offset + sent, chunk_bytes).await?;
+            }
             let chunk_end = sent + chunk_bytes;
             while sent < chunk_end {
                 let length = (chunk_end - sent) as usize;
