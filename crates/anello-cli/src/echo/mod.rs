@@ -4,9 +4,12 @@
 //! the server stops accepting connections, echoes the bytes already received, and closes the connections. A second
 //! signal or the drain timeout closes them immediately.
 
+mod connections;
 mod exchange;
 mod flags;
 mod run;
+#[cfg(test)]
+mod simulation;
 
 pub use self::flags::Arguments;
 pub use self::run::run;

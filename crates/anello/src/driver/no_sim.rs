@@ -15,6 +15,16 @@ impl Driver {
         None
     }
 
+    /// Returns `false`: files are on real disks.
+    pub fn has_simulated_disk(&self) -> bool {
+        false
+    }
+
+    /// Returns `false`: real disks report their own errors.
+    pub fn disk_fails(&self) -> bool {
+        false
+    }
+
     /// Returns `None`: file operations are not delayed.
     pub fn disk_deadline_ns(&self) -> Option<u64> {
         None

@@ -55,6 +55,16 @@ impl Driver {
         })
     }
 
+    /// Returns whether this driver belongs to one of several hosts, whose files have a simulated disk.
+    pub fn has_simulated_disk(&self) -> bool {
+        self.uplink().is_some()
+    }
+
+    /// Returns whether the next file operation on a simulated host fails.
+    pub fn disk_fails(&self) -> bool {
+        self.uplink().is_some_and(|Uplink { world, host }| world.borrow_mut().disk_fails(host))
+    }
+
     /// Returns the time at which a file operation ends on a simulated host with a slow disk, in nanoseconds.
     pub fn disk_deadline_ns(&self) -> Option<u64> {
         self.uplink().and_then(|Uplink { world, host }| world.borrow_mut().disk_deadline_ns(host))

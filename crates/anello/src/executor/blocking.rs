@@ -4,6 +4,7 @@
 //! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Wake, Waker};
@@ -211,6 +212,12 @@ pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     spawn_with_disk(|work| FILES.add(work), operation)
+}
+
+/// Returns the error with which the next file operation fails, on a simulated host whose disk has errors.
+pub(crate) fn simulated_disk_error() -> Option<io::Error> {
+    let fails = with_current(|shared| shared.is_simulated() && shared.driver.borrow().disk_fails());
+    (fails == Some(true)).then(|| io::Error::from_raw_os_error(libc::EIO))
 }
 
 /// Like [`spawn_with`], for file operations. On a simulated host with a slow disk, the operation runs later.

@@ -358,6 +358,11 @@ impl Shared {
         matches!(self.clock, Clock::Virtual(_))
     }
 
+    /// Returns whether this is the runtime of one of several simulated hosts.
+    pub fn has_simulated_disk(&self) -> bool {
+        self.is_simulated() && self.driver.borrow().has_simulated_disk()
+    }
+
     pub fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::cursor::Cursor;
 use super::residency_cache::ResidencyCache;
-use crate::executor::{FileQueue, JoinHandle, spawn_file_operation};
+use crate::executor::{FileQueue, JoinHandle, simulated_disk_error, spawn_file_operation};
 
 /// Offset beyond the end of any file.
 const PROBE_OFFSET: u64 = 1 << 62;
@@ -355,8 +355,8 @@ impl File {
         &self,
         operation: impl FnOnce(&std::fs::File) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let file = Arc::clone(&self.inner.file);
-        spawn_file_operation(move || operation(&file)).await?
+        let (file, error) = (Arc::clone(&self.inner.file), simulated_disk_error());
+        spawn_file_operation(move || error.map_or_else(|| operation(&file), Err)).await?
     }
 
     /// Returns the cursor's state when no operation at the cursor is running.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::executor::spawn_file_operation;
+use crate::executor::{simulated_disk_error, spawn_file_operation};
 
 /// The cause of an error that a function of [`fs`](crate::fs) returns for a path.
 ///
@@ -95,8 +95,11 @@ pub(super) async fn on_path<T: Send + 'static>(
     path: impl AsRef<Path>,
     run: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let path = path.as_ref().to_owned();
-    let done = move || run(&path).map_err(|error| with_path(operation, path, error));
+    let (path, error) = (path.as_ref().to_path_buf(), simulated_disk_error());
+    let done = move || {
+        let result = error.map_or_else(|| run(path.as_path()), Err);
+        result.map_err(|error| with_path(operation, path, error))
+    };
     spawn_file_operation(done).await?
 }
 
@@ -108,8 +111,9 @@ pub(super) async fn on_paths<T: Send + 'static>(
     run: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (path, target) = (path.as_ref().to_owned(), target.as_ref().to_owned());
+    let error = simulated_disk_error();
     let done = move || {
-        run(&path, &target).map_err(|source| {
+        error.map_or_else(|| run(path.as_path(), target.as_path()), Err).map_err(|source| {
             let target = Some((preposition, target));
             io::Error::new(source.kind(), PathError { operation, path, target, source })
         })

@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::file::File;
-use crate::executor::{page_cache, spawn_file_operation};
+use super::transfer::has_simulated_disk;
+use crate::executor::{page_cache, simulated_disk_error, spawn_file_operation};
 
 /// Maximum number of bytes that one blocking operation reads ahead.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
@@ -30,6 +31,11 @@ impl File {
     /// # Errors
     /// Returns the error from `pread(2)` or `fstat(2)`.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
+        if has_simulated_disk() {
+            // Only the delay matters there.
+            let error = simulated_disk_error();
+            return spawn_file_operation(|| error.map_or(Ok(()), Err)).await?;
+        }
         let (mut next, requested_end) = (offset, offset.saturating_add(length));
         if self.is_in_memory(offset, requested_end, requested_end) {
             return Ok(());

@@ -8,7 +8,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::file::File;
 use super::owned_buf::zeroed;
 use crate::driver::Memory;
-use crate::executor::with_current;
+use crate::executor::{Shared, with_current};
 
 /// Maximum number of bytes that one operation copies to or from memory of the caller, as in tokio.
 pub(super) const MAX_COPIED_BYTES: usize = 2 << 20;
@@ -32,6 +32,12 @@ pub(super) fn spend_budget(bytes: usize) {
 /// Returns an error if the kernel does not support the offset. The offset -1 would select the cursor.
 pub(super) fn check_offset(offset: u64) -> io::Result<()> {
     if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Errno::INVAL.into()) }
+}
+
+/// Returns whether the runtime is a simulated host. What is in the page cache must not make a difference there, because
+/// it does not depend on the seed.
+pub(super) fn has_simulated_disk() -> bool {
+    with_current(Shared::has_simulated_disk) == Some(true)
 }
 
 pub(super) fn total_bytes(slices: &[impl std::ops::Deref<Target = [u8]>]) -> usize {
@@ -65,7 +71,7 @@ impl File {
     /// Reads without waiting for the disk (`preadv2(2)` with `RWF_NOWAIT`). Returns `None` if that is not possible: the
     /// data is not in the page cache, the file system does not support it, or the file bypasses the page cache.
     pub(super) fn read_now(&self, slices: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<Option<usize>> {
-        if self.inner.is_direct() {
+        if self.inner.is_direct() || has_simulated_disk() {
             // Without the page cache, the flag does not prevent the call from waiting for the disk.
             return Ok(None);
         }
@@ -80,7 +86,7 @@ impl File {
 
     /// Writes without waiting (`pwritev2(2)` with `RWF_NOWAIT`). Returns `None` if that is not possible.
     pub(super) fn write_now(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<Option<usize>> {
-        if !self.inner.may_write_now() {
+        if !self.inner.may_write_now() || has_simulated_disk() {
             return Ok(None);
         }
         loop {

@@ -498,8 +498,8 @@ impl Connection {
         let mut sent = 0;
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
-            // Without read-ahead, `sendfile(2)` could block on disk reads. The simulated kernel needs no read-ahead.
-            if !self.driver().is_simulated() {
+            // Without read-ahead, `sendfile(2)` could block on disk reads, and a simulated disk would have no delay.
+            if !self.shared.is_simulated() || self.shared.has_simulated_disk() {
                 file.read_ahead(offset + sent, chunk_bytes).await?;
             }
             let chunk_end = sent + chunk_bytes;

@@ -63,6 +63,8 @@ pub(super) struct State {
 pub(super) enum Command {
     Crash(HostId),
     Restart(HostId),
+    /// Starts all hosts that have crashed, except clients.
+    RestartAll,
 }
 
 impl Control {
@@ -250,6 +252,28 @@ impl Control {
         self.state.world.borrow_mut().set_disk_delay(host, delay);
     }
 
+    /// Sets the rate, in per mille, at which file operations of a host fail with `EIO` instead of being performed. Applies
+    /// to [`fs`](crate::fs), except functions passed to [`fs::spawn_blocking`](crate::fs::spawn_blocking). The default is
+    /// 0.
+    ///
+    /// ```
+    /// # use anello::sim::Simulation;
+    /// let mut sim = Simulation::builder().build();
+    /// sim.client("a", async {
+    ///     let error = anello::fs::read("/proc/version").await.unwrap_err();
+    ///     assert!(error.to_string().starts_with("cannot open /proc/version: "), "{error}");
+    ///     Ok(())
+    /// });
+    /// sim.set_disk_errors("a", 1000);
+    /// sim.run()?;
+    /// # Ok::<(), anello::sim::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn set_disk_errors(&self, host: &str, per_mille: u16) {
+        let host = self.find(host);
+        self.state.world.borrow_mut().set_disk_errors(host, per_mille);
+    }
+
     /// Crashes a host: its tasks are dropped, and it sends nothing more, not even a FIN. Packets to the host wait or
     /// are lost, as during a partition. Does nothing if the host is down. A client that crashes counts as finished.
     ///
@@ -284,7 +308,7 @@ impl Control {
         self.push(Command::Restart(self.find(host)));
     }
 
-    fn push(&self, command: Command) {
+    pub(super) fn push(&self, command: Command) {
         self.state.commands.borrow_mut().push_back(command);
         self.state.has_commands.set(true);
     }

@@ -51,7 +51,7 @@
 //!   those to the host wait as during a partition. After a restart, the host does not know the connections, and replies
 //!   to their packets with a reset.
 //! - *Files* are real files, also after a crash. A host can have a
-//!   [delay of file operations](Control::set_disk_delay).
+//!   [delay of file operations](Control::set_disk_delay) and [errors of its disk](Control::set_disk_errors).
 //! - *Time*: all hosts share one clock, so instants of different hosts can be compared. A system call takes 100 ns.
 //!
 //! # Determinism
@@ -64,6 +64,7 @@ mod builder;
 mod check;
 mod control;
 mod error;
+mod faults;
 mod host;
 mod simulation;
 

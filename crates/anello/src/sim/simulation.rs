@@ -313,6 +313,13 @@ impl Simulation {
                     self.crash(host);
                     self.start_host(host)?;
                 }
+                Some(Command::RestartAll) => {
+                    for host in 0..self.hosts.len() {
+                        if self.hosts[host].running.is_none() && !self.hosts[host].is_client() {
+                            self.start_host(host as HostId)?;
+                        }
+                    }
+                }
             }
         }
     }

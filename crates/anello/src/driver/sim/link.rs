@@ -57,6 +57,8 @@ setters!(LinkOptions {
 pub(super) struct Link {
     /// Options of this link, if they differ from those of all links.
     pub options: Option<LinkOptions>,
+    /// Options of this link while it is degraded, instead of all others.
+    pub degraded: Option<LinkOptions>,
     /// Set during a partition: packets of connections wait, datagrams are lost.
     pub is_cut: bool,
     /// Set while the application holds the packets of this link: all of them wait.

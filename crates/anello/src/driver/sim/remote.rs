@@ -152,7 +152,8 @@ impl Network {
                     endpoint.events += u64::from(std::mem::take(&mut endpoint.wants_space));
                 }
             }
-            Payload::Fin => {
+            // After a reset, the error must not be taken for the end of the stream.
+            Payload::Fin if !endpoint.broken => {
                 endpoint.received_eof = true;
                 endpoint.events += 1;
             }

@@ -28,6 +28,7 @@ pub(crate) enum Operation {
     Repair,
     Hold,
     Release,
+    Degrade,
     File,
 }
 
@@ -66,6 +67,7 @@ impl Operation {
             Self::Repair => "repair",
             Self::Hold => "hold",
             Self::Release => "release",
+            Self::Degrade => "degrade",
             Self::File => "file",
         }
     }

@@ -61,6 +61,8 @@ struct HostRecord {
     disk_delay: RangeInclusive<Duration>,
     /// Time until which the disk is busy with earlier operations.
     disk_busy_until_ns: u64,
+    /// Rate of failed file operations in per mille.
+    disk_errors: u16,
 }
 
 #[derive(Debug)]
@@ -134,6 +136,7 @@ impl World {
             is_up: false,
             disk_delay,
             disk_busy_until_ns: 0,
+            disk_errors: 0,
         });
         Some(host)
     }
@@ -191,12 +194,22 @@ impl World {
         ((number as usize) < self.hosts.len()).then_some(number)
     }
 
-    pub(super) fn host_count(&self) -> HostId {
+    pub fn host_count(&self) -> HostId {
         self.hosts.len() as HostId
     }
 
     pub fn set_disk_delay(&mut self, host: HostId, delay: RangeInclusive<Duration>) {
         self.hosts[host as usize].disk_delay = delay;
+    }
+
+    pub fn set_disk_errors(&mut self, host: HostId, per_mille: u16) {
+        self.hosts[host as usize].disk_errors = per_mille;
+    }
+
+    /// Returns whether the next file operation of this host fails.
+    pub fn disk_fails(&mut self, host: HostId) -> bool {
+        let per_mille = self.hosts[host as usize].disk_errors;
+        per_mille > 0 && self.random.u16(..1000) < per_mille
     }
 
     /// Returns the time at which a file operation of this host ends, or `None` if it ends immediately. Operations run in
@@ -247,6 +260,21 @@ impl World {
         self.release_waiting(|link| link == (from, to));
     }
 
+    pub fn degrade(&mut self, from: HostId, to: HostId, options: LinkOptions) {
+        self.link_mut(from, to).degraded = Some(options);
+        self.record(from, Operation::Degrade, Some(to), 0);
+    }
+
+    /// Ends everything that impairs the selected links, in order: a partition, the holding of packets, degradation.
+    pub fn heal(&mut self, is_selected: impl Fn((HostId, HostId)) -> bool) {
+        for (link, state) in &mut self.links {
+            if is_selected(*link) {
+                (state.is_cut, state.is_paused, state.degraded) = (false, false, None);
+            }
+        }
+        self.release_waiting(is_selected);
+    }
+
     /// Delivers the packets that wait on the selected links, unless they still cannot be delivered.
     fn release_waiting(&mut self, is_selected: impl Fn((HostId, HostId)) -> bool) {
         for (&(from, to), link) in &mut self.links {
@@ -274,7 +302,8 @@ impl World {
         self.record(from, Operation::of(&segment.payload), Some(to), segment.data_bytes());
         // Most simulations have no link of their own, so that the map is empty.
         let mut link = if self.links.is_empty() { None } else { self.links.get_mut(&(from, to)) };
-        let options = link.as_ref().and_then(|link| link.options.as_ref()).unwrap_or(&self.default_link);
+        let own_options = link.as_ref().and_then(|link| link.degraded.as_ref().or(link.options.as_ref()));
+        let options = own_options.unwrap_or(&self.default_link);
         let mut at_ns = now_ns.saturating_add(draw(&mut self.random, &options.latency));
         let mut occurs = |per_mille: u16| per_mille > 0 && self.random.u16(..1000) < per_mille;
         if occurs(options.loss) {
@@ -284,6 +313,7 @@ impl World {
             at_ns = at_ns.saturating_add(RETRANSMISSION_NS);
         }
         if matches!(segment.payload, Payload::Bytes(_)) && occurs(options.resets) {
+            self.record(from, Operation::Reset, Some(to), 0);
             return self.reset(segment.from, segment.to, at_ns, last_arrival_ns);
         }
         let copy = match &segment.payload {

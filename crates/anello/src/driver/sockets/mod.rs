@@ -574,8 +574,8 @@ pub(crate) fn gone() -> io::Error {
 /// Returns the error for operations that need the descriptor of a simulated socket.
 #[cold]
 pub(super) fn no_descriptors() -> io::Error {
-    let message = "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import \
-         or export sockets)";
+    let message = "file descriptors (pipes, AsyncFd, imported and exported sockets) are unsupported on the simulated \
+         driver (use its sockets or io::duplex, or the uring or epoll driver)";
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
 

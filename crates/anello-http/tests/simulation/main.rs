@@ -1,0 +1,184 @@
+//! Servers on several simulated hosts, with clients that check every byte, under all faults of the simulator: loss of
+//! connections, partitions, held packets, slow links, crashes, restarts, drains and faults of system calls.
+//!
+//! `ANELLO_SEEDS` sets the number of seeds for each server (default: 4). A failed test prints the command that replays
+//! it.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod deadlines;
+mod servers;
+
+use std::cell::Cell;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anello::net::TcpStream;
+use anello::sim::{Control, LinkOptions, Simulation, check};
+use anello::time::{Instant, sleep};
+use anello::{SimFaults, SimModel};
+
+use client::{Exchange, FILE_BYTES, FILE_KIND, KINDS, connect, exchange};
+use servers::{HostState, Stack, is_expected};
+
+const SERVERS: [&str; 3] = ["one", "two", "three"];
+const CLIENTS: [&str; 3] = ["ada", "grace", "jean"];
+const FAULTS: Duration = Duration::from_secs(60);
+
+/// Time in which each client must succeed with each server after the faults.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Returns a part of the bytes that belong to a number.
+fn pattern(number: u64, range: Range<u64>) -> Vec<u8> {
+    let byte = |offset: u64| (number ^ offset).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    range.map(|offset| byte(offset) as u8).collect()
+}
+
+fn seeds() -> u64 {
+    std::env::var("ANELLO_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(4)
+}
+
+/// Returns whether a server supports a kind of request.
+fn supports(stack: Stack, kind: u64) -> bool {
+    match kind {
+        // Hyper closes a connection of HTTP/1.0 in the same way after a part of a response as after all of it.
+        6 => stack != Stack::Hyper,
+        FILE_KIND => stack == Stack::Handler,
+        _ => true,
+    }
+}
+
+/// Exchanges with random servers until the faults end, then with each server until each kind of request has succeeded.
+async fn run_client(kinds: Rc<[u64]>, control: Control, faults_ended: Rc<Cell<bool>>) -> io::Result<()> {
+    let random = |bound: usize| (control.random() % bound as u64) as usize;
+    let mut open: Option<TcpStream> = None;
+    while !faults_ended.get() {
+        let exchanges: Vec<_> =
+            (0..1 + random(3)).map(|_| Exchange::new(kinds[random(kinds.len())], &control)).collect();
+        let result = async {
+            let mut stream = match open.take() {
+                Some(stream) => stream,
+                None => connect(SERVERS[random(SERVERS.len())]).await?,
+            };
+            let is_reusable = exchange(&mut stream, &exchanges, &control).await?;
+            Ok::<_, io::Error>(is_reusable.then_some(stream))
+        };
+        match result.await {
+            Ok(stream) => open = stream.filter(|_| random(4) > 0),
+            Err(error) => assert!(is_expected(&error), "{error:?}"),
+        }
+        sleep(Duration::from_millis(control.random() % if random(10) == 0 { 4000 } else { 100 })).await;
+    }
+    drop(open);
+    let end = Instant::now() + PROGRESS_TIMEOUT;
+    for server in SERVERS {
+        for kind in kinds.iter() {
+            let exchanges = [Exchange::new(*kind, &control)];
+            loop {
+                let result = async { exchange(&mut connect(server).await?, &exchanges, &control).await };
+                let Err(error) = result.await else { break };
+                assert!(is_expected(&error), "{error:?}");
+                assert!(
+                    Instant::now() < end,
+                    "{server}: no success with kind {kind} after the faults: {error}"
+                );
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs all servers and clients with faults. Returns the hash of the run.
+fn run(stack: Stack, seed: u64, kinds: impl Iterator<Item = u64>) -> Result<u64, anello::sim::Error> {
+    let kinds: Rc<[u64]> = kinds.filter(|kind| supports(stack, *kind)).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(directory.path().join("files")).expect("a directory");
+    for bytes in FILE_BYTES {
+        let path = directory.path().join(format!("files/{bytes}"));
+        std::fs::write(path, pattern(bytes, 0..bytes)).expect("a file");
+    }
+    let model = [SimModel::Completion, SimModel::Readiness][seed as usize % 2];
+    let faults =
+        [SimFaults::none(), SimFaults::lossless(30), SimFaults::all(30)][seed as usize / 2 % 3].clone();
+    let is_patient = (seed / 3).is_multiple_of(2);
+    let link = LinkOptions::default().loss(10).resets(2);
+    let builder = Simulation::builder().seed(seed).model(model).faults(faults).link(link);
+    let mut sim = builder.socket_buffer_bytes([1000, 16 * 1024][seed as usize / 6 % 2]).build();
+    let states: Vec<_> = SERVERS.iter().map(|_| Rc::new(HostState::default())).collect();
+    for (name, state) in SERVERS.into_iter().zip(&states) {
+        let (state, path) = (Rc::clone(state), directory.path().to_owned());
+        sim.host(name, move || servers::run(stack, is_patient, Rc::clone(&state), path.clone()));
+        sim.set_disk_delay(name, Duration::ZERO..=Duration::from_millis(5));
+    }
+    let (faults_ended, clients_left) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(CLIENTS.len())));
+    for name in CLIENTS {
+        let running = run_client(Rc::clone(&kinds), sim.control(), Rc::clone(&faults_ended));
+        let clients_left = Rc::clone(&clients_left);
+        sim.client(name, async move {
+            running.await?;
+            clients_left.set(clients_left.get() - 1);
+            Ok(())
+        });
+    }
+    let (control, drained) = (sim.control(), states.clone());
+    sim.client("faults", async move {
+        let operator = anello::spawn({
+            let (control, states) = (control.clone(), states);
+            async move {
+                loop {
+                    sleep(Duration::from_millis(control.random() % 8000)).await;
+                    states[(control.random() % 3) as usize].drain_requested.set(true);
+                }
+            }
+        });
+        control.inject_faults(&SERVERS, FAULTS).await;
+        operator.abort();
+        faults_ended.set(true);
+        while clients_left.get() > 0 {
+            sleep(Duration::from_millis(100)).await;
+        }
+        // The last drains: nothing of all the connections may be left.
+        for state in &drained {
+            let drains = state.drains.get();
+            state.drain_requested.set(true);
+            while state.drains.get() == drains {
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        Ok(())
+    });
+    sim.run()?;
+    Ok(sim.trace_hash())
+}
+
+fn check_server(name: &str, stack: Stack) {
+    check(name, 0..seeds(), |seed| run(stack, seed, 0..KINDS).map(drop));
+}
+
+#[test]
+fn handlers_and_files_withstand_faults() {
+    check_server("handlers_and_files_withstand_faults", Stack::Handler);
+}
+
+#[test]
+fn axum_withstands_faults() {
+    check_server("axum_withstands_faults", Stack::Axum);
+}
+
+#[test]
+fn axum_on_hyper_withstands_faults() {
+    check_server("axum_on_hyper_withstands_faults", Stack::Hyper);
+}
+
+#[test]
+fn seed_determines_a_run() {
+    for stack in [Stack::Handler, Stack::Axum, Stack::Hyper] {
+        // Without files: the cache compares their timestamps with the real clock.
+        let run = || run(stack, 5, 0..FILE_KIND).expect("a run");
+        assert_eq!(run(), run(), "{stack:?}");
+    }
+}
