@@ -122,6 +122,7 @@ setters!(ServerOptions { http2: Http2Mode = Http2Mode::Off, http2_max_concurrent
 /// ```
 #[cfg(feature = "http2")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Http2Mode {
     /// None.
     Off,
