@@ -77,7 +77,7 @@ fn disk_delays_and_errors_concern_each_operation() {
     sim.client("client", async move {
         let delay = milliseconds(5);
         anello::fs::write(&path, vec![7; 100_000]).await?;
-        let mut file = anello::fs::OpenOptions::new().read(true).write(true).open(&path).await?;
+        let file = anello::fs::OpenOptions::new().read(true).write(true).open(&path).await?;
         control.set_disk_delay("client", delay..=delay);
         let mut buffer = [0; 10];
         let start = Instant::now();

@@ -70,9 +70,12 @@ pub(super) enum Repetition {
 }
 
 impl Parts {
-    /// Returns the length of this head if `input` starts with it.
+    /// Returns the length of this head if `input` starts with it. A head of HTTP/2 has another meaning.
     #[inline]
     pub fn find_same(&self, input: &[u8], limits: &Limits) -> Option<usize> {
+        if self.version == Version::Http2 {
+            return None;
+        }
         let (section, line) = self.fields.bytes.split_at_checked(self.section_bytes as usize)?;
         let is_same = !section.is_empty() && input.strip_prefix(line)?.starts_with(section);
         let is_short = line.len() <= limits.max_request_line_bytes.saturating_add(b"\r\n".len());

@@ -35,8 +35,12 @@ impl Http2Heads {
         self.write(request);
         let mut head = spare.unwrap_or_default();
         if head.0.version == Version::Http2 {
-            // The fields of the previous request are compared with text of this version.
+            // Undoes the changes below, so that the head can be compared with text of this version. Other framing than
+            // that of `Content-Length` is not due to the text.
             head.0.version = Version::Http11;
+            if head.0.decision.framing == RequestFraming::Chunked {
+                head.0.decision.framing = RequestFraming::None;
+            }
         }
         if !matches!(parse(&self.text, &self.limits, &mut head.0)?, Some(bytes) if bytes == self.text.len()) {
             head = match Decoder::new(self.limits).decode(&mut &self.text[..])? {

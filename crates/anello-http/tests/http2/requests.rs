@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anello::net::TcpStream;
 use anello_http::h1::{FieldBlock, FieldName, RequestFraming, TargetForm, Version};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogTarget};
 use anello_http::server::Http2Mode;
@@ -39,6 +40,37 @@ fn handler_receives_request_in_http_1_form() {
             let response = client.send(request).await;
             assert_eq!((response.status, response.text()), (200, "GET x=1; y=2"), "{kind}");
             assert_eq!((response.field("content-length"), response.field("date").len()), ("12", 29));
+        }
+    });
+}
+
+/// A worker reuses the memory of a head, and what it knows of a head that is repeated.
+#[test]
+fn repeated_heads_keep_framing_of_their_version() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options(), async |mut request: Request| {
+            let (version, framing) = (request.version(), request.framing());
+            let body = request.body().collect().await.expect("body");
+            Response::text(format!("{version:?} {framing:?} {}", body.len()))
+        });
+        for _ in 0..3 {
+            let mut client = Client::connect(address).await;
+            for _ in 0..3 {
+                assert_eq!(client.post("/", "body").await.text(), "Http2 Chunked 4", "{kind}");
+                assert_eq!(client.send(request("POST", "/")).await.text(), "Http2 None 0", "{kind}");
+            }
+            // The same bytes as the text of the head above, which has no body in this version.
+            let mut stream = TcpStream::connect(address).await.expect("connect");
+            for _ in 0..3 {
+                stream.send("POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("send");
+            }
+            stream.shutdown().await.expect("shutdown");
+            let mut responses = Vec::new();
+            while let Some(chunk) = stream.recv().await.expect("response") {
+                responses.extend_from_slice(&chunk);
+            }
+            let responses = String::from_utf8(responses).expect("ASCII");
+            assert_eq!(responses.matches("Http11 None 0").count(), 3, "{kind}: {responses}");
         }
     });
 }
