@@ -28,7 +28,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which each client must succeed with each server after the faults.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What a seed determines.
+/// The options that a seed selects.
 #[derive(Clone, Copy)]
 struct Mode {
     sizes: Option<Sizes>,

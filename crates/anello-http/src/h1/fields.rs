@@ -139,7 +139,7 @@ impl Trailers {
         Self(fields)
     }
 
-    /// Converts valid fields. Omits those that are not allowed in trailers.
+    /// Converts valid fields. Fields that are not allowed in trailers are omitted.
     #[cfg(feature = "http2")]
     pub(crate) fn from_headers(headers: &http::HeaderMap) -> Self {
         let mut section = FieldBlock::default();

@@ -60,7 +60,7 @@ pub(super) struct Parts {
     pub uri: Option<Uri>,
 }
 
-/// What a head has in common with the previous head in the same memory.
+/// The part of a head that is the same as in the previous head in the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Repetition {
     #[default]

@@ -51,7 +51,7 @@ pub struct Incoming {
     left: Option<u64>,
 }
 
-/// What can only be used on the thread of the connection.
+/// The state that can only be used on the thread of the connection.
 #[derive(Debug)]
 struct Local {
     /// The default value if there is no body, and after its end.

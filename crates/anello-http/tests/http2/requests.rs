@@ -44,7 +44,7 @@ fn handler_receives_request_in_http_1_form() {
     });
 }
 
-/// A worker reuses the memory of a head, and what it knows of a head that is repeated.
+/// A worker reuses the memory of a head, and the parsed fields of a repeated head.
 #[test]
 fn repeated_heads_keep_framing_of_their_version() {
     for_each_driver(drivers(), async |kind| {

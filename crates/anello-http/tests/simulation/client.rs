@@ -22,7 +22,7 @@ pub const KINDS: u64 = FILE_KIND + 1;
 /// The kind that requests a file.
 pub const FILE_KIND: u64 = 7;
 
-/// What a client requests. The server repeats the number of the request in the response.
+/// A request and its expected response. The server repeats the number of the request in the response.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub number: u64,

@@ -15,7 +15,7 @@ use futures_util::stream;
 
 use super::servers::{DRAIN_TIMEOUT, options};
 
-/// What happens to the connection.
+/// The state in which a connection waits for its deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Case {
     HalfHead,
