@@ -330,7 +330,7 @@ fn help(path: &[&str]) -> String {
 const FOREIGN_FLAGS: [&str; 9] = [
     "--compressed",
     "--http1.0",
-    "--http2",
+    "--cfg",
     "--h1",
     "--locked",
     "--root",
