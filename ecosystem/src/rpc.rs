@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::compat::{HyperExecutor, HyperTimer};
-use anello::net::{TcpListener, TcpStream};
+use anello::net::TcpListener;
+use anello_http::Server;
+use anello_http::server::Http2Mode;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use tonic::Status;
 use tonic::body::Body;
@@ -20,45 +20,31 @@ use tower_service::Service;
 
 use crate::tcp::TcpConnector;
 
-/// Serves a generated gRPC service on each connection, without TLS.
-///
-/// # Errors
-/// Returns the error of the listener. A failed connection is printed.
-pub async fn serve<S>(listener: TcpListener, service: S) -> std::io::Result<()>
+/// Serves a generated gRPC service without TLS, with the server of `anello-http`. A call ends with `DEADLINE_EXCEEDED` if
+/// its deadline passes before it has responded. A call that the client has cancelled is dropped.
+pub async fn serve<S>(listener: TcpListener, service: S)
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + 'static,
+    S: Service<Request<anello_http::service::Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + 'static,
 {
-    loop {
-        let stream = listener.accept().await?;
-        let service = service.clone();
-        anello::spawn(async move {
-            if let Err(error) = serve_connection(stream, service).await {
-                eprintln!("connection failed: {error}");
-            }
-        })
-        .detach();
-    }
-}
-
-/// Serves one connection. A call ends with `DEADLINE_EXCEEDED` if its deadline passes before it has responded. A call
-/// that the client has cancelled is dropped.
-async fn serve_connection<S>(stream: TcpStream, service: S) -> hyper::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + 'static,
-{
-    let respond = service_fn(move |request: Request<Incoming>| {
-        let time_limit = time_limit(request.headers());
+    let handler = anello_http::service::from_fn(async move |request: Request<_>| {
+        let time_limit = time_limit(request.headers()).unwrap_or(Duration::MAX);
         // Generated services are always ready.
         let call = service.clone().call(request);
-        async move {
-            let Some(time_limit) = time_limit else { return call.await };
-            match anello::time::timeout(time_limit, call).await {
-                Ok(response) => response,
-                Err(_) => Ok(Status::deadline_exceeded("the deadline has passed").into_http()),
-            }
+        match anello::time::timeout(time_limit, call).await {
+            Ok(Ok(response)) => response,
+            Err(_) => Status::deadline_exceeded("the deadline has passed").into_http(),
         }
     });
-    http2::Builder::new(HyperExecutor).timer(HyperTimer).serve_connection(stream, respond).await
+    let builder = Server::builder().configure(|options| {
+        options.http2 = Http2Mode::Cleartext;
+        // A call can send any number of messages, each of which tonic limits.
+        options.limits.max_body_bytes = u64::MAX;
+    });
+    if let Err(error) = builder.build().serve(listener, handler).await {
+        eprintln!("server failed: {error}");
+    }
 }
 
 /// A connection to a gRPC server without TLS, which is opened by the first call and after failures.
