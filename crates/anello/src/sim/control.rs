@@ -261,7 +261,7 @@ impl Control {
     /// let mut sim = Simulation::builder().build();
     /// sim.client("a", async {
     ///     let error = anello::fs::read("/proc/version").await.unwrap_err();
-    ///     assert!(error.to_string().starts_with("cannot open /proc/version: "), "{error}");
+    ///     assert_eq!(error.to_string(), "cannot read /proc/version: Input/output error (os error 5)");
     ///     Ok(())
     /// });
     /// sim.set_disk_errors("a", 1000);
