@@ -35,8 +35,8 @@ impl Http2Heads {
         self.write(request);
         let mut head = spare.unwrap_or_default();
         if head.0.version == Version::Http2 {
-            // Undoes the changes below, so that the head can be compared with text of this version. Other framing than
-            // that of `Content-Length` is not due to the text.
+            // Undoes the changes below, so that the head can be compared with the text, which has this version. The text
+            // contains no `Transfer-Encoding`, so `Chunked` was set below.
             head.0.version = Version::Http11;
             if head.0.decision.framing == RequestFraming::Chunked {
                 head.0.decision.framing = RequestFraming::None;
