@@ -10,6 +10,7 @@
 //! Two features are off by default: `http2`, and `compression` of files while they are sent.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("anello-http requires Linux: it uses io_uring and epoll (build for a Linux target)");

@@ -93,6 +93,7 @@ pub struct FileOptions {
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Symlinks {
     /// Follows links that stay in the document root. Absolute links are never followed, even if the target is in
     /// the document root.

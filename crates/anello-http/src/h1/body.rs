@@ -233,6 +233,7 @@ impl BodyEncoder {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BodyError {
     /// The body is longer than the head states.
     #[error("body longer than its Content-Length (close the connection)")]

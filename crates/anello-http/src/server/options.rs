@@ -155,6 +155,7 @@ impl ServerOptions {
 /// assert_ne!(options.eviction, Eviction::Never);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Eviction {
     /// No connections. Clients beyond [`ServerOptions::max_connections`] are rejected.
     #[default]

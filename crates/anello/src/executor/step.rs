@@ -41,6 +41,7 @@ impl SteppedRuntime {
     ///
     /// # Panics
     /// Panics if a runtime is running on this thread.
+    #[track_caller]
     pub fn step(&mut self) -> io::Result<Option<u64>> {
         assert!(!is_running(), "a runtime already runs on this thread (run the simulation outside of it)");
         let shared = &self.runtime.shared;

@@ -13,6 +13,7 @@ use super::handle::Handle;
 use super::join::JoinHandle;
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
+use crate::driver::{raw_os_error, with_text};
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///
@@ -223,7 +224,7 @@ impl WorkersBuilder {
             let run = move || {
                 let built = pin_and_build(core, &builder);
                 let reported = built.as_ref().map(|runtime| (index, runtime.handle()));
-                report.send(reported.map_err(|error| io::Error::new(error.kind(), error.to_string()))).ok();
+                report.send(reported.map_err(duplicate)).ok();
                 drop(report);
                 let runtime = built?;
                 let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
@@ -274,6 +275,12 @@ impl WorkersBuilder {
         let pin = self.cores.is_some() || allowed.len() > 1;
         Ok(cores.iter().map(|core| pin.then_some(*core)).collect())
     }
+}
+
+/// Returns an error with the same text, kind and error number.
+fn duplicate(error: &io::Error) -> io::Error {
+    let source = raw_os_error(error).map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+    with_text(error.kind(), error.to_string(), source)
 }
 
 fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Runtime> {

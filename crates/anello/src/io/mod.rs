@@ -4,7 +4,7 @@
 //! [`copy`](copy()) and [`copy_bidirectional`] move the received buffers from one stream to the other without copying
 //! their bytes. They accept every type that implements [`AsyncRecv`], [`AsyncSend`] and [`AsyncSplit`]: TCP and Unix
 //! streams and their halves, [pipes](crate::net::pipe), those of [child
-//! processes](crate::process), the standard streams ([`stdin`]), the in-memory streams of [`duplex`] and
+//! processes](crate::process), [files](crate::fs::File), the standard streams ([`stdin`]), the in-memory streams of [`duplex`] and
 //! [`simplex`], and the wrappers [`BufReader`] and [`Join`].
 //!
 //! [`AsyncFd`] reports the readiness of descriptors that the runtime does not own.

@@ -86,6 +86,82 @@ pub trait AsyncRecv {
     {
         poll_fn(|context| self.poll_recv(context))
     }
+
+    /// Receives bytes until EOF, appends them to `bytes`, and returns their number. If the future is dropped, the bytes
+    /// received so far are in `bytes`.
+    ///
+    /// Copies each buffer, and sets no limit: a peer that never stops sending fills the memory.
+    ///
+    /// # Errors
+    /// See [`poll_recv`](Self::poll_recv). The bytes received before the error are in `bytes`.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::AsyncRecv;
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, mut other) = UnixStream::pair()?;
+    /// one.send("ciao ").await?;
+    /// one.send("mondo").await?;
+    /// drop(one);
+    /// let mut bytes = Vec::new();
+    /// assert_eq!(other.read_to_end(&mut bytes).await?, 10);
+    /// assert_eq!(bytes, b"ciao mondo");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>>
+    where
+        Self: Sized,
+    {
+        async move {
+            let before = bytes.len();
+            while let Some(buffer) = self.recv().await? {
+                bytes.extend_from_slice(buffer.as_ref());
+            }
+            Ok(bytes.len() - before)
+        }
+    }
+
+    /// Receives text until EOF, appends it to `text`, and returns the number of bytes.
+    ///
+    /// Not cancel-safe: if the future is dropped, the text that has been received is lost. Sets no limit, see
+    /// [`read_to_end`](Self::read_to_end).
+    ///
+    /// # Errors
+    /// See [`poll_recv`](Self::poll_recv). Also returns `InvalidData` if the bytes are not UTF-8. `text` is then
+    /// unchanged.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::io::{AsyncRecv, simplex};
+    ///
+    /// let (mut reader, mut writer) = simplex(64);
+    /// writer.send("ciao").await?;
+    /// drop(writer);
+    /// let mut text = String::new();
+    /// assert_eq!(reader.read_to_string(&mut text).await?, 4);
+    /// assert_eq!(text, "ciao");
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    fn read_to_string(&mut self, text: &mut String) -> impl Future<Output = io::Result<usize>>
+    where
+        Self: Sized,
+    {
+        async move {
+            let mut bytes = Vec::new();
+            let count = self.read_to_end(&mut bytes).await?;
+            let received = String::from_utf8(bytes).map_err(|_invalid| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "cannot receive text: the bytes are not valid UTF-8",
+                )
+            })?;
+            text.push_str(&received);
+            Ok(count)
+        }
+    }
 }
 
 /// Writer of owned buffers, such as the write half of a stream.
@@ -111,7 +187,7 @@ pub trait AsyncRecv {
 pub trait AsyncSend {
     /// Polls until the bytes are accepted. When ready without an error, `bytes` is `None`. Otherwise, the task is woken
     /// once the writer can accept more, and `bytes` contains what has not been accepted yet: sockets and in-memory
-    /// streams accept all bytes or none, pipes may have accepted some ([`SendBuf::advance`]).
+    /// streams accept all bytes or none, pipes and files may have accepted some ([`SendBuf::advance`]).
     ///
     /// Accepted bytes are written even if the writer is not flushed.
     ///
@@ -174,7 +250,7 @@ pub trait AsyncSend {
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Sends bytes, and returns once they are accepted. Cancel-safe for sockets and in-memory streams: a dropped future
-    /// has accepted nothing. A pipe may have accepted some of the bytes.
+    /// has accepted nothing. A pipe or a file may have accepted some of the bytes.
     ///
     /// # Errors
     /// See [`poll_send`](Self::poll_send).

@@ -55,7 +55,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.connection().peek(buffer).await
     }
 
-    /// Polls like [`peek`](Self::peek). Only the task that polled last is woken.
+    /// Polls like [`peek`](Self::peek), which describes the errors. Only the task that polled last is woken.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -461,6 +461,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     }
 }
 
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> AsRef<StreamSocket<F>> for ReadHalf<P> {
+    fn as_ref(&self) -> &StreamSocket<F> {
+        &self.0
+    }
+}
+
 impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
     /// Returns the address of the peer. See [`StreamSocket::peer_addr`].
     ///
@@ -496,6 +502,12 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
     /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection().address::<F>(End::Local)
+    }
+}
+
+impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> AsRef<StreamSocket<F>> for WriteHalf<P> {
+    fn as_ref(&self) -> &StreamSocket<F> {
+        &self.0
     }
 }
 

@@ -484,6 +484,12 @@ raw_descriptor!([<F: StreamFamily>] StreamSocket<F>);
 
 impl<F: StreamFamily> Stream for StreamSocket<F> {}
 
+impl<F: StreamFamily> AsRef<Self> for StreamSocket<F> {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl<F: StreamFamily> Sealed for StreamSocket<F> {
     #[inline(always)]
     fn connection(&self) -> &Connection {

@@ -75,7 +75,7 @@ impl StreamSocket<Tcp> {
         Self::connect_to_any(None, address).await
     }
 
-    /// Connects from a local address (`bind(2)`). Otherwise behaves like [`connect`](Self::connect).
+    /// Connects from a local address (`bind(2)`). Otherwise behaves like [`connect`](Self::connect). Cancel-safe.
     ///
     /// If the port in `source` is 0, the kernel selects the port when the peer is known (`IP_BIND_ADDRESS_NO_PORT`,
     /// Linux 4.2), so one local port can be used for connections to different peers.

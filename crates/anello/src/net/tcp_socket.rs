@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use super::connection::Connection;
@@ -336,6 +336,18 @@ impl SocketAccess for TcpSocket {
 
 common_options!([] TcpSocket);
 raw_descriptor!([] TcpSocket);
+
+/// Panics on the simulated driver, whose sockets have no descriptors.
+impl AsFd for TcpSocket {
+    #[track_caller]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.socket.descriptor() {
+            Ok(descriptor) => descriptor,
+            Err(error) => panic!("cannot return descriptor: {error}"),
+        }
+    }
+}
+
 tcp_options!(TcpSocket);
 
 /// Converts a descriptor, for example that of a socket on which options were set with another crate. Sets
@@ -350,7 +362,7 @@ tcp_options!(TcpSocket);
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
-/// use std::os::fd::OwnedFd;
+/// use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 ///
 /// use anello::net::TcpSocket;
 /// use rustix::net::{AddressFamily, SocketType};

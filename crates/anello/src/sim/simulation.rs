@@ -197,6 +197,7 @@ impl Simulation {
     ///
     /// # Panics
     /// Panics if a program panics, or a runtime is running on this thread.
+    #[track_caller]
     pub fn run(&mut self) -> Result<(), Error> {
         while !self.step()? {}
         Ok(())
@@ -219,6 +220,7 @@ impl Simulation {
     ///
     /// # Panics
     /// Panics if a program panics, or a runtime is running on this thread.
+    #[track_caller]
     pub fn run_for(&mut self, period: Duration) -> Result<(), Error> {
         let until_ns = self.now_ns().saturating_add(duration_ns(period));
         self.start()?;
@@ -249,6 +251,7 @@ impl Simulation {
     ///
     /// # Panics
     /// Panics if a program panics, or a runtime is running on this thread.
+    #[track_caller]
     pub fn step(&mut self) -> Result<bool, Error> {
         self.start()?;
         if self.unfinished_clients == 0 {

@@ -473,6 +473,12 @@ delegate! {
     }
 }
 
+impl<T> From<T> for SetOnce<T> {
+    fn from(value: T) -> Self {
+        Self::new_with(Some(value))
+    }
+}
+
 impl<T> SetOnce<T> {
     /// Creates an empty cell.
     ///

@@ -382,6 +382,9 @@ impl<T> JoinSet<T> {
     /// # });
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: if the future is dropped, the remaining tasks are aborted, and all outputs are lost.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut outputs = Vec::with_capacity(self.len());
         while let Some(result) = self.join_next().await {

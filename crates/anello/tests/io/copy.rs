@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use anello::io::{AsyncSplit, copy, copy_bidirectional, duplex, join};
+use anello::fs::File;
+use anello::io::{AsyncRecv, AsyncSplit, BufReader, copy, copy_bidirectional, duplex, join};
 use anello::net::{TcpStream, UnixStream, pipe};
 use anello::time::{sleep, timeout};
 use bytes::Bytes;
@@ -35,6 +36,63 @@ async fn send_and_receive_all(stream: &mut TcpStream, message: Bytes) -> Vec<u8>
         received
     };
     join_futures(send, receive).await.1
+}
+
+/// A program that has used tokio's `io::copy` with files finds that it works here as well.
+#[test]
+fn file_is_copied_to_stream_and_from_stream() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let directory = tempfile::tempdir().unwrap();
+            let (source, target) = (directory.path().join("source"), directory.path().join("target"));
+            let content = pattern(3, 700_001);
+            std::fs::write(&source, &content).unwrap();
+            let (mut sender, mut receiver) = pair().await.unwrap();
+            let send = async {
+                let mut file = File::open(&source).await.unwrap();
+                let copied = copy(&mut file, &mut sender).await.unwrap();
+                sender.shutdown().await.unwrap();
+                copied
+            };
+            let receive = async {
+                let mut file = File::create(&target).await.unwrap();
+                copy(&mut receiver, &mut file).await.unwrap()
+            };
+            assert_eq!(join_futures(send, receive).await, (700_001, 700_001));
+            assert_same_bytes(&std::fs::read(&target).unwrap(), &content);
+
+            std::fs::write(&source, "first\nsecond\n").unwrap();
+            let mut lines = BufReader::new(File::open(&source).await.unwrap()).lines();
+            assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("first"));
+            assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("second"));
+            assert_eq!(lines.next_line().await.unwrap(), None);
+        });
+    });
+}
+
+#[test]
+fn reading_to_end_collects_all_bytes() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut sender, mut receiver) = pair().await.unwrap();
+            let content = pattern(4, 100_000);
+            let send = async {
+                sender.write_all(&content).await.unwrap();
+                sender.shutdown().await.unwrap();
+            };
+            let mut bytes = b"before".to_vec();
+            let (count, ()) = join_futures(receiver.read_to_end(&mut bytes), send).await;
+            assert_eq!(count.unwrap(), content.len());
+            assert_same_bytes(&bytes, &[b"before", &content[..]].concat());
+
+            let (mut sender, mut receiver) = duplex(64);
+            let mut text = "before".to_owned();
+            sender.send(b"invalid: \xff".to_vec()).await.unwrap();
+            drop(sender);
+            let error = receiver.read_to_string(&mut text).await.unwrap_err();
+            assert_eq!((error.kind(), &*text), (ErrorKind::InvalidData, "before"));
+        });
+    });
 }
 
 #[test]

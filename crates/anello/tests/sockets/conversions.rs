@@ -1,5 +1,7 @@
 //! Conversions to and from the standard library, and shared descriptors.
 
+use std::os::fd::AsFd;
+
 use rustix::net::{AddressFamily, SocketType};
 
 use super::*;
@@ -370,12 +372,18 @@ fn imported_tcp_sockets_connect_and_listen() {
                 TcpSocket::try_from(socket).unwrap()
             };
             let socket = open();
+            assert_eq!(socket.as_fd().as_raw_fd(), socket.as_raw_fd());
             socket.bind(ANY_PORT.parse().unwrap()).unwrap();
             let listener = socket.listen(16).unwrap();
             let mut client = open().connect(listener.local_addr().unwrap()).await.unwrap();
             let mut server = listener.accept().await.unwrap();
             client.write_all(b"x").await.unwrap();
             assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"x"[..]));
+            // Functions that take `impl AsRef<TcpStream>` accept streams and their halves.
+            let port = |stream: &dyn AsRef<TcpStream>| stream.as_ref().local_addr().unwrap().port();
+            let expected = port(&client);
+            let (reader, writer) = client.split();
+            assert_eq!([port(&reader), port(&writer)], [expected; 2]);
         });
     });
 }

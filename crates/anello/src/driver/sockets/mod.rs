@@ -70,6 +70,11 @@ impl AnySocket {
         self.0.downcast_ref()
     }
 
+    /// Returns the descriptor. Sockets of simulated kernels return an error.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.get::<OwnedFd>().map(AsFd::as_fd).ok_or_else(no_descriptors)
+    }
+
     /// Returns the socket, or `None` if it is of another kernel.
     pub fn into<S: 'static>(self) -> Option<S> {
         self.0.downcast().ok().map(|socket| *socket)

@@ -29,7 +29,10 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
-use crate::driver::{BatchWait, BufferRing, DriverOptions, Notifier, Pools, SendCompletion, TaskWork, Wait};
+use crate::driver::{
+    BatchWait, BufferRing, DriverOptions, Notifier, Pools, SendCompletion, TaskWork, Wait, with_context,
+    with_text,
+};
 
 /// Buffer group ID of the receive ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -129,7 +132,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         );
     } else if options.registered_files {
         let advice = "cannot register files: open-file limit too low (raise it, e.g. ulimit -n 20000)";
-        register_files(&ring).map_err(|error| with_advice(error, advice))?;
+        register_files(&ring).map_err(|error| with_context(advice, error))?;
         features.registered_files = true;
     }
     // Without deferred task work, Linux before 6.19 (fixed in stable releases) does not wake the worker for an event that
@@ -181,7 +184,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
         match Ring::new(options.sq_entries.max(1), parameters) {
             Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(setup_error(error)),
             Err(error) if optional.pop_front().is_none() => {
-                return Err(unsupported_flags_error(required, options, &error));
+                return Err(unsupported_flags_error(required, options, error));
             }
             Err(_) => {}
             opened => return opened,
@@ -193,26 +196,27 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
 fn unsupported_flags_error(
     required: IoringSetupFlags,
     options: &DriverOptions,
-    error: &io::Error,
+    error: io::Error,
 ) -> io::Error {
-    if required.contains(IoringSetupFlags::ATTACH_WQ) {
-        return io::Error::new(
+    let (kind, text) = if required.contains(IoringSetupFlags::ATTACH_WQ) {
+        (
             io::ErrorKind::InvalidInput,
             format!(
                 "cannot share an SQPOLL thread: {error} (set submission_polling for the other ring as well)"
             ),
-        );
-    }
-    match options.submission_polling.and_then(|polling| polling.core) {
-        Some(core) => io::Error::new(
+        )
+    } else if let Some(core) = options.submission_polling.and_then(|polling| polling.core) {
+        (
             io::ErrorKind::InvalidInput,
             format!("cannot pin the SQPOLL thread to core {core}: {error} (choose an online core)"),
-        ),
-        None => io::Error::new(
+        )
+    } else {
+        (
             io::ErrorKind::Unsupported,
             format!("io_uring is too old: {error} (upgrade the kernel or use the epoll driver)"),
-        ),
-    }
+        )
+    };
+    with_text(kind, text, error)
 }
 
 /// Adds the likely cause and a remedy to an error from `io_uring_setup(2)`.
@@ -235,11 +239,7 @@ fn setup_error(error: io::Error) -> io::Error {
         }
         _ => "cannot set up io_uring (use the epoll driver)",
     };
-    with_advice(error, advice)
-}
-
-fn with_advice(error: io::Error, advice: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("{advice}: {error}"))
+    with_context(advice, error)
 }
 
 /// Limits the kernel to a few worker threads. Of the driver's operations, normally only writes to the page cache use
@@ -391,6 +391,7 @@ fn reports_short_inline_sends(ring: &mut Ring) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::raw_os_error;
 
     #[test]
     fn inline_sends_require_linux_6_1() {
@@ -399,6 +400,19 @@ mod tests {
         let old = [c"5.19.17", c"6.0.2", c"6.0.12-200.fc36", c"5.15.0-1", c"", c"6", c"mainline"];
         for release in recent.into_iter().chain(old) {
             assert_eq!(is_tested_release(release), recent.contains(&release), "{release:?}");
+        }
+    }
+
+    #[test]
+    fn setup_errors_keep_error_number() {
+        for number in [libc::ENOSYS, libc::EPERM, libc::ENOMEM, libc::EMFILE, libc::EIO] {
+            let error = setup_error(io::Error::from_raw_os_error(number));
+            assert_eq!(raw_os_error(&error), Some(number), "{error}");
+        }
+        for flags in [IoringSetupFlags::ATTACH_WQ, IoringSetupFlags::empty()] {
+            let error = io::Error::from_raw_os_error(libc::EINVAL);
+            let error = unsupported_flags_error(flags, &DriverOptions::default(), error);
+            assert_eq!(raw_os_error(&error), Some(libc::EINVAL), "{error}");
         }
     }
 

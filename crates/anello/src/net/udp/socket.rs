@@ -151,7 +151,7 @@ impl UdpSocket {
 
     /// Sets the peer (`connect(2)`). Datagrams that arrived before are still received. Connecting again replaces the
     /// peer. Completes immediately, except for the resolution of a host name. If there are several addresses, the first
-    /// one that the kernel accepts is used.
+    /// one that the kernel accepts is used. Cancel-safe: a dropped future has not changed the peer.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved, or the kernel accepts none of the addresses, for example
