@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use anello::fs::{AlignedBuf, File, OpenOptions};
 use anello::{current_driver_metrics, yield_now};
 use common::*;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 /// Removes the file's clean pages from the page cache, so that the next reads must wait for the disk.
 fn evict(file: &File) {
@@ -303,10 +304,13 @@ fn direct_operations_use_ring_and_other_drivers_use_pool() {
 fn short_cached_writes_use_ring_and_long_ones_use_pool() {
     on_every_driver(|setup| {
         let std = tempfile::tempfile().unwrap();
-        let written =
-            rustix::io::pwritev2(&std, &[IoSlice::new(b"?")], 0, rustix::io::ReadWriteFlags::NOWAIT);
-        if written != Err(rustix::io::Errno::OPNOTSUPP) {
+        let written = pwritev2(&std, &[IoSlice::new(b"?")], 0, ReadWriteFlags::NOWAIT);
+        if written != Err(Errno::OPNOTSUPP) {
             return eprintln!("skipped: the file system writes without waiting");
+        }
+        let read = preadv2(&std, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT);
+        if read == Err(Errno::OPNOTSUPP) {
+            return eprintln!("skipped: all operations of the file system use the pool");
         }
         // Some file systems have no limit.
         let beyond = |length: usize| {
