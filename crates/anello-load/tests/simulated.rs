@@ -15,7 +15,7 @@ use anello_load::{Arrivals, Interval, LoadConfig, Mode, Session, latency_histogr
 use hdrhistogram::Histogram;
 
 const MESSAGE_BYTES: usize = 64;
-const PER_SECOND: u64 = 100;
+const PER_SECOND: u64 = 50;
 const DURATION: Duration = Duration::from_secs(3);
 /// Start of the stall or partition, since the start of the simulation.
 const FROM: Duration = Duration::from_micros(1_003_500);
@@ -115,8 +115,8 @@ fn nanoseconds(duration: Duration) -> u64 {
 fn open_loop_measures_stalls_and_partitions_from_the_due_times() {
     for stalls in [true, false] {
         let Outcome { start, interval, log, partition } = run(stalls);
-        assert_eq!((interval.requests, interval.counts.errors.total()), (300, 0));
-        assert_eq!((interval.counts.unsent, log.len()), (0, 300));
+        assert_eq!((interval.requests, interval.counts.errors.total()), (150, 0));
+        assert_eq!((interval.counts.unsent, log.len()), (0, 150));
         let arrives = |sent: Duration| {
             let at = sent + LATENCY;
             if partition.contains(&at) { partition.end } else { at }

@@ -70,8 +70,10 @@ fn responses_with_files_depend_only_on_seed_and_clock() {
         assert_eq!(received.matches("http/1.1 200").count(), 8);
         assert!(received.contains(date), "{}", &received[received.len() - 1000..]);
         assert_eq!(received.matches("last-modified: tue, 14 nov 2023 22:13:20 gmt").count(), last_modified);
-        // In the next second of the real clock.
-        std::thread::sleep(Duration::from_millis(1000));
+        if start.is_none() {
+            // Continues in the next second of the real clock.
+            std::thread::sleep(Duration::from_secs(1));
+        }
         assert!(responses(start) == (received, hash), "the responses differ");
     }
 }
