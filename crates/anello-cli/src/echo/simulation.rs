@@ -221,6 +221,32 @@ fn run(seed: u64) -> Result<u64, anello::sim::Error> {
     Ok(sim.trace_hash())
 }
 
+/// A drain that starts too late, or only at its deadline, makes clients wait.
+#[test]
+fn drain_ends_idle_connections_before_its_deadline() {
+    for model in [SimModel::Completion, SimModel::Readiness] {
+        let mut sim = Simulation::builder().model(model).build();
+        let (mode, state) = (Mode { sizes: None, idle_timeout: None }, Rc::new(HostState::default()));
+        let served = Rc::clone(&state);
+        sim.host("one", move || serve(mode, Rc::clone(&served)));
+        sim.client("client", async move {
+            let mut stream = TcpStream::connect("one:7").await?;
+            stream.write_all(b"ciao").await?;
+            assert_eq!(stream.recv().await?.as_deref(), Some(&b"ciao"[..]));
+            state.drain_requested.set(true);
+            let start = Instant::now();
+            assert!(stream.recv().await?.is_none());
+            drop(stream);
+            while state.drains.get() == 0 {
+                sleep(Duration::from_millis(10)).await;
+            }
+            assert!(start.elapsed() < DRAIN_TIMEOUT / 4, "{model:?}: the drain took {:?}", start.elapsed());
+            Ok(())
+        });
+        sim.run().unwrap_or_else(|error| panic!("{model:?}: {error}\n{}", sim.trace()));
+    }
+}
+
 #[test]
 fn echo_withstands_faults() {
     let seeds = std::env::var("ANELLO_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8);

@@ -15,12 +15,12 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anello::fs::File;
 use anello::fs::spawn_blocking;
 use anello::spawn;
-use anello::time::sleep;
+use anello::time::{monotonic_now, sleep, system_now};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use rustix::fs::fstat;
@@ -174,6 +174,8 @@ pub(super) struct Cache {
     /// Whether [`sweep`] is running.
     is_sweeping: Cell<bool>,
     metrics: OnceCell<Rc<WorkerMetrics>>,
+    /// Whether the runtime is simulated. Set by the first call of [`now`](Self::now).
+    is_simulated: OnceCell<bool>,
 }
 
 pub(super) enum Lookup {
@@ -196,6 +198,7 @@ impl Cache {
             max_open_files: max_open_files(workers),
             is_sweeping: Cell::new(false),
             metrics: OnceCell::new(),
+            is_simulated: OnceCell::new(),
         })
     }
 
@@ -210,7 +213,7 @@ impl Cache {
         let entries = self.entries.borrow();
         let Some(entry) = entries.get(target) else { return Lookup::Miss };
         entry.is_used.set(true);
-        if now().saturating_sub(entry.checked_at.get()) >= self.interval || !is_unchanged(entry) {
+        if self.now().saturating_sub(entry.checked_at.get()) >= self.interval || !is_unchanged(entry) {
             return Lookup::Stale(Rc::clone(entry));
         }
         self.count(WorkerMetrics::cache_hit);
@@ -286,6 +289,13 @@ impl Cache {
         removed.iter().flat_map(|entry| entry.files()).cloned().collect()
     }
 
+    /// Returns the current time for [`Entry::new`]: that of the virtual clock on a simulated host, otherwise that of a
+    /// clock which is cheap to read.
+    #[inline]
+    pub fn now(&self) -> Duration {
+        if *self.is_simulated.get_or_init(is_simulated) { monotonic_now() } else { coarse_now() }
+    }
+
     fn publish_bytes(&self) {
         self.count(|metrics| metrics.set_cache_bytes(self.bytes.get() as u64));
     }
@@ -339,7 +349,7 @@ async fn sweep(cache: Weak<Cache>) {
     loop {
         sleep(SWEEP_INTERVAL).await;
         let Some(cache) = cache.upgrade() else { return };
-        let (now, idle_timeout) = (now(), IDLE_TIMEOUT.max(cache.interval.saturating_mul(2)));
+        let (now, idle_timeout) = (cache.now(), IDLE_TIMEOUT.max(cache.interval.saturating_mul(2)));
         let is_idle = |entry: &Entry| now.saturating_sub(entry.checked_at.get()) >= idle_timeout;
         close(cache.remove_where(|entry| entry.has_open_files && (is_idle(entry) || !entry.is_unchanged())));
         if cache.open_files.get() == 0 {
@@ -380,17 +390,23 @@ fn key(path: &str, is_directory: bool) -> String {
     if maps_to_path { target } else { format!("{path}{slash}") }
 }
 
+#[cold]
+fn is_simulated() -> bool {
+    anello::current_driver().is_some_and(|driver| driver.name == "sim")
+}
+
 /// Returns the time of `CLOCK_MONOTONIC_COARSE`, which is cheap to read and at most a few milliseconds behind.
 #[inline]
-pub(super) fn now() -> Duration {
+pub(super) fn coarse_now() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Returns the time of the clock that is used for file timestamps.
+/// Returns the time of the clock that is used for file timestamps, or that of a simulated host.
 pub(super) fn wall_clock() -> Timestamp {
-    let time = clock_gettime(ClockId::Realtime);
-    Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
+    let since_1970 = system_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanoseconds: since_1970.subsec_nanos() }
 }
 
 #[cfg(test)]
@@ -412,7 +428,7 @@ mod tests {
             fields: Rc::default(),
             not_modified_fields: Rc::default(),
         };
-        Entry::new(path, identity, Vec::new(), Codings::NONE, now())
+        Entry::new(path, identity, Vec::new(), Codings::NONE, coarse_now())
     }
 
     fn new_cache(interval: Duration) -> Rc<Cache> {
@@ -445,9 +461,9 @@ mod tests {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
         }
-        cache.remove("a", false, now());
+        cache.remove("a", false, coarse_now());
         assert!(!is_cached(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
-        cache.remove("a", true, now());
+        cache.remove("a", true, coarse_now());
         assert_eq!((cache.bytes.get(), cache.open_files.get()), (0, 0));
     }
 
@@ -466,7 +482,7 @@ mod tests {
     #[test]
     fn fault_35_earlier_but_slower_lookup_keeps_newer_entry() {
         let cache = new_cache(MINUTE);
-        let earlier = now();
+        let earlier = coarse_now();
         let later = earlier + Duration::from_millis(100);
         let entry_checked_at = |checked_at| {
             let entry = entry("a", 1);
@@ -520,7 +536,7 @@ mod tests {
             let after = cache_counts(&metrics);
             assert_eq!([after[0] - previous[0], after[1] - previous[1]], [hits, 2], "{interval:?}");
             assert_eq!(after[2], cache.bytes.get() as u64);
-            cache.remove("a", false, now());
+            cache.remove("a", false, coarse_now());
             assert_eq!(cache_counts(&metrics)[2], 0);
         }
     }

@@ -12,10 +12,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anello::fs::spawn_blocking;
 use anello::spawn;
+use anello::time::Instant;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, select_all};

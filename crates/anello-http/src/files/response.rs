@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::cache::{Contents, Entry, Variant, now};
+use super::cache::{Contents, Entry, Variant, coarse_now};
 use super::fields::RequestFields;
 use super::multipart::{Boundary, Multipart};
 use super::negotiate::{Choice, negotiate};
@@ -155,7 +155,7 @@ pub(super) fn log_file_error(error: &io::Error) {
     }
     const LOG_INTERVAL: Duration = Duration::from_secs(10);
     let (previous, suppressed) = LAST_LOGGED.get();
-    let now = now();
+    let now = coarse_now();
     if previous.is_some_and(|previous| now.saturating_sub(previous) < LOG_INTERVAL) {
         return LAST_LOGGED.set((previous, suppressed + 1));
     }

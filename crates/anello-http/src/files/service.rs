@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
+use super::cache::{Cache, Contents, Entry, Lookup, Variant, wall_clock};
 use super::cache_control::CacheRules;
 #[cfg(feature = "compression")]
 use super::compress::{self, Choice, compressible};
@@ -320,7 +320,7 @@ impl Files {
         head: &Head,
         cached: Option<Rc<Entry>>,
     ) -> io::Result<FileLookup> {
-        let (relative, checked_at) = (path.relative(), now());
+        let (relative, checked_at) = (path.relative(), self.cache.now());
         let opened = self.find_file(relative).await;
         if opened.as_ref().is_err_and(is_missing) {
             self.cache.remove(relative, path.is_directory(), checked_at);

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anello::current_driver_metrics;
+use anello::time::{monotonic_now, system_now};
 
 use super::deadline::{Phase, Timeout};
 use super::output::is_handler_error;
@@ -32,7 +33,8 @@ pub(crate) struct ConnectionGuard<'a> {
 
 /// The record of a request in progress. Reused for the next request on the connection.
 pub(crate) struct RequestRecord {
-    started_at: Instant,
+    /// Time on the runtime's clock.
+    started_at: Duration,
     method: Method,
     /// Method, target, referer and user agent, concatenated. Empty if the access log is disabled.
     text: Vec<u8>,
@@ -114,7 +116,7 @@ impl RequestRecord {
         let peer = || address().map_or_else(|_| FormattedPeer::unix(), FormattedPeer::new);
         (observer.metrics.is_some() || has_log).then(|| {
             Box::new(Self {
-                started_at: Instant::now(),
+                started_at: monotonic_now(),
                 method: Method::Other,
                 text: Vec::new(),
                 parts: [None; 4],
@@ -127,7 +129,7 @@ impl RequestRecord {
     /// Starts the record of a request whose head has been read. Measuring the duration from the first byte would
     /// require reading the clock for every received chunk.
     pub fn begin(&mut self, head: &Head) {
-        self.started_at = Instant::now();
+        self.started_at = monotonic_now();
         self.method = head.method();
         if self.peer.is_none() {
             return;
@@ -176,7 +178,7 @@ impl RequestRecord {
     }
 
     fn report(&self, observer: &Observer, status: u16, body_bytes: u64) {
-        let duration = self.started_at.elapsed();
+        let duration = monotonic_now().saturating_sub(self.started_at);
         observer.count(|metrics| {
             let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
             metrics.record_request(self.method, status, duration_ns);
@@ -209,6 +211,6 @@ impl RequestRecord {
 }
 
 fn unix_time_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_epoch = system_now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }

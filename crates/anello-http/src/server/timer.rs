@@ -14,7 +14,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anello::net::ShutdownHandle;
 use anello::time;
@@ -51,7 +51,7 @@ impl Clock {
 }
 
 fn date_now() -> HttpDate {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = time::system_now().duration_since(UNIX_EPOCH).unwrap_or_default();
     HttpDate::from_unix(since_1970.as_secs())
 }
 

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
-use anello::time::{sleep, timeout};
+use anello::time::{self, sleep, timeout};
 use futures_util::stream::{self, StreamExt};
 
 use crate::engine::connection::{Connection, ConnectionState};
@@ -26,7 +26,8 @@ use crate::wire::exchange::Exchange;
 use crate::wire::http::{HttpShared, References, references};
 use crate::wire::message::Messages;
 
-/// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them.
+/// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them. On a
+/// [simulated host](https://docs.rs/anello/latest/anello/sim), all times are virtual.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -128,22 +129,22 @@ impl Session {
     /// Opens the connections, a limited number at a time, until all have been tried or the timeout has passed.
     async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
         let (shared, share) = (Rc::clone(&self.shared), self.share);
-        let deadline = Instant::now() + self.shared.load.connect_timeout;
+        let deadline = time::Instant::now() + self.shared.load.connect_timeout;
         let connect = async |slot_index| {
-            let remaining = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(time::Instant::now());
             (slot_index, shared.connect(share.global_index(slot_index) as u64, remaining).await)
         };
         let all = stream::iter(0..share.count()).map(connect);
         let mut connecting = pin!(all.buffer_unordered(self.shared.load.max_concurrent_connects));
-        let mut next_tick = Instant::now() + TICK;
+        let mut next_tick = time::Instant::now() + TICK;
         loop {
-            let until_tick = next_tick.saturating_duration_since(Instant::now());
+            let until_tick = next_tick.saturating_duration_since(time::Instant::now());
             match timeout(until_tick, connecting.next()).await {
                 Ok(Some((slot_index, Ok(stream)))) => self.connections[slot_index].open(stream, &shared),
                 Ok(Some((_, Err(error)))) => self.connect_errors.add(1, error),
                 Ok(None) => break,
                 Err(_) => {
-                    next_tick = Instant::now() + TICK;
+                    next_tick = time::Instant::now() + TICK;
                     let errors = self.connect_errors.total();
                     if on_tick(ProgressSnapshot { errors, ..shared.counters.snapshot() }).is_break() {
                         break;

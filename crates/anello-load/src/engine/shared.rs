@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anello::time::timeout;
+use anello::time::{self, timeout};
 use hdrhistogram::Histogram;
 
 use crate::model::config::{LoadConfig, Mode};
@@ -21,9 +21,26 @@ use crate::wire::tls_stream::TlsConnector;
 /// Delay after which an open-loop request counts as late, in nanoseconds.
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
+/// Start of the time of a session.
+enum Origin {
+    /// The same for all threads.
+    Real(Instant),
+    /// On a simulated host.
+    Virtual(time::Instant),
+}
+
+impl Origin {
+    fn new(origin: Instant) -> Self {
+        match anello::current_driver() {
+            Some(driver) if driver.name == "sim" => Self::Virtual(time::Instant::now()),
+            _ => Self::Real(origin),
+        }
+    }
+}
+
 pub(crate) struct Shared {
     pub load: LoadConfig,
-    origin: Instant,
+    origin: Origin,
     pub exchange: Exchange,
     tls: Option<Rc<TlsConnector>>,
     /// Result of [`LoadConfig::effective_source_addresses`].
@@ -63,7 +80,7 @@ impl Shared {
         };
         let http = load.http_load();
         Self {
-            origin,
+            origin: Origin::new(origin),
             exchange,
             tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
             source_addresses: load.effective_source_addresses(),
@@ -89,7 +106,11 @@ impl Shared {
     /// Returns the time since the origin of the session.
     #[inline]
     pub fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+        let elapsed = match &self.origin {
+            Origin::Real(origin) => origin.elapsed(),
+            Origin::Virtual(origin) => origin.elapsed(),
+        };
+        elapsed.as_nanos() as u64
     }
 
     /// Returns `true` if a request due at this time counts, that is, if the warm-up is over by then.

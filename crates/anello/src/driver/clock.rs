@@ -3,17 +3,25 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds by which each read advances the virtual clock, so that time passes for code that only polls the clock.
 const CLOCK_READ_NS: u64 = 50;
+
+/// Wall-clock time at which a simulation starts by default: 2000-01-01 00:00 UTC.
+///
+/// It is in the past so that real files are never older than they seem: a program that compares a timestamp of a file
+/// with the clock must not take a file that has just been written for an old one.
+const DEFAULT_START: Duration = Duration::from_secs(946_684_800);
+
+const MILLION: i128 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
     /// The Linux monotonic clock, relative to the given instant.
     Monotonic(Instant),
-    /// The clock of a simulated network, in nanoseconds.
-    Virtual(Rc<Cell<u64>>),
+    /// The clock of a simulated host.
+    Virtual(Rc<VirtualClock>),
 }
 
 impl Clock {
@@ -22,10 +30,162 @@ impl Clock {
     pub fn now_ns(&self) -> u64 {
         match self {
             Self::Monotonic(started) => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            Self::Virtual(now_ns) => {
-                now_ns.set(now_ns.get().saturating_add(CLOCK_READ_NS));
-                now_ns.get()
+            Self::Virtual(clock) => clock.read(),
+        }
+    }
+
+    /// Returns the time on the simulated network at which this clock shows a time. A real clock has no such difference.
+    pub fn network_ns(&self, local_ns: u64) -> u64 {
+        match self {
+            Self::Monotonic(_) => local_ns,
+            Self::Virtual(clock) => clock.network_ns(local_ns),
+        }
+    }
+}
+
+/// The monotonic clock and the wall clock of a simulated host. They follow the clock of the simulated network, and can
+/// run faster or slower than it.
+#[derive(Debug)]
+pub(crate) struct VirtualClock {
+    /// The clock of the network, which all hosts share, in nanoseconds.
+    network_ns: Rc<Cell<u64>>,
+    /// Parts per million by which this clock runs faster than that of the network.
+    drift_ppm: Cell<i32>,
+    /// Times on both clocks when the drift was set.
+    set_at: Cell<(u64, u64)>,
+    /// Wall-clock time in nanoseconds since 1970 when the monotonic clock shows zero.
+    wall_start_ns: Cell<i128>,
+}
+
+impl VirtualClock {
+    pub fn new(network_ns: Rc<Cell<u64>>, start: Option<SystemTime>) -> Self {
+        let clock = Self {
+            network_ns,
+            drift_ppm: Cell::new(0),
+            set_at: Cell::new((0, 0)),
+            wall_start_ns: Cell::new(DEFAULT_START.as_nanos() as i128),
+        };
+        if let Some(start) = start {
+            clock.wall_start_ns.set(unix_ns(start));
+        }
+        clock
+    }
+
+    /// Returns the time on the network.
+    pub fn network_now_ns(&self) -> u64 {
+        self.network_ns.get()
+    }
+
+    /// Sets the time on the network, unless it is later.
+    pub fn advance_network(&self, to_ns: u64) {
+        self.network_ns.set(self.network_ns.get().max(to_ns));
+    }
+
+    /// Reads the monotonic clock, which takes time.
+    fn read(&self) -> u64 {
+        self.network_ns.set(self.network_ns.get().saturating_add(CLOCK_READ_NS));
+        self.local_ns(self.network_ns.get())
+    }
+
+    /// Returns the time that the monotonic clock shows at a time on the network.
+    pub fn local_ns(&self, network_ns: u64) -> u64 {
+        let (set_network_ns, set_local_ns) = self.set_at.get();
+        let elapsed_ns = i128::from(network_ns) - i128::from(set_network_ns);
+        let elapsed_ns = match self.drift_ppm.get() {
+            0 => elapsed_ns,
+            ppm => elapsed_ns * (MILLION + i128::from(ppm)) / MILLION,
+        };
+        clamp(i128::from(set_local_ns) + elapsed_ns)
+    }
+
+    /// Returns the first time on the network at which the monotonic clock shows at least `local_ns`.
+    pub fn network_ns(&self, local_ns: u64) -> u64 {
+        let (set_network_ns, set_local_ns) = self.set_at.get();
+        let elapsed_ns = i128::from(local_ns) - i128::from(set_local_ns);
+        let elapsed_ns = match self.drift_ppm.get() {
+            0 => elapsed_ns,
+            ppm => {
+                let rate = MILLION + i128::from(ppm);
+                (elapsed_ns * MILLION + rate - 1).div_euclid(rate)
             }
+        };
+        clamp(i128::from(set_network_ns) + elapsed_ns)
+    }
+
+    pub fn set_drift(&self, ppm: i32) {
+        let network_ns = self.network_ns.get();
+        self.set_at.set((network_ns, self.local_ns(network_ns)));
+        self.drift_ppm.set(ppm);
+    }
+
+    pub fn system_time(&self) -> SystemTime {
+        let ns = self.wall_start_ns.get() + i128::from(self.local_ns(self.network_ns.get()));
+        let distance = Duration::from_nanos(clamp(ns.abs()));
+        if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+    }
+
+    pub fn set_system_time(&self, time: SystemTime) {
+        let local_ns = self.local_ns(self.network_ns.get());
+        self.wall_start_ns.set(unix_ns(time) - i128::from(local_ns));
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> Self {
+        Self::new(Rc::default(), None)
+    }
+}
+
+fn clamp(ns: i128) -> u64 {
+    u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+}
+
+/// Returns the nanoseconds since 1970, limited to 584 years before and after.
+fn unix_ns(time: SystemTime) -> i128 {
+    let ns = |duration: Duration| i128::from(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => ns(since),
+        Err(error) => -ns(error.duration()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drift_changes_the_rate_from_now_on() {
+        let network_ns = Rc::new(Cell::new(0));
+        let clock = VirtualClock::new(Rc::clone(&network_ns), Some(UNIX_EPOCH));
+        for (ppm, local_ns) in [(0, 1_000_000), (1_000_000, 3_000_000), (-500_000, 3_500_000)] {
+            clock.set_drift(ppm);
+            network_ns.set(network_ns.get() + 1_000_000);
+            assert_eq!(clock.local_ns(network_ns.get()), local_ns);
+            assert_eq!(clock.network_ns(local_ns), network_ns.get());
+        }
+        assert_eq!(clock.system_time(), UNIX_EPOCH + Duration::from_nanos(3_500_000));
+    }
+
+    #[test]
+    fn converted_deadlines_are_never_early() {
+        let clock = VirtualClock::new(Rc::default(), None);
+        for ppm in [-999_999, -333_333, -7, 3, 142_857, 2_000_000] {
+            clock.set_drift(ppm);
+            for local_ns in [1, 2, 3, 999, 1_000_003, 17_000_000_019] {
+                let network_ns = clock.network_ns(local_ns);
+                assert!(clock.local_ns(network_ns) >= local_ns, "{ppm} {local_ns}");
+                assert!(clock.local_ns(network_ns - 1) < local_ns, "{ppm} {local_ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn wall_clock_can_be_set_to_any_time() {
+        let network_ns = Rc::new(Cell::new(5_000_000_000));
+        let clock = VirtualClock::new(Rc::clone(&network_ns), None);
+        for time in [UNIX_EPOCH - Duration::from_secs(1), UNIX_EPOCH + Duration::from_secs(4_000_000_000)] {
+            clock.set_system_time(time);
+            assert_eq!(clock.system_time(), time);
         }
     }
 }

@@ -34,6 +34,7 @@ mod datagram_calls;
 pub(crate) mod datagram_messages;
 pub(crate) mod datagram_socket;
 mod direct_read;
+mod disk;
 mod epoll;
 mod error_context;
 mod event_waker;
@@ -97,8 +98,15 @@ use batch_wait::BatchWait;
 use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
+#[cfg(feature = "sim")]
+pub(crate) use clock::VirtualClock;
 pub use counters::{DriverMetrics, MetricEntry};
 use direct_read::{DirectRead, ReadState};
+#[cfg(feature = "sim")]
+pub use disk::CrashLoss;
+#[cfg(feature = "sim")]
+pub(crate) use disk::Journal;
+pub(crate) use disk::{Disk, NameChange};
 use epoll::Epoll;
 pub use error_context::raw_os_error;
 pub(crate) use error_context::{unexpected_eof, with_context, with_text};
@@ -127,7 +135,7 @@ use send_side::{SendSide, WriteSide};
 #[cfg(feature = "sim")]
 pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]
-pub use sim::{LinkOptions, SimFaults, SimModel, SimOptions};
+pub use sim::{LinkOptions, LinkStatistics, SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 
-use super::Driver;
+use super::{Disk, Driver};
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
@@ -20,9 +20,9 @@ impl Driver {
         false
     }
 
-    /// Returns `false`: real disks report their own errors.
-    pub fn disk_fails(&self) -> bool {
-        false
+    /// Returns a disk without simulated errors.
+    pub fn disk(&self) -> Disk {
+        Disk::default()
     }
 
     /// Returns `None`: file operations are not delayed.

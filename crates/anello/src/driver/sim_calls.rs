@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, Uplink, World};
-use super::{Backend, Driver, DriverOptions, Kernel, Proactor, Reactor, dispatch};
+use super::{Backend, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, dispatch};
 
 impl Driver {
     /// Opens a driver with a simulated kernel on a network.
@@ -60,13 +60,16 @@ impl Driver {
         self.uplink().is_some()
     }
 
-    /// Returns whether the next file operation on a simulated host fails.
-    pub fn disk_fails(&self) -> bool {
-        self.uplink().is_some_and(|Uplink { world, host }| world.borrow_mut().disk_fails(host))
+    /// Returns the disk for the next file operation, which can fail on a simulated host.
+    pub fn disk(&self) -> Disk {
+        self.uplink().map_or_else(Disk::default, |Uplink { world, host }| world.borrow_mut().disk(host))
     }
 
     /// Returns the time at which a file operation ends on a simulated host with a slow disk, in nanoseconds.
     pub fn disk_deadline_ns(&self) -> Option<u64> {
-        self.uplink().and_then(|Uplink { world, host }| world.borrow_mut().disk_deadline_ns(host))
+        let Uplink { world, host } = self.uplink()?;
+        let mut world = world.borrow_mut();
+        let network_ns = world.disk_deadline_ns(host)?;
+        Some(world.host_clock(host).local_ns(network_ns))
     }
 }

@@ -4,7 +4,6 @@
 //! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
 
 use std::collections::VecDeque;
-use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Wake, Waker};
@@ -14,7 +13,7 @@ use std::time::Duration;
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::JoinHandle;
 use super::origin::{Origin, OriginGuard};
-use crate::driver::{catch_and_log_panic, log};
+use crate::driver::{Disk, catch_and_log_panic, log};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///
@@ -214,10 +213,10 @@ pub fn spawn_file_operation<T: Send + 'static>(
     spawn_with_disk(|work| FILES.add(work), operation)
 }
 
-/// Returns the error with which the next file operation fails, on a simulated host whose disk has errors.
-pub(crate) fn simulated_disk_error() -> Option<io::Error> {
-    let fails = with_current(|shared| shared.is_simulated() && shared.driver.borrow().disk_fails());
-    (fails == Some(true)).then(|| io::Error::from_raw_os_error(libc::EIO))
+/// Returns the disk for the next file operation. It has an effect only on a simulated host.
+pub(crate) fn disk() -> Disk {
+    let disk = with_current(|shared| shared.is_simulated().then(|| shared.driver.borrow().disk()));
+    disk.flatten().unwrap_or_default()
 }
 
 /// Like [`spawn_with`], for file operations. On a simulated host with a slow disk, the operation runs later.

@@ -247,9 +247,10 @@ impl Shared {
         // Limited to 31 bits, because the mailbox uses the highest bit as a flag.
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
         let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
+        let clock = driver.clock();
         #[cfg(feature = "compat-hyper")]
-        let runtime_clock = RuntimeClock::new(|| driver.now_ns());
-        let (timers, clock) = (Wheel::new(driver.now_ns()), driver.clock());
+        let runtime_clock = RuntimeClock::new(|| clock.now_ns());
+        let timers = Wheel::new(clock.now_ns());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
             timers: RefCell::new(timers),

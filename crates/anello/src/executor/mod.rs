@@ -42,7 +42,7 @@ mod wait_queue;
 mod wheel;
 mod workers;
 
-pub(crate) use blocking::simulated_disk_error;
+pub(crate) use blocking::disk;
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub use builder::Builder;
 pub(crate) use context::{Shared, current, flush_wakes_before_blocking, try_current, with_current};

@@ -34,7 +34,8 @@ impl SteppedRuntime {
     }
 
     /// Runs the ready tasks and the driver, without waiting. Returns the time of the next step, or `None` if only an
-    /// event from outside can cause one. A time in the past requests a step as soon as possible.
+    /// event from outside can cause one. The time is one on the network. A time in the past requests a step as soon as
+    /// possible.
     ///
     /// # Errors
     /// Returns the error of the driver.
@@ -62,6 +63,7 @@ impl SteppedRuntime {
         }
         let event_ns = shared.driver.borrow().next_event_ns();
         let deadline_ns = shared.timers.borrow().next_deadline_ns();
+        let deadline_ns = deadline_ns.map(|deadline_ns| shared.clock().network_ns(deadline_ns));
         Ok(event_ns.into_iter().chain(deadline_ns).min())
     }
 }

@@ -4,7 +4,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::path_error::on_path;
+use super::path_error::{on_path, on_path_changing};
+use crate::driver::NameChange;
 
 /// Options for creating a directory, as in `std::fs::DirBuilder`.
 ///
@@ -88,7 +89,8 @@ impl DirBuilder {
         if let Some(mode) = self.mode {
             builder.mode(mode);
         }
-        on_path("create directory", path, move |path| builder.create(path)).await
+        let create = move |path: &Path| builder.create(path);
+        on_path_changing("create directory", NameChange::Create, path, create).await
     }
 }
 

@@ -13,7 +13,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::cursor::Cursor;
 use super::residency_cache::ResidencyCache;
-use crate::executor::{FileQueue, JoinHandle, simulated_disk_error, spawn_file_operation};
+use crate::driver::Disk;
+use crate::executor::{FileQueue, JoinHandle, disk, spawn_file_operation};
 
 /// Offset beyond the end of any file.
 const PROBE_OFFSET: u64 = 1 << 62;
@@ -228,7 +229,7 @@ impl File {
     /// Returns the error of an accepted write or of the system call, for example `EIO` if the disk fails.
     pub async fn sync_all(&self) -> io::Result<()> {
         self.flush().await?;
-        self.run(std::fs::File::sync_all).await
+        self.run_on_disk(|disk, file| disk.sync(file, || file.sync_all())).await
     }
 
     /// Like [`sync_all`](Self::sync_all), but writes only the metadata that is needed to read the data
@@ -247,7 +248,7 @@ impl File {
     /// Returns the error of an accepted write or of the system call.
     pub async fn sync_data(&self) -> io::Result<()> {
         self.flush().await?;
-        self.run(std::fs::File::sync_data).await
+        self.run_on_disk(|disk, file| disk.sync(file, || file.sync_data())).await
     }
 
     /// Waits for accepted writes, then truncates or extends the file to `length` bytes (`ftruncate(2)`, file pool). New
@@ -266,7 +267,7 @@ impl File {
     /// Returns the error of an accepted write or of the system call, for example `EFBIG`.
     pub async fn set_len(&self, length: u64) -> io::Result<()> {
         self.flush().await?;
-        self.run(move |file| file.set_len(length)).await
+        self.run_on_disk(move |disk, file| disk.set_length(file, length, || file.set_len(length))).await
     }
 
     /// Allocates disk space for `length` bytes from `offset` and extends the file if necessary (`fallocate(2)`, file
@@ -289,7 +290,10 @@ impl File {
     /// system does not support it.
     pub async fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
         self.flush().await?;
-        self.run(move |file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length)?)).await
+        let allocate = move |file: &std::fs::File| {
+            Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length)?)
+        };
+        self.run_on_disk(move |disk, file| disk.set_length(file, u64::MAX, || allocate(file))).await
     }
 
     /// Waits for accepted writes, then returns the file's metadata (`statx(2)`, file pool). Cancel-safe.
@@ -355,8 +359,16 @@ impl File {
         &self,
         operation: impl FnOnce(&std::fs::File) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (file, error) = (Arc::clone(&self.inner.file), simulated_disk_error());
-        spawn_file_operation(move || error.map_or_else(|| operation(&file), Err)).await?
+        self.run_on_disk(|disk, file| disk.read(|| operation(file))).await
+    }
+
+    /// The same for an operation that changes the file.
+    async fn run_on_disk<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(Disk, &std::fs::File) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (file, disk) = (Arc::clone(&self.inner.file), disk());
+        spawn_file_operation(move || operation(disk, &file)).await?
     }
 
     /// Returns the cursor's state when no operation at the cursor is running.

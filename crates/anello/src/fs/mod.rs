@@ -29,7 +29,8 @@
 //! `RWF_NOWAIT`, where io_uring would use a few threads of its own.
 //!
 //! The file pool has up to 32 threads, which all runtimes of the process share; see [`spawn_blocking`]. On the
-//! simulated drivers, files are real, and the virtual clock does not advance during an operation.
+//! simulated drivers, files are real, and the virtual clock does not advance during an operation. On simulated hosts,
+//! operations can be delayed, fail, or be undone by a crash; see [`sim`](crate::sim).
 //!
 //! # Cancellation
 //!

@@ -5,7 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::file::File;
-use super::path_error::on_path;
+use super::path_error::on_path_changing;
+use crate::driver::NameChange;
 
 /// Options for opening a file, as in `std::fs::OpenOptions`.
 ///
@@ -26,6 +27,7 @@ pub struct OpenOptions {
     options: std::fs::OpenOptions,
     custom_flags: Option<i32>,
     is_direct: bool,
+    truncates: bool,
 }
 
 impl OpenOptions {
@@ -40,7 +42,7 @@ impl OpenOptions {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new() -> Self {
-        Self { options: std::fs::OpenOptions::new(), custom_flags: None, is_direct: false }
+        Self { options: std::fs::OpenOptions::new(), custom_flags: None, is_direct: false, truncates: false }
     }
 
     /// Sets whether the file can be read.
@@ -108,6 +110,7 @@ impl OpenOptions {
     /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.options.truncate(truncate);
+        self.truncates = truncate;
         self
     }
 
@@ -228,7 +231,8 @@ impl OpenOptions {
             let direct = if self.is_direct { libc::O_DIRECT } else { 0 };
             options.custom_flags(self.custom_flags.unwrap_or(0) | direct);
         }
-        on_path("open", path, move |path| options.open(path)).await.map(File::from_std)
+        let change = if self.truncates { NameChange::Replace } else { NameChange::Create };
+        on_path_changing("open", change, path, move |path| options.open(path)).await.map(File::from_std)
     }
 }
 
@@ -242,7 +246,7 @@ impl Default for OpenOptions {
 /// [`OpenOptions::direct`] is called afterwards.
 impl From<std::fs::OpenOptions> for OpenOptions {
     fn from(options: std::fs::OpenOptions) -> Self {
-        Self { options, custom_flags: None, is_direct: false }
+        Self { options, custom_flags: None, is_direct: false, truncates: false }
     }
 }
 

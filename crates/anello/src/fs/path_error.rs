@@ -5,7 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::executor::{simulated_disk_error, spawn_file_operation};
+use crate::driver::{Disk, NameChange};
+use crate::executor::{disk, spawn_file_operation};
 
 /// The cause of an error that a function of [`fs`](crate::fs) returns for a path.
 ///
@@ -95,25 +96,36 @@ pub(super) async fn on_path<T: Send + 'static>(
     path: impl AsRef<Path>,
     run: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let (path, error) = (path.as_ref().to_path_buf(), simulated_disk_error());
+    on_path_changing(operation, NameChange::None, path, run).await
+}
+
+/// The same for an operation that changes the name or discards the contents of the file.
+pub(super) async fn on_path_changing<T: Send + 'static>(
+    operation: &'static str,
+    change: NameChange,
+    path: impl AsRef<Path>,
+    run: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (path, disk) = (path.as_ref().to_path_buf(), disk());
     let done = move || {
-        let result = error.map_or_else(|| run(path.as_path()), Err);
+        let result = disk.on_path(change, &path, || run(path.as_path()));
         result.map_err(|error| with_path(operation, path, error))
     };
     spawn_file_operation(done).await?
 }
 
-/// Runs an operation on two paths on the file pool. Messages have the form "cannot OPERATION FROM PREPOSITION TO".
+/// Runs an operation on two paths on the file pool. `run` performs it on the disk. Messages have the form "cannot
+/// OPERATION FROM PREPOSITION TO".
 pub(super) async fn on_paths<T: Send + 'static>(
     (operation, preposition): (&'static str, &'static str),
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
-    run: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
+    run: impl FnOnce(Disk, &Path, &Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (path, target) = (path.as_ref().to_owned(), target.as_ref().to_owned());
-    let error = simulated_disk_error();
+    let disk = disk();
     let done = move || {
-        error.map_or_else(|| run(path.as_path(), target.as_path()), Err).map_err(|source| {
+        run(disk, path.as_path(), target.as_path()).map_err(|source| {
             let target = Some((preposition, target));
             io::Error::new(source.kind(), PathError { operation, path, target, source })
         })

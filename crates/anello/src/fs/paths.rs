@@ -4,7 +4,8 @@ use std::fs::{Metadata, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::path_error::{on_path, on_paths};
+use super::path_error::{on_path, on_path_changing, on_paths};
+use crate::driver::{Disk, NameChange};
 
 /// Reads a whole file (`openat(2)`, `read(2)`, file pool). Cancel-safe.
 ///
@@ -54,7 +55,8 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// Returns the error of the system call, with the path in its message ([`PathError`](super::PathError)).
 pub async fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let content = content.as_ref().to_vec();
-    on_path("write", path, move |path| std::fs::write(path, content)).await
+    let write = move |path: &Path| std::fs::write(path, content);
+    on_path_changing("write", NameChange::Replace, path, write).await
 }
 
 /// Copies the content and permissions of a file, and returns the number of bytes copied.
@@ -75,7 +77,10 @@ pub async fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Res
 /// # Errors
 /// Returns the error of the system call, with both paths in its message ([`PathError`](super::PathError)).
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-    on_paths(("copy", "to"), from, to, |from, to| std::fs::copy(from, to)).await
+    let copy = |disk: Disk, from: &Path, to: &Path| {
+        disk.on_path(NameChange::Replace, to, || std::fs::copy(from, to))
+    };
+    on_paths(("copy", "to"), from, to, copy).await
 }
 
 /// Renames a file or directory, and replaces the target if it exists (`rename(2)`, file pool).
@@ -97,7 +102,8 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 /// Returns the error of the system call, with both paths in its message ([`PathError`](super::PathError)), for example
 /// `EXDEV` if the target is on another file system.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    on_paths(("rename", "to"), from, to, |from, to| std::fs::rename(from, to)).await
+    let rename = |disk: Disk, from: &Path, to: &Path| disk.rename(from, to, || std::fs::rename(from, to));
+    on_paths(("rename", "to"), from, to, rename).await
 }
 
 /// Removes a file or symbolic link (`unlink(2)`, file pool). Dropping the future does not cancel the operation.
@@ -116,7 +122,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// # Errors
 /// Returns the error of the system call, with the path in its message ([`PathError`](super::PathError)).
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    on_path("remove", path, |path| std::fs::remove_file(path)).await
+    on_path_changing("remove", NameChange::Remove, path, |path| std::fs::remove_file(path)).await
 }
 
 /// Returns the metadata of a file or directory, and follows symbolic links (`statx(2)`, file pool). Cancel-safe.
@@ -206,7 +212,10 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 /// # Errors
 /// Returns the error of the system call, with both paths in its message ([`PathError`](super::PathError)).
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    on_paths(("link", "as"), original, link, |original, link| std::fs::hard_link(original, link)).await
+    let create = |disk: Disk, original: &Path, link: &Path| {
+        disk.on_path(NameChange::Create, link, || std::fs::hard_link(original, link))
+    };
+    on_paths(("link", "as"), original, link, create).await
 }
 
 /// Creates a symbolic link (`symlink(2)`, file pool). Dropping the future does not cancel the operation.
@@ -224,7 +233,8 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 /// # Errors
 /// Returns the error of the system call, with both paths in its message ([`PathError`](super::PathError)).
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    let create = |original: &Path, link: &Path| std::os::unix::fs::symlink(original, link);
+    let create =
+        |disk: Disk, original: &Path, link: &Path| disk.read(|| std::os::unix::fs::symlink(original, link));
     on_paths(("create symbolic link to", "at"), original, link, create).await
 }
 

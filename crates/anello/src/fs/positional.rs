@@ -12,7 +12,7 @@ use super::transfer::{
     MAX_COPIED_BYTES, check_offset, gather, poll_budget, scatter, spend_budget, total_bytes,
 };
 use crate::driver::{Memory, Transfer};
-use crate::executor::{simulated_disk_error, spawn_file_operation};
+use crate::executor::{disk, spawn_file_operation};
 
 /// Maximum length of a transfer between memory and the page cache on the ring, where one thread copies the data. For
 /// longer reads, and for longer writes to several files, the threads of the file pool, which copy in parallel, had the
@@ -276,10 +276,10 @@ impl File {
         } else {
             Box::new(allocate)
         };
-        let (file, error) = (Arc::clone(&self.inner.file), simulated_disk_error());
+        let (file, disk) = (Arc::clone(&self.inner.file), disk());
         let read = spawn_file_operation(move || {
             let mut memory = allocate();
-            let result = error.map_or_else(|| file.read_at(memory.as_mut_slice(), offset), Err);
+            let result = disk.read(|| file.read_at(memory.as_mut_slice(), offset));
             (result, memory)
         });
         read.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
@@ -299,9 +299,10 @@ impl File {
         } else {
             memory
         };
-        let (file, error) = (Arc::clone(&self.inner.file), simulated_disk_error());
+        let (file, disk) = (Arc::clone(&self.inner.file), disk());
         let written = self.inner.spawn_write(move || {
-            let result = error.map_or_else(|| file.write_at(memory.as_slice(), offset), Err);
+            let write = || file.write_at(memory.as_slice(), offset);
+            let result = disk.write(&file, Some(offset), memory.length, write);
             (result, memory)
         });
         written.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::file::File;
 use super::transfer::has_simulated_disk;
-use crate::executor::{page_cache, simulated_disk_error, spawn_file_operation};
+use crate::executor::{disk, page_cache, spawn_file_operation};
 
 /// Maximum number of bytes that one blocking operation reads ahead.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
@@ -33,8 +33,8 @@ impl File {
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
         if has_simulated_disk() {
             // Only the delay matters there.
-            let error = simulated_disk_error();
-            return spawn_file_operation(|| error.map_or(Ok(()), Err)).await?;
+            let disk = disk();
+            return spawn_file_operation(|| disk.read(|| Ok(()))).await?;
         }
         let (mut next, requested_end) = (offset, offset.saturating_add(length));
         if self.is_in_memory(offset, requested_end, requested_end) {

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use super::path_error::with_path;
 use super::transfer::{poll_budget, spend_budget};
-use crate::executor::{BlockingHandle, simulated_disk_error, spawn_file_operation};
+use crate::executor::{BlockingHandle, disk, spawn_file_operation};
 
 /// Number of entries that one operation on the file pool reads.
 const ENTRIES_PER_OPERATION: usize = 32;
@@ -39,8 +39,8 @@ const ENTRIES_PER_OPERATION: usize = 32;
 /// Returns the error of the system call, with the path in its message ([`PathError`](super::PathError)), for example
 /// `ENOTDIR`.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    let (path, error) = (path.as_ref().to_owned(), simulated_disk_error());
-    let first = spawn_file_operation(move || match error.map_or_else(|| std::fs::read_dir(&path), Err) {
+    let (path, disk) = (path.as_ref().to_owned(), disk());
+    let first = spawn_file_operation(move || match disk.read(|| std::fs::read_dir(&path)) {
         Ok(directory) => Ok(Batch::read(directory, path)),
         Err(error) => Err(with_path("list", path, error)),
     });

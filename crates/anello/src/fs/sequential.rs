@@ -11,7 +11,7 @@ use super::owned_buf::zeroed;
 use super::positional::{unexpected_eof, write_zero};
 use super::transfer::{AT_CURSOR, MAX_COPIED_BYTES, gather, poll_budget, scatter, spend_budget, total_bytes};
 use crate::driver::wake_all;
-use crate::executor::{simulated_disk_error, spawn_file_operation};
+use crate::executor::{disk, spawn_file_operation};
 
 /// Minimum number of bytes by which `read_to_end` extends its buffer.
 const MIN_READ_BYTES: usize = 4096;
@@ -319,9 +319,9 @@ impl File {
             cursor.is_busy = true;
             drop(cursor);
             let mut memory = zeroed(length.min(MAX_COPIED_BYTES), self.inner.is_direct());
-            let error = simulated_disk_error();
+            let disk = disk();
             self.start(move |mut file| {
-                let read = error.map_or_else(|| file.read(memory.as_mut_slice()), Err);
+                let read = disk.read(|| file.read(memory.as_mut_slice()));
                 let read = read.map(|count| ReadBytes {
                     end: memory.start + count,
                     returned: memory.start,
@@ -354,9 +354,10 @@ impl File {
         drop(cursor);
         let memory = gather(slices, self.inner.is_direct());
         let count = memory.length;
-        let error = simulated_disk_error();
+        let disk = disk();
         self.start(move |mut file| {
-            let error = error.or_else(|| file.write_all(memory.as_slice()).err());
+            let written = disk.write(file, None, memory.length, || file.write_all(memory.as_slice()));
+            let error = written.err();
             move |cursor| cursor.write_error = error
         });
         spend_budget(count);

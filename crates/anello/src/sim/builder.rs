@@ -1,6 +1,6 @@
 //! Options of a simulation.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::simulation::{Settings, Simulation};
 use crate::driver::{LinkOptions, SimFaults, SimModel};
@@ -122,6 +122,31 @@ impl SimulationBuilder {
     #[must_use]
     pub fn tcp_timeout(mut self, timeout: Duration) -> Self {
         self.settings.tcp_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the wall-clock time of all hosts at the start, which [`system_now`](crate::time::system_now) returns. The
+    /// default is 2000-01-01 00:00 UTC.
+    ///
+    /// The timestamps of files are real, so they are in the future of the default. Set a later time to test code that
+    /// compares them with the clock, such as that which sends `Last-Modified`.
+    ///
+    /// ```
+    /// # use anello::sim::Simulation;
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// let year_2100 = UNIX_EPOCH + Duration::from_secs(4_102_444_800);
+    /// let mut sim = Simulation::builder().start_time(year_2100).build();
+    /// sim.client("client", async move {
+    ///     assert!(anello::time::system_now() >= year_2100);
+    ///     Ok(())
+    /// });
+    /// sim.run()?;
+    /// # Ok::<(), anello::sim::Error>(())
+    /// ```
+    #[must_use]
+    pub fn start_time(mut self, time: SystemTime) -> Self {
+        self.settings.start_time = Some(time);
         self
     }
 

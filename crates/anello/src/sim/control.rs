@@ -3,11 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::driver::{HostId, LinkOptions, World};
+use crate::driver::{HostId, LinkOptions, LinkStatistics, World};
 
 /// A handle that controls the hosts and links of a [`Simulation`](super::Simulation), also while it runs.
 ///
@@ -237,41 +236,29 @@ impl Control {
         self.for_both(one, other, World::resume);
     }
 
-    /// Sets the time that each file operation of a host takes. Each operation takes a random time in the range.
+    /// Returns the numbers of packets that one host has sent to another.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use anello::sim::Simulation;
-    /// # let mut sim = Simulation::builder().build();
-    /// # sim.host("a", async || Ok(()));
-    /// sim.set_disk_delay("a", Duration::from_millis(5)..=Duration::from_millis(50));
-    /// ```
-    #[track_caller]
-    pub fn set_disk_delay(&self, host: &str, delay: RangeInclusive<Duration>) {
-        let host = self.find(host);
-        self.state.world.borrow_mut().set_disk_delay(host, delay);
-    }
-
-    /// Sets the rate, in per mille, at which file operations of a host fail with `EIO` instead of being performed. Applies
-    /// to [`fs`](crate::fs), except functions passed to [`fs::spawn_blocking`](crate::fs::spawn_blocking). The default is
-    /// 0.
+    /// use anello::net::UdpSocket;
+    /// use anello::sim::{LinkOptions, Simulation};
     ///
-    /// ```
-    /// # use anello::sim::Simulation;
-    /// let mut sim = Simulation::builder().build();
+    /// let mut sim = Simulation::builder().link(LinkOptions::default().loss(1000)).build();
+    /// sim.host("b", async || Ok(()));
     /// sim.client("a", async {
-    ///     let error = anello::fs::read("/proc/version").await.unwrap_err();
-    ///     assert_eq!(error.to_string(), "cannot read /proc/version: Input/output error (os error 5)");
+    ///     let socket = UdpSocket::bind("0.0.0.0:0")?;
+    ///     socket.send_to(b"ciao", "b:80").await?;
     ///     Ok(())
     /// });
-    /// sim.set_disk_errors("a", 1000);
     /// sim.run()?;
+    /// let statistics = sim.link_statistics("a", "b");
+    /// assert_eq!((statistics.packets, statistics.bytes, statistics.lost), (1, 4, 1));
     /// # Ok::<(), anello::sim::Error>(())
     /// ```
+    #[must_use]
     #[track_caller]
-    pub fn set_disk_errors(&self, host: &str, per_mille: u16) {
-        let host = self.find(host);
-        self.state.world.borrow_mut().set_disk_errors(host, per_mille);
+    pub fn link_statistics(&self, from: &str, to: &str) -> LinkStatistics {
+        let (from, to) = (self.find(from), self.find(to));
+        *self.state.world.borrow_mut().statistics(from, to)
     }
 
     /// Crashes a host: its tasks are dropped, and it sends nothing more, not even a FIN. Packets to the host wait or

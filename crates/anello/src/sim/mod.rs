@@ -50,9 +50,11 @@
 //! - *Crash*: the host's tasks are dropped, and it sends nothing more. Packets on their way from the host still arrive;
 //!   those to the host wait as during a partition. After a restart, the host does not know the connections, and replies
 //!   to their packets with a reset.
-//! - *Files* are real files, also after a crash. A host can have a
-//!   [delay of file operations](Control::set_disk_delay) and [errors of its disk](Control::set_disk_errors).
-//! - *Time*: all hosts share one clock, so instants of different hosts can be compared. A system call takes 100 ns.
+//! - *Files* are real files. A host can have a [delay of file operations](Control::set_disk_delay) and
+//!   [errors of its disk](Control::set_disk_errors), and [lose](Control::set_crash_loss) unsynced changes in a crash.
+//! - *Time*: all hosts share one clock, so instants of different hosts can be compared, unless a clock
+//!   [drifts](Control::set_clock_drift). Each host has a [wall clock](Control::set_system_time). A system call takes
+//!   100 ns.
 //!
 //! # Determinism
 //!
@@ -62,7 +64,9 @@
 
 mod builder;
 mod check;
+mod clocks;
 mod control;
+mod disk;
 mod error;
 mod faults;
 mod host;
@@ -74,4 +78,4 @@ pub use control::Control;
 pub use error::Error;
 pub use simulation::Simulation;
 
-pub use crate::driver::LinkOptions;
+pub use crate::driver::{CrashLoss, LinkOptions, LinkStatistics};

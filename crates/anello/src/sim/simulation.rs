@@ -7,13 +7,13 @@ use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::check::keep_trace;
 use super::control::{Command, Control, State};
 use super::error::Error;
 use super::host::{Host, Program};
-use crate::driver::{Due, HostId, LinkOptions, SimOptions, WokenHosts, World, duration_ns};
+use crate::driver::{Due, HostId, LinkOptions, SimOptions, WokenHosts, World, duration_ns, with_context};
 
 /// Several simulated hosts on one thread, with one virtual clock.
 ///
@@ -64,6 +64,7 @@ pub(super) struct Settings {
     pub tcp_timeout: Option<Duration>,
     pub time_limit: Duration,
     pub trace_events: usize,
+    pub start_time: Option<SystemTime>,
 }
 
 impl Default for Settings {
@@ -75,6 +76,7 @@ impl Default for Settings {
             tcp_timeout: None,
             time_limit: Duration::from_secs(3600),
             trace_events: 200,
+            start_time: None,
         }
     }
 }
@@ -96,8 +98,9 @@ impl Deref for Simulation {
 
 impl Simulation {
     pub(super) fn new(settings: Settings) -> Self {
-        let Settings { seed, options, link, tcp_timeout, time_limit, trace_events } = settings;
+        let Settings { seed, options, link, tcp_timeout, time_limit, trace_events, start_time } = settings;
         let mut world = World::new(seed, link, trace_events);
+        world.start_time = start_time;
         if let Some(timeout) = tcp_timeout {
             world.tcp_timeout_ns = duration_ns(timeout);
         }
@@ -223,8 +226,8 @@ impl Simulation {
     #[track_caller]
     pub fn run_for(&mut self, period: Duration) -> Result<(), Error> {
         let until_ns = self.now_ns().saturating_add(duration_ns(period));
-        self.start()?;
         while self.now_ns() < until_ns {
+            self.start()?;
             self.collect_due()?;
             if self.run_one()? {
                 continue;
@@ -311,9 +314,9 @@ impl Simulation {
             let command = state.commands.borrow_mut().pop_front();
             match command {
                 None => return Ok(()),
-                Some(Command::Crash(host)) => self.crash(host),
+                Some(Command::Crash(host)) => self.crash(host)?,
                 Some(Command::Restart(host)) => {
-                    self.crash(host);
+                    self.crash(host)?;
                     self.start_host(host)?;
                 }
                 Some(Command::RestartAll) => {
@@ -327,11 +330,16 @@ impl Simulation {
         }
     }
 
-    fn crash(&mut self, host: HostId) {
-        let host = &mut self.hosts[host as usize];
-        let was_finished = host.is_finished;
+    fn crash(&mut self, id: HostId) -> Result<(), Error> {
+        let host = &mut self.hosts[id as usize];
+        let (was_running, was_finished) = (host.running.is_some(), host.is_finished);
         host.crash(&self.control.state);
         self.unfinished_clients -= usize::from(host.is_client() && host.is_finished && !was_finished);
+        if was_running {
+            let lost = self.control.state.world.borrow_mut().lose_unsynced(id);
+            lost.map_err(|error| self.error(Some(id), with_context("cannot undo unsynced changes", error)))?;
+        }
+        Ok(())
     }
 
     fn make_ready(&mut self, host: HostId) {

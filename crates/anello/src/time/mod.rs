@@ -34,9 +34,10 @@ mod sleep;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::executor::current;
+use crate::driver::Clock;
+use crate::executor::{current, with_current};
 
 pub use error::Elapsed;
 pub use instant::Instant;
@@ -66,6 +67,36 @@ pub use sleep::{Sleep, sleep, sleep_until};
 #[track_caller]
 pub fn monotonic_now() -> Duration {
     Duration::from_nanos(current().now_ns())
+}
+
+/// Returns the wall-clock time: on the simulated driver that of the virtual clock, otherwise [`SystemTime::now`].
+///
+/// Programs that run on simulated hosts should use this function instead of [`SystemTime::now`], so that their
+/// behaviour depends only on the seed. The virtual time starts at 2000-01-01 00:00 UTC, unless a simulation sets
+/// another [start](crate::sim::SimulationBuilder::start_time), and advances with the virtual clock. A test can
+/// [set](crate::sim::Control::set_system_time) it for each host. The timestamps of files are always real.
+///
+/// ```
+/// use anello::time::{sleep, system_now};
+/// use anello::{DriverKind, Runtime, SimOptions};
+/// use std::time::{Duration, UNIX_EPOCH};
+///
+/// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;
+/// runtime.block_on(async {
+///     sleep(Duration::from_secs(3600)).await;
+///     let since_1970 = system_now().duration_since(UNIX_EPOCH).unwrap();
+///     assert_eq!(since_1970.as_secs(), 946_684_800 + 3600);
+/// });
+/// assert!(system_now() >= std::time::SystemTime::now() - Duration::from_secs(60));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn system_now() -> SystemTime {
+    let simulated = with_current(|shared| match shared.clock() {
+        Clock::Monotonic(_) => None,
+        Clock::Virtual(clock) => Some(clock.system_time()),
+    });
+    simulated.flatten().unwrap_or_else(SystemTime::now)
 }
 
 /// Runs a future with a time limit, which starts now. If `duration` elapses first, the future is dropped.

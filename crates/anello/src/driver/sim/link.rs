@@ -28,7 +28,7 @@ pub struct LinkOptions {
     /// Rate of lost packets in per mille. A datagram is then lost. A packet of a TCP connection is sent again, and
     /// arrives 200 ms later. The default is 0.
     pub loss: u16,
-    /// Rate of duplicated datagrams in per mille. The default is 0.
+    /// Rate of duplicated datagrams in per mille. The duplicate arrives later. The default is 0.
     pub duplicates: u16,
     /// Rate, in per mille of the packets with data, at which a TCP connection is reset on both sides. The default is 0.
     pub resets: u16,
@@ -51,6 +51,26 @@ setters!(LinkOptions {
     resets: u16 = 1,
     bandwidth: Option<u64> = Some(125_000_000),
 });
+
+/// Numbers of packets from one simulated host to another since the start of the simulation.
+///
+/// ```
+/// use anello::sim::LinkStatistics;
+///
+/// let statistics = LinkStatistics::default();
+/// assert_eq!((statistics.packets, statistics.bytes, statistics.lost), (0, 0, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkStatistics {
+    /// Packets sent, including those that are lost. A packet that TCP sends again counts once, as does a duplicate.
+    pub packets: u64,
+    /// Bytes of data in these packets.
+    pub bytes: u64,
+    /// Datagrams that never arrive, and packets of connections that are not sent again because their sender has
+    /// crashed.
+    pub lost: u64,
+}
 
 /// State of a link that differs from the defaults.
 #[derive(Debug, Default)]

@@ -55,7 +55,7 @@ mod world;
 
 pub(super) use completion::SimCompletion;
 pub(super) use datagram_socket::SimDatagramSocket;
-pub use link::LinkOptions;
+pub use link::{LinkOptions, LinkStatistics};
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
 pub(crate) use remote_state::Uplink;

@@ -21,7 +21,6 @@
 //! - The two `peer` links of a connection are set and cleared together.
 //! - Every change that can affect the result of polling an endpoint increments its `events`.
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io;
@@ -35,7 +34,7 @@ use super::options::{SimFaults, SimOptions};
 use super::remote_state::{Remote, Uplink};
 use super::socket_options::Options;
 use super::unix_state::{UnixDatagrams, UnixState};
-use crate::driver::SocketOption;
+use crate::driver::{SocketOption, VirtualClock};
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
 const TURN_NS: u64 = 1_000;
@@ -62,8 +61,8 @@ pub(super) struct Network {
     /// Source of all random decisions, which are drawn in order so that the same seed produces the same run.
     pub random: Rng,
     pub faults: SimFaults,
-    /// Shared with the driver's clock, which also advances it.
-    pub now_ns: Rc<Cell<u64>>,
+    /// The clock of the driver, which also advances the time on the network.
+    pub clock: Rc<VirtualClock>,
     /// Virtual duration of a system call in nanoseconds.
     pub turn_ns: u64,
     /// Set if this is one of several hosts.
@@ -133,7 +132,7 @@ impl Network {
         Self {
             random: Rng::with_seed(options.seed),
             faults: options.faults.clone(),
-            now_ns: Rc::default(),
+            clock: Rc::default(),
             turn_ns: TURN_NS,
             uplink: None,
             first_serial: 0,
@@ -151,10 +150,10 @@ impl Network {
 
     /// Creates the network of one of several hosts, which has been started.
     pub fn for_host(options: &SimOptions, uplink: Uplink) -> Self {
-        let (first_serial, now_ns) = (uplink.first_serial(), Rc::clone(uplink.world.borrow().clock()));
-        let mut network = Self::new(options);
+        let (mut network, first_serial) = (Self::new(options), uplink.first_serial());
+        network.clock = Rc::clone(uplink.world.borrow().host_clock(uplink.host));
         (network.serial, network.first_serial) = (first_serial, first_serial);
-        (network.now_ns, network.turn_ns, network.uplink) = (now_ns, HOST_TURN_NS, Some(uplink));
+        (network.turn_ns, network.uplink) = (HOST_TURN_NS, Some(uplink));
         network
     }
 
@@ -192,7 +191,7 @@ impl Network {
     }
 
     pub fn now_ns(&self) -> u64 {
-        self.now_ns.get()
+        self.clock.network_now_ns()
     }
 
     /// Advances the clock, and fires the timers that are due.
@@ -201,7 +200,7 @@ impl Network {
             && entry.key().0 <= to_ns
         {
             let ((at_ns, _), (id, serial)) = entry.remove_entry();
-            self.now_ns.set(self.now_ns().max(at_ns));
+            self.clock.advance_network(at_ns);
             if self.is_open(id, serial) {
                 match self.endpoint(id).role {
                     Role::Connecting { retries } => self.try_connect(id, retries),
@@ -210,7 +209,7 @@ impl Network {
                 }
             }
         }
-        self.now_ns.set(self.now_ns().max(to_ns));
+        self.clock.advance_network(to_ns);
     }
 
     /// Advances the clock by the duration of a system call. Returns the new time.

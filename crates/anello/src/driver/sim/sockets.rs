@@ -372,6 +372,6 @@ impl Sockets for SimNetwork {
     }
 
     fn clock(&self) -> Clock {
-        Clock::Virtual(Rc::clone(&self.lock().now_ns))
+        Clock::Virtual(Rc::clone(&self.lock().clock))
     }
 }

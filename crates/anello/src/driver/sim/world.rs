@@ -9,19 +9,21 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 
 use super::event_queue::EventQueue;
-use super::link::{Link, LinkOptions};
+use super::link::{Link, LinkOptions, LinkStatistics};
 use super::segment::{Payload, RemoteSocket, SERIAL_BITS, Segment};
 use super::trace::{Operation, Trace};
 use crate::driver::woken_hosts::{HostId, WokenHosts};
+use crate::driver::{CrashLoss, Disk, Journal, VirtualClock};
 
 /// Additional delay of a lost packet that TCP sends again: Linux's minimum retransmission timeout.
 const RETRANSMISSION_NS: u64 = 200_000_000;
@@ -49,12 +51,15 @@ pub(crate) struct World {
     /// Time for which a packet of a connection waits before the connection times out.
     pub(crate) tcp_timeout_ns: u64,
     trace: Trace,
+    /// Wall-clock time at the start.
+    pub(crate) start_time: Option<SystemTime>,
     woken: Arc<WokenHosts>,
 }
 
 #[derive(Debug)]
 struct HostRecord {
     name: String,
+    clock: Rc<VirtualClock>,
     /// Number of times that the host has been started.
     starts: u64,
     is_up: bool,
@@ -63,6 +68,10 @@ struct HostRecord {
     disk_busy_until_ns: u64,
     /// Rate of failed file operations in per mille.
     disk_errors: u16,
+    /// Packets sent to each host.
+    sent: Vec<LinkStatistics>,
+    /// Set if a crash loses changes that have not been synced.
+    journal: Option<Journal>,
 }
 
 #[derive(Debug)]
@@ -100,6 +109,7 @@ impl World {
             waited: 0,
             tcp_timeout_ns: duration_ns(DEFAULT_TCP_TIMEOUT),
             trace: Trace::new(trace_events),
+            start_time: None,
             woken: Arc::default(),
         }
     }
@@ -132,17 +142,25 @@ impl World {
         let disk_delay = Duration::ZERO..=Duration::ZERO;
         self.hosts.push(HostRecord {
             name: name.to_owned(),
+            clock: Rc::new(VirtualClock::new(Rc::clone(&self.clock), self.start_time)),
             starts: 0,
             is_up: false,
             disk_delay,
             disk_busy_until_ns: 0,
             disk_errors: 0,
+            sent: Vec::new(),
+            journal: None,
         });
         Some(host)
     }
 
     pub fn name(&self, host: HostId) -> &str {
         &self.hosts[host as usize].name
+    }
+
+    /// Returns the clock of a host.
+    pub fn host_clock(&self, host: HostId) -> &Rc<VirtualClock> {
+        &self.hosts[host as usize].clock
     }
 
     pub fn find(&self, name: &str) -> Option<HostId> {
@@ -170,10 +188,15 @@ impl World {
     pub fn crash(&mut self, host: HostId) {
         self.hosts[host as usize].is_up = false;
         self.record(host, Operation::Crash, None, 0);
-        for ((from, _), link) in &mut self.links {
+        let mut lost = Vec::new();
+        for ((from, to), link) in &mut self.links {
             if *from == host {
+                lost.push((*to, link.waiting.len()));
                 link.waiting.clear();
             }
+        }
+        for (to, packets) in lost {
+            self.statistics(host, to).lost += packets as u64;
         }
     }
 
@@ -206,10 +229,25 @@ impl World {
         self.hosts[host as usize].disk_errors = per_mille;
     }
 
-    /// Returns whether the next file operation of this host fails.
-    pub fn disk_fails(&mut self, host: HostId) -> bool {
-        let per_mille = self.hosts[host as usize].disk_errors;
-        per_mille > 0 && self.random.u16(..1000) < per_mille
+    pub fn set_crash_loss(&mut self, host: HostId, loss: CrashLoss) {
+        self.hosts[host as usize].journal = match loss {
+            CrashLoss::Nothing => None,
+            CrashLoss::Data => Some(Journal::new(false)),
+            CrashLoss::DataAndNames => Some(Journal::new(true)),
+        };
+    }
+
+    /// Undoes a random part of the changes to files that a host has not synced.
+    pub fn lose_unsynced(&mut self, host: HostId) -> io::Result<()> {
+        let journal = self.hosts[host as usize].journal.clone();
+        journal.map_or(Ok(()), |journal| journal.lose(&mut self.random))
+    }
+
+    /// Returns the disk of a host for the next operation.
+    pub fn disk(&mut self, host: HostId) -> Disk {
+        let HostRecord { disk_errors, journal, .. } = &self.hosts[host as usize];
+        let fails = *disk_errors > 0 && self.random.u16(..1000) < *disk_errors;
+        Disk::new(fails, journal.clone())
     }
 
     /// Returns the time at which a file operation of this host ends, or `None` if it ends immediately. Operations run in
@@ -289,6 +327,15 @@ impl World {
         }
     }
 
+    /// Returns the statistics of a link.
+    pub fn statistics(&mut self, from: HostId, to: HostId) -> &mut LinkStatistics {
+        let sent = &mut self.hosts[from as usize].sent;
+        if sent.len() <= to as usize {
+            sent.resize(to as usize + 1, LinkStatistics::default());
+        }
+        &mut sent[to as usize]
+    }
+
     // ---- Packets -------------------------------------------------------------------------------------------------
 
     /// Sends a packet. The packets of a connection arrive no earlier than `last_arrival_ns`, which is updated.
@@ -300,6 +347,9 @@ impl World {
         }
         let (now_ns, is_datagram) = (self.now_ns(), segment.is_datagram());
         self.record(from, Operation::of(&segment.payload), Some(to), segment.data_bytes());
+        let statistics = self.statistics(from, to);
+        statistics.packets += 1;
+        statistics.bytes += segment.data_bytes() as u64;
         // Most simulations have no link of their own, so that the map is empty.
         let mut link = if self.links.is_empty() { None } else { self.links.get_mut(&(from, to)) };
         let own_options = link.as_ref().and_then(|link| link.degraded.as_ref().or(link.options.as_ref()));
@@ -308,7 +358,7 @@ impl World {
         let mut occurs = |per_mille: u16| per_mille > 0 && self.random.u16(..1000) < per_mille;
         if occurs(options.loss) {
             if is_datagram {
-                return self.record(to, Operation::Lost, Some(from), segment.data_bytes());
+                return self.lose(&segment);
             }
             at_ns = at_ns.saturating_add(RETRANSMISSION_NS);
         }
@@ -318,7 +368,8 @@ impl World {
         }
         let copy = match &segment.payload {
             Payload::Datagram { packet, destination } if occurs(options.duplicates) => {
-                Some(Payload::Datagram { packet: packet.clone(), destination: *destination })
+                let payload = Payload::Datagram { packet: packet.clone(), destination: *destination };
+                Some((payload, draw(&mut self.random, &options.latency)))
             }
             _ => None,
         };
@@ -336,11 +387,18 @@ impl World {
             at_ns = at_ns.max(*last_arrival_ns);
             *last_arrival_ns = at_ns;
         }
-        if let Some(payload) = copy {
+        if let Some((payload, delay_ns)) = copy {
             let copy = Segment { payload, ..segment };
-            self.queue.push(at_ns, Event::Segment(copy));
+            self.queue.push(at_ns.saturating_add(delay_ns), Event::Segment(copy));
         }
         self.queue.push(at_ns, Event::Segment(segment));
+    }
+
+    /// Records that a packet is lost.
+    fn lose(&mut self, segment: &Segment) {
+        let (from, to) = (segment.from.host, segment.to.host);
+        self.statistics(from, to).lost += 1;
+        self.record(to, Operation::Lost, Some(from), segment.data_bytes());
     }
 
     /// Resets a connection on both sides.
@@ -403,7 +461,7 @@ impl World {
         let sender = &self.hosts[from as usize];
         let is_repeated = sender.is_up && sender.starts == segment.from.serial >> SERIAL_BITS;
         if is_unreachable && (segment.is_datagram() || !is_repeated) {
-            self.record(to, Operation::Lost, Some(from), bytes);
+            self.lose(&segment);
             return None;
         }
         self.record(to, Operation::Wait, Some(from), bytes);
