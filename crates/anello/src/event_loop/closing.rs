@@ -84,8 +84,8 @@ impl EventLoop {
         object.sides(Direction::Receive).iter().any(|side| self.driver.has_side(object.key, *side))
     }
 
-    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received bytes,
-    /// datagrams and accepted connections stay queued, and accepted bytes are still sent. Returns `false` if the
+    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received
+    /// bytes, datagrams and accepted connections stay queued, and accepted bytes are still sent. Returns `false` if the
     /// operation was not waiting; its event may be in the current list.
     ///
     /// `object` is the identifier of a stream, listener, UDP socket or registered descriptor. See

@@ -447,10 +447,12 @@ pub struct TimerId(pub(super) TimerKey);
 pub enum Direction {
     /// [`recv`](super::EventLoop::recv) or [`read`](super::EventLoop::read); [`accept`](super::EventLoop::accept);
     /// [`recv_from`](super::EventLoop::recv_from) or [`recv_batch`](super::EventLoop::recv_batch);
-    /// [`poll_ready`](super::EventLoop::poll_ready) for any interest but [`Interest::WRITABLE`](super::Interest::WRITABLE).
+    /// [`poll_ready`](super::EventLoop::poll_ready) for any interest but
+    /// [`Interest::WRITABLE`](super::Interest::WRITABLE).
     Receive,
-    /// [`send`](super::EventLoop::send), [`write`](super::EventLoop::write), [`send_file`](super::EventLoop::send_file),
-    /// [`flush`](super::EventLoop::flush) or [`poll_connect`](super::EventLoop::poll_connect);
+    /// [`send`](super::EventLoop::send), [`write`](super::EventLoop::write),
+    /// [`send_file`](super::EventLoop::send_file), [`flush`](super::EventLoop::flush) or
+    /// [`poll_connect`](super::EventLoop::poll_connect);
     /// [`send_to`](super::EventLoop::send_to) or [`send_batch`](super::EventLoop::send_batch);
     /// [`poll_ready`](super::EventLoop::poll_ready) for [`Interest::WRITABLE`](super::Interest::WRITABLE).
     Send,

@@ -15,12 +15,12 @@ use crate::driver::{FileRange, Key, Memory, event_waker, gone};
 use crate::fs::{AlignedBuf, Detached, File};
 
 impl EventLoop {
-    /// Starts to read from a file at an offset into a buffer that the loop owns meanwhile. [`poll_file`](Self::poll_file)
-    /// returns the result.
+    /// Starts to read from a file at an offset into a buffer that the loop owns meanwhile.
+    /// [`poll_file`](Self::poll_file) returns the result.
     ///
     /// Data in the page cache is read immediately (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14). Other data is read on
-    /// io_uring (`IORING_OP_READ`, Linux 5.6) or by the threads of the file pool (`pread(2)`), according to the table in
-    /// [`fs`](crate::fs). On the simulated driver, the call waits for the disk.
+    /// io_uring (`IORING_OP_READ`, Linux 5.6) or by the threads of the file pool (`pread(2)`), as the table in
+    /// [`fs`](crate::fs) describes. On the simulated driver, the call waits for the disk.
     ///
     /// ```
     /// use anello::event_loop::{EventLoop, Events};
@@ -51,7 +51,7 @@ impl EventLoop {
     ///
     /// The bytes are written immediately if the file system can do so without waiting (`pwritev2(2)` with
     /// `RWF_NOWAIT`), otherwise on io_uring (`IORING_OP_WRITE`, Linux 5.6) or by the threads of the file pool
-    /// (`pwrite(2)`), according to the table in [`fs`](crate::fs). On the simulated driver, the call waits for the disk.
+    /// (`pwrite(2)`), as the table in [`fs`](crate::fs) describes. On the simulated driver, the call waits for the disk.
     ///
     /// ```
     /// use anello::event_loop::{EventLoop, Events};
@@ -130,8 +130,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// Returns the error of the system call, for example `EISDIR` for a directory, `ENOSPC`, or `EINVAL` if the offset
-    /// exceeds `i64::MAX` or is not aligned as direct I/O requires; or, with an empty buffer, an error if the identifier
-    /// is stale.
+    /// exceeds `i64::MAX` or is not aligned as direct I/O requires. Returns an error and an empty buffer if the
+    /// identifier is stale.
     pub fn poll_file(&mut self, file: FileId) -> Poll<(io::Result<usize>, AlignedBuf)> {
         loop {
             let Some(entry) = self.files.get_mut(file) else {
@@ -176,9 +176,9 @@ impl EventLoop {
 
     /// Abandons a read or write: no event follows, and the identifier is stale. Returns `false` if it was stale before.
     ///
-    /// The disk cannot cancel an operation: it completes in the background, and then its buffer is freed. The bytes of a
-    /// write may still be written. [`set_deadline`](Self::set_deadline) therefore does not apply to files. To limit the
-    /// time for which a program waits for one, use a timer:
+    /// The disk cannot cancel an operation: it completes in the background, and then its buffer is freed. The bytes of
+    /// a write may still be written. [`set_deadline`](Self::set_deadline) therefore does not apply to files. To limit
+    /// the time for which a program waits for one, use a timer:
     ///
     /// ```
     /// use std::time::Duration;
@@ -258,8 +258,8 @@ impl EventLoop {
     }
 }
 
-/// Returns whether the file pool must repeat an operation: kernel threads of the ring can be interrupted, and some files
-/// never support the ring's operations.
+/// Returns whether the file pool must repeat an operation: kernel threads of the ring can be interrupted, and some
+/// files never support the ring's operations.
 fn must_repeat(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::EAGAIN | libc::EOPNOTSUPP)
 }

@@ -17,8 +17,8 @@
 //!   operation, and cannot be used with multishot receives and accepts, which the loop keeps armed.
 //! - **UDP** sockets are non-blocking: a call transfers datagrams between the kernel and the caller's memory, or
 //!   returns `Pending`, and an event follows ([`bind_udp`](EventLoop::bind_udp)).
-//! - **Files** are read and written at an offset ([`read_at`](EventLoop::read_at), [`write_at`](EventLoop::write_at)) on
-//!   the ring or the file pool, as in [`fs`](crate::fs), and sent on streams ([`send_file`](EventLoop::send_file)).
+//! - **Files** are read and written at an offset ([`read_at`](EventLoop::read_at), [`write_at`](EventLoop::write_at))
+//!   on the ring or the file pool, as in [`fs`](crate::fs), and sent on streams ([`send_file`](EventLoop::send_file)).
 //!   Other file operations block on every driver. Run them on threads that then call [`LoopWaker::wake`].
 //! - **Unix sockets** are streams and listeners like those of TCP ([`listen_unix`](EventLoop::listen_unix),
 //!   [`connect_unix`](EventLoop::connect_unix)).
