@@ -67,6 +67,8 @@ pub(crate) enum Side {
     Receive,
     Send,
     Accept,
+    /// A direction of a readiness source, without the futures that have a ticket.
+    Source(Direction),
 }
 
 /// The kinds of readiness that a descriptor is registered for.

@@ -149,6 +149,11 @@ impl Readiness {
         self.directions.iter_mut().for_each(|state| state.wake(wakes));
     }
 
+    /// Returns the waker slot of the poll function of a direction.
+    pub fn waker_slot(&mut self, direction: Direction) -> &mut WakerSlot {
+        &mut self.directions[direction as usize].poll_waker
+    }
+
     /// Removes the wakers of a future.
     pub fn leave(&mut self, ticket: Ticket) {
         for state in &mut self.directions {

@@ -2,18 +2,29 @@
 
 use super::{GENERATION_MASK, Key};
 
+/// `A` gives the alignment of the slots.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
-    slots: Vec<Slot<T>>,
+pub(crate) struct Table<T, A = CacheLine> {
+    slots: Vec<Slot<T, A>>,
     /// First vacant slot, or `NONE` if there is none.
     vacant: u32,
     occupied: usize,
 }
 
-/// The generation precedes the value, so that it shares a cache line with the value's most frequently used fields.
+/// Slots start at cache lines, so that the generation and the value's most frequently used fields share one.
 #[derive(Debug)]
-#[repr(C, align(64))]
-struct Slot<T> {
+#[repr(align(64))]
+pub(crate) struct CacheLine;
+
+/// Slots are not aligned: for small values, of which a cache line holds several.
+#[derive(Debug)]
+pub(crate) struct Packed;
+
+/// The generation precedes the value.
+#[derive(Debug)]
+#[repr(C)]
+struct Slot<T, A> {
+    alignment: [A; 0],
     generation: u32,
     /// Index of the next vacant slot. Valid while this slot is vacant.
     next_vacant: u32,
@@ -22,7 +33,7 @@ struct Slot<T> {
 
 const NONE: u32 = u32::MAX;
 
-impl<T> Table<T> {
+impl<T, A> Table<T, A> {
     pub fn new() -> Self {
         Self { slots: Vec::new(), vacant: NONE, occupied: 0 }
     }
@@ -31,7 +42,8 @@ impl<T> Table<T> {
         self.occupied += 1;
         if self.vacant == NONE {
             let index = self.slots.len() as u32;
-            self.slots.push(Slot { generation: 0, next_vacant: NONE, value: Some(value) });
+            let slot = Slot { alignment: [], generation: 0, next_vacant: NONE, value: Some(value) };
+            self.slots.push(slot);
             return Key { index, generation: 0 };
         }
         let index = self.vacant;
@@ -90,7 +102,7 @@ mod tests {
 
     #[test]
     fn stale_key_matches_no_entry() {
-        let mut table = Table::new();
+        let mut table: Table<_> = Table::new();
         let first = table.insert("first");
         assert_eq!(table.remove(first), Some("first"));
         let second = table.insert("second");
@@ -102,8 +114,14 @@ mod tests {
     }
 
     #[test]
+    fn slots_of_small_values_are_packed() {
+        assert_eq!((size_of::<Slot<usize, CacheLine>>(), align_of::<Slot<usize, CacheLine>>()), (64, 64));
+        assert_eq!(size_of::<Slot<std::ptr::NonNull<()>, Packed>>(), 16);
+    }
+
+    #[test]
     fn occupant_returns_current_key_and_value() {
-        let mut table = Table::new();
+        let mut table: Table<_> = Table::new();
         let first = table.insert('a');
         assert_eq!(table.occupant(first.index), Some((first, &mut 'a')));
         table.remove(first);
@@ -115,7 +133,7 @@ mod tests {
 
     #[test]
     fn vacant_slots_are_reused_before_table_grows() {
-        let mut table = Table::new();
+        let mut table: Table<_> = Table::new();
         let keys: Vec<_> = (0..10).map(|n| table.insert(n)).collect();
         keys.into_iter().for_each(|key| assert!(table.remove(key).is_some()));
         assert!((0..10).all(|n| table.insert(n).index < 10));

@@ -1,10 +1,10 @@
-//! Cancellation of a wait: the caller is no longer woken for one direction of a socket.
+//! Cancellation of a wait: the caller is no longer woken for one direction of a socket or source.
 
 use super::{Driver, Key, Side, dispatch};
 
 impl Driver {
     /// Removes the waker of one direction. The operation itself continues: received bytes and accepted connections stay
-    /// queued. Returns `false` if no task was waiting.
+    /// queued, and readiness is still recorded. Returns `false` if no caller was waiting.
     pub fn stop_waiting(&mut self, key: Key, side: Side) -> bool {
         dispatch!(&mut *self.backend, machine => {
             machine.waker_slot(key, side).is_some_and(|slot| {
@@ -13,5 +13,10 @@ impl Driver {
                 was_waiting
             })
         })
+    }
+
+    /// Returns `true` if the driver holds the socket or source that the side belongs to.
+    pub fn has_side(&mut self, key: Key, side: Side) -> bool {
+        dispatch!(&mut *self.backend, machine => machine.waker_slot(key, side).is_some())
     }
 }

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::event::{Direction, ListenerId, StreamId};
+use super::event::{Direction, ObjectId, StreamId};
 use super::timers::deadline_ns;
 use super::turn::EventLoop;
-use crate::driver::{Side, gone};
+use crate::driver::gone;
 
 impl EventLoop {
     /// Sets the deadline of an operation, from now. It applies to the call that has returned `Pending`, or to the next
@@ -14,8 +14,11 @@ impl EventLoop {
     ///
     /// If the deadline passes while the operation is waiting, the operation is cancelled, and an event of the kind
     /// [`EventKind::ReceiveDeadline`](super::EventKind::ReceiveDeadline) or
-    /// [`EventKind::SendDeadline`](super::EventKind::SendDeadline) is reported instead. The stream stays usable. If its
+    /// [`EventKind::SendDeadline`](super::EventKind::SendDeadline) is reported instead. The object stays usable. If its
     /// own event has been reported before, the deadline has no effect.
+    ///
+    /// `object` is the identifier of a stream, listener, UDP socket or registered descriptor. For a file, use a timer;
+    /// see [`cancel_file`](Self::cancel_file).
     ///
     /// # Errors
     /// Returns an error if the identifier is stale.
@@ -39,15 +42,16 @@ impl EventLoop {
     /// ```
     pub fn set_deadline(
         &mut self,
-        stream: StreamId,
+        object: impl Into<ObjectId>,
         operation: Direction,
         after: Duration,
     ) -> io::Result<()> {
-        if !self.driver.holds(stream.key) {
+        let object = object.into();
+        if !self.holds(object) {
             return Err(gone());
         }
         let deadline_ns = deadline_ns(self.driver.now_ns(), after);
-        self.timers.set_deadline(stream, operation, deadline_ns);
+        self.timers.set_deadline(object, operation, deadline_ns);
         Ok(())
     }
 
@@ -69,15 +73,23 @@ impl EventLoop {
     /// assert!(events.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn clear_deadline(&mut self, stream: StreamId, operation: Direction) {
-        if self.driver.holds(stream.key) {
-            self.timers.clear_deadline(stream, operation);
+    pub fn clear_deadline(&mut self, object: impl Into<ObjectId>, operation: Direction) {
+        let object = object.into();
+        if self.holds(object) {
+            self.timers.clear_deadline(object, operation);
         }
     }
 
-    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received bytes
-    /// stay queued, and accepted bytes are still sent. Returns `false` if the operation was not waiting; its event may
-    /// be in the current list.
+    fn holds(&mut self, object: ObjectId) -> bool {
+        object.sides(Direction::Receive).iter().any(|side| self.driver.has_side(object.key, *side))
+    }
+
+    /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received
+    /// bytes, datagrams and accepted connections stay queued, and accepted bytes are still sent. Returns `false` if the
+    /// operation was not waiting; its event may be in the current list.
+    ///
+    /// `object` is the identifier of a stream, listener, UDP socket or registered descriptor. See
+    /// [`cancel_file`](Self::cancel_file) for files and [`cancel_timer`](Self::cancel_timer) for timers.
     ///
     /// ```
     /// use anello::event_loop::Direction;
@@ -90,27 +102,10 @@ impl EventLoop {
     /// assert!(!event_loop.cancel(stream, Direction::Receive), "no receive is waiting any more");
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn cancel(&mut self, stream: StreamId, operation: Direction) -> bool {
-        self.clear_deadline(stream, operation);
-        let side = match operation {
-            Direction::Receive => Side::Receive,
-            Direction::Send => Side::Send,
-        };
-        self.driver.stop_waiting(stream.key, side)
-    }
-
-    /// Cancels a call to [`accept`](Self::accept) that has returned `Pending`. See [`cancel`](Self::cancel).
-    ///
-    /// ```
-    /// # let mut event_loop = anello::event_loop::EventLoop::new()?;
-    /// let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 3)?;
-    /// assert!(event_loop.accept(listener, 4)?.is_pending());
-    /// assert!(event_loop.cancel_accept(listener));
-    /// assert!(!event_loop.cancel_accept(listener), "no accept is waiting any more");
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn cancel_accept(&mut self, listener: ListenerId) -> bool {
-        self.driver.stop_waiting(listener.key, Side::Accept)
+    pub fn cancel(&mut self, object: impl Into<ObjectId>, operation: Direction) -> bool {
+        let object = object.into();
+        self.clear_deadline(object, operation);
+        object.stop_waiting(&mut self.driver, operation)
     }
 
     /// Closes a stream after sending its accepted bytes, for at most 30 seconds. A pending connection attempt is
@@ -162,16 +157,27 @@ impl EventLoop {
         if !self.connecting.is_empty() {
             self.connecting.remove(&stream.key);
         }
+        self.clear_deadlines(stream);
+    }
+
+    /// Removes the deadlines of an object that is closed.
+    pub(super) fn clear_deadlines(&mut self, object: impl Into<ObjectId>) {
         if self.timers.deadline_count > 0 {
-            self.clear_deadline(stream, Direction::Receive);
-            self.clear_deadline(stream, Direction::Send);
+            let object = object.into();
+            self.clear_deadline(object, Direction::Receive);
+            self.clear_deadline(object, Direction::Send);
         }
     }
 
     #[inline(always)]
-    pub(super) fn clear_deadline_if(&mut self, is_complete: bool, stream: StreamId, operation: Direction) {
+    pub(super) fn clear_deadline_if(
+        &mut self,
+        is_complete: bool,
+        object: impl Into<ObjectId>,
+        operation: Direction,
+    ) {
         if self.timers.deadline_count > 0 && is_complete {
-            self.clear_deadline(stream, operation);
+            self.clear_deadline(object, operation);
         }
     }
 }

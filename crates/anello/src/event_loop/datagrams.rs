@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Poll, ready};
 
 use super::event::{EventKind, UdpId, check_token};
+use super::sources::operation_of;
 use super::turn::EventLoop;
 use crate::driver::datagram::OutgoingDatagram;
 use crate::driver::datagram_socket::DatagramSocket;
@@ -264,6 +265,7 @@ impl EventLoop {
     pub fn close_udp(&mut self, socket: UdpId) {
         let removed = self.udp_sockets.remove(socket);
         if removed.is_some() {
+            self.clear_deadlines(socket);
             self.driver.deregister(socket.key);
         }
     }
@@ -284,7 +286,10 @@ impl EventLoop {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.driver.clear_ready(id.key, direction, Clear::All, event.tick);
                 }
-                result => return Poll::Ready(result),
+                result => {
+                    self.clear_deadline_if(true, id, operation_of(direction));
+                    return Poll::Ready(result);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::driver::{self, Key};
+use crate::driver::{self, Driver, Key, Side};
 use crate::executor::TimerKey;
 
 /// Number of bits of an event that hold its kind.
@@ -57,9 +57,9 @@ pub enum EventKind {
     Receive,
     /// [`send`](super::EventLoop::send) may accept bytes, or [`flush`](super::EventLoop::flush) may have finished.
     Send,
-    /// The deadline of a receive has passed.
+    /// The deadline of [`Direction::Receive`] has passed.
     ReceiveDeadline,
-    /// The deadline of a send, a flush or a connect has passed.
+    /// The deadline of [`Direction::Send`] has passed.
     SendDeadline,
     /// A timer is due.
     Timer,
@@ -73,10 +73,12 @@ pub enum EventKind {
     Priority,
     /// A registered descriptor has an error.
     Error,
+    /// A read or write of a file has ended; [`poll_file`](super::EventLoop::poll_file) returns its result.
+    File,
 }
 
 impl EventKind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Accept,
         Self::Connect,
         Self::Receive,
@@ -89,6 +91,7 @@ impl EventKind {
         Self::Writable,
         Self::Priority,
         Self::Error,
+        Self::File,
     ];
 
     pub(super) fn of_direction(direction: driver::Direction) -> Self {
@@ -336,6 +339,78 @@ pub struct UdpId {
     pub(super) token: usize,
 }
 
+/// Identifies a read or write of a file by an [`EventLoop`](super::EventLoop). Stale once its result has been returned.
+///
+/// ```
+/// use anello::event_loop::EventLoop;
+/// use anello::fs::{AlignedBuf, File};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let file = File::from_std(std::fs::File::open("/proc/version")?);
+/// let read = event_loop.read_at(&file, AlignedBuf::new(4096), 0, 7);
+/// assert_eq!(read.token(), 7);
+/// assert!(event_loop.cancel_file(read));
+/// assert!(!event_loop.cancel_file(read), "the identifier is stale");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub(super) key: Key,
+    pub(super) token: usize,
+}
+
+/// Identifies a stream, listener, UDP socket or registered descriptor of an [`EventLoop`](super::EventLoop).
+///
+/// ```
+/// use anello::event_loop::{Direction, EventLoop, ObjectId};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let listener = event_loop.listen("127.0.0.1:0".parse().expect("valid address"), 3)?;
+/// let socket = event_loop.bind_udp("127.0.0.1:0".parse().expect("valid address"), 4)?;
+/// for id in [ObjectId::from(listener), ObjectId::from(socket)] {
+///     assert!(!event_loop.cancel(id, Direction::Receive), "no call is waiting");
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectId {
+    pub(super) key: Key,
+    pub(super) token: usize,
+    pub(super) kind: ObjectKind,
+}
+
+/// The table of the driver that an object is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ObjectKind {
+    Stream,
+    Listener,
+    Source,
+}
+
+impl ObjectId {
+    /// Returns the waker slots of a direction.
+    pub(super) fn sides(self, direction: Direction) -> &'static [Side] {
+        use driver::Direction::{Error, Priority, Read, Write};
+
+        match (self.kind, direction) {
+            (ObjectKind::Stream, Direction::Receive) => &[Side::Receive],
+            (ObjectKind::Stream, Direction::Send) => &[Side::Send],
+            (ObjectKind::Listener, Direction::Receive) => &[Side::Accept],
+            (ObjectKind::Listener, Direction::Send) => &[],
+            (ObjectKind::Source, Direction::Receive) => {
+                &[Side::Source(Read), Side::Source(Priority), Side::Source(Error)]
+            }
+            (ObjectKind::Source, Direction::Send) => &[Side::Source(Write)],
+        }
+    }
+
+    /// Cancels the wait of a direction. Returns `false` if no call was waiting.
+    pub(super) fn stop_waiting(self, driver: &mut Driver, direction: Direction) -> bool {
+        let stop = |was_waiting, side: &Side| driver.stop_waiting(self.key, *side) | was_waiting;
+        self.sides(direction).iter().fold(false, stop)
+    }
+}
+
 /// Identifies a timer of an [`EventLoop`](super::EventLoop). Stale once the timer has fired or been cancelled.
 ///
 /// ```
@@ -352,7 +427,7 @@ pub struct UdpId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub(super) TimerKey);
 
-/// A direction of a stream, which can have one operation in flight and one deadline.
+/// A direction of a socket or registered descriptor, which can have one waiting call and one deadline.
 ///
 /// ```
 /// use std::task::Poll;
@@ -368,11 +443,18 @@ pub struct TimerId(pub(super) TimerKey);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Direction {
-    /// [`recv`](super::EventLoop::recv) or [`read`](super::EventLoop::read).
+    /// [`recv`](super::EventLoop::recv) or [`read`](super::EventLoop::read); [`accept`](super::EventLoop::accept);
+    /// [`recv_from`](super::EventLoop::recv_from) or [`recv_batch`](super::EventLoop::recv_batch);
+    /// [`poll_ready`](super::EventLoop::poll_ready) for any interest but
+    /// [`Interest::WRITABLE`](super::Interest::WRITABLE).
     Receive,
-    /// [`send`](super::EventLoop::send), [`write`](super::EventLoop::write), [`flush`](super::EventLoop::flush) or
-    /// [`poll_connect`](super::EventLoop::poll_connect).
+    /// [`send`](super::EventLoop::send), [`write`](super::EventLoop::write),
+    /// [`send_file`](super::EventLoop::send_file), [`flush`](super::EventLoop::flush) or
+    /// [`poll_connect`](super::EventLoop::poll_connect);
+    /// [`send_to`](super::EventLoop::send_to) or [`send_batch`](super::EventLoop::send_batch);
+    /// [`poll_ready`](super::EventLoop::poll_ready) for [`Interest::WRITABLE`](super::Interest::WRITABLE).
     Send,
 }
 
@@ -399,6 +481,20 @@ macro_rules! impl_id {
     };
 }
 
+/// Implements the conversion of an identifier to that of an object of any kind.
+macro_rules! impl_object {
+    ($($name:ident => $kind:ident),+) => {$(
+        impl From<$name> for ObjectId {
+            #[inline]
+            fn from(id: $name) -> Self {
+                Self { key: id.key, token: id.token, kind: ObjectKind::$kind }
+            }
+        }
+    )+};
+}
+
+impl_object!(StreamId => Stream, ListenerId => Listener, SourceId => Source, UdpId => Source);
+
 impl_id!(
     ListenerId,
     "let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
@@ -421,6 +517,13 @@ impl_id!(
     UdpId,
     "let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
      let id = event_loop.bind_udp(\"127.0.0.1:0\".parse().expect(\"valid address\"), 7)?;"
+);
+impl_id!(
+    FileId,
+    "# use anello::fs::{AlignedBuf, File};\n\
+     let mut event_loop = anello::event_loop::EventLoop::new()?;\n\
+     let file = File::from_std(std::fs::File::open(\"/proc/version\")?);\n\
+     let id = event_loop.read_at(&file, AlignedBuf::new(4096), 0, 7);"
 );
 
 #[cfg(test)]

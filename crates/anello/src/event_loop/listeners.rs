@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::task::Poll;
 
-use super::event::{EventKind, ListenerId, StreamId, check_token};
+use super::event::{Direction, EventKind, ListenerId, StreamId, check_token};
 use super::turn::{EventLoop, ip_address};
 use crate::driver::sockets::unix_name;
 use crate::driver::{End, ListenOptions, Target, event_waker, with_context};
@@ -140,7 +140,9 @@ impl EventLoop {
     pub fn accept(&mut self, listener: ListenerId, token: usize) -> Poll<io::Result<StreamId>> {
         check_token(token);
         let waker = event_waker(listener.event(EventKind::Accept));
-        self.driver.poll_accept(listener.key, &waker).map_ok(|key| StreamId { key, token })
+        let polled = self.driver.poll_accept(listener.key, &waker);
+        self.clear_deadline_if(polled.is_ready(), listener, Direction::Receive);
+        polled.map_ok(|key| StreamId { key, token })
     }
 
     /// Rejects the waiting clients although no descriptors are left, and returns their number.
@@ -185,6 +187,7 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn close_listener(&mut self, listener: ListenerId) {
+        self.clear_deadlines(listener);
         self.driver.release_listener(listener.key);
     }
 }

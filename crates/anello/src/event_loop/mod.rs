@@ -1,6 +1,6 @@
 //! The I/O driver without the executor, for programs with their own event loop or runtime.
 //!
-//! An [`EventLoop`] has the same sockets, buffers and kernel features as a [`Runtime`](crate::Runtime), but no tasks:
+//! An [`EventLoop`] has the same driver, buffers and kernel features as a [`Runtime`](crate::Runtime), but no tasks:
 //! the application runs the loop and receives events. The methods correspond to poll functions: they either complete
 //! immediately or return `Pending`, and then [`turn`](EventLoop::turn) reports an [`Event`] with the token of the
 //! object once the call should be repeated. An application that prefers callbacks stores them under their tokens.
@@ -8,17 +8,24 @@
 //! - **No memory is lent to the kernel.** Bytes are received into buffers of the loop ([`Chunk`]) and sent from buffers
 //!   that the loop owns ([`SendBuf`]). Abandoning an operation is therefore always safe.
 //! - **Identifiers** contain a generation. A stale one is an error and never denotes another object.
-//! - **Cancellation.** [`cancel`](EventLoop::cancel) cancels a call that returned `Pending`: no event follows. Received
-//!   bytes stay queued and accepted bytes are still sent. [`close`](EventLoop::close) and [`abort`](EventLoop::abort)
-//!   cancel everything that is in flight in the kernel.
+//! - **Cancellation.** [`cancel`](EventLoop::cancel) cancels a call that returned `Pending` on a stream, listener, UDP
+//!   socket or registered descriptor: no event follows. Received bytes stay queued and accepted bytes are still sent.
+//!   [`close`](EventLoop::close) and [`abort`](EventLoop::abort) cancel everything that is in flight in the kernel.
 //! - **Deadlines** of operations are in the loop's timer wheel ([`set_deadline`](EventLoop::set_deadline)), like
 //!   [timers](EventLoop::add_timer). The next one is the timeout of the wait, so they need no system call. A linked
 //!   timeout (`IORING_OP_LINK_TIMEOUT`, Linux 5.5) would add a submission, a kernel timer and a completion to each
 //!   operation, and cannot be used with multishot receives and accepts, which the loop keeps armed.
 //! - **UDP** sockets are non-blocking: a call transfers datagrams between the kernel and the caller's memory, or
 //!   returns `Pending`, and an event follows ([`bind_udp`](EventLoop::bind_udp)).
+//! - **Files** are read and written at an offset ([`read_at`](EventLoop::read_at), [`write_at`](EventLoop::write_at))
+//!   on the ring or the file pool, as in [`fs`](crate::fs), and sent on streams ([`send_file`](EventLoop::send_file)).
+//!   Other file operations block on every driver. Run them on threads that then call [`LoopWaker::wake`].
 //! - **Unix sockets** are streams and listeners like those of TCP ([`listen_unix`](EventLoop::listen_unix),
 //!   [`connect_unix`](EventLoop::connect_unix)).
+//!   Unix datagram sockets, and streams on which descriptors are passed, remain the application's: it
+//!   [registers](EventLoop::register) them and calls `sendmsg(2)` and `recvmsg(2)`. These calls have a form for each
+//!   kind of ancillary data, which would be half of this interface, and gain nothing from a ring: on every driver, they
+//!   are made once the socket is ready.
 //! - **Socket options** are set on the descriptor of a socket ([`stream_fd`](EventLoop::stream_fd)).
 //! - **Other threads** end a wait through a [`LoopWaker`].
 //! - **Another loop** can wait for this one ([`pollable_fd`](EventLoop::pollable_fd),
@@ -79,6 +86,8 @@ mod closing;
 mod connections;
 mod datagrams;
 mod event;
+mod file_table;
+mod files;
 mod listeners;
 mod nesting;
 mod sockets;
@@ -91,7 +100,8 @@ mod waker;
 
 pub use builder::EventLoopBuilder;
 pub use event::{
-    Direction, Event, EventKind, Events, ListenerId, MAX_TOKEN, SourceId, StreamId, TimerId, UdpId,
+    Direction, Event, EventKind, Events, FileId, ListenerId, MAX_TOKEN, ObjectId, SourceId, StreamId,
+    TimerId, UdpId,
 };
 pub use turn::EventLoop;
 pub use waker::LoopWaker;

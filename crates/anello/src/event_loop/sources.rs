@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::Poll;
 
-use super::event::{EventKind, SourceId, check_token};
+use super::event::{Direction, EventKind, SourceId, check_token};
 use super::turn::EventLoop;
-use crate::driver::{Clear, Interest, Ready, event_waker};
+use crate::driver::{self, Clear, Interest, Ready, event_waker};
 
 impl EventLoop {
     /// Registers a descriptor on which the application does its own I/O, for example a pipe or a timerfd.
@@ -77,6 +77,7 @@ impl EventLoop {
             let waker = event_waker(source.event(EventKind::of_direction(direction)));
             if let Poll::Ready(event) = self.driver.poll_ready(source.key, direction, &waker, None) {
                 found |= event?.ready;
+                self.clear_deadline_if(true, source, operation_of(direction));
             }
         }
         if found.is_empty() { Poll::Pending } else { Poll::Ready(Ok(found)) }
@@ -126,6 +127,12 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn deregister(&mut self, source: SourceId) {
+        self.clear_deadlines(source);
         self.driver.deregister(source.key);
     }
+}
+
+/// Returns the operation whose deadline and cancellation apply to a direction.
+pub(super) fn operation_of(direction: driver::Direction) -> Direction {
+    if direction == driver::Direction::Write { Direction::Send } else { Direction::Receive }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::{Direction, Event, EventKind, Events, StreamId};
-use crate::driver::{Driver, Key, Side, Wait};
+use super::event::{Direction, Event, EventKind, Events, ObjectId, ObjectKind};
+use crate::driver::{Driver, Key, Wait};
 use crate::executor::{TimerKey, Wheel};
 
 /// Maximum time for which a closed stream continues to send accepted bytes.
@@ -15,8 +15,8 @@ pub(super) struct Timers {
     wheel: Wheel<Timer>,
     /// Reused list of timers that are due.
     fired: Vec<Timer>,
-    /// Deadlines of the stream in each slot, by [`Direction`].
-    deadlines: Vec<[Option<TimerKey>; 2]>,
+    /// Deadlines by [`ObjectKind`], slot and [`Direction`].
+    deadlines: [Vec<[Option<TimerKey>; 2]>; 3],
     /// Number of pending deadlines.
     pub deadline_count: usize,
     /// Closed streams that may still be sending, with the times at which they are aborted.
@@ -27,7 +27,8 @@ pub(super) struct Timers {
 enum Timer {
     /// A timer of the application, which reports this event.
     User(usize),
-    Deadline(StreamId, Direction),
+    /// The fields of an [`ObjectId`], and the operation.
+    Deadline { key: Key, token: usize, kind: ObjectKind, operation: Direction },
 }
 
 impl Timers {
@@ -35,7 +36,7 @@ impl Timers {
         Self {
             wheel: Wheel::new(now_ns),
             fired: Vec::new(),
-            deadlines: Vec::new(),
+            deadlines: Default::default(),
             deadline_count: 0,
             lingering: VecDeque::new(),
         }
@@ -55,20 +56,21 @@ impl Timers {
         self.wheel.cancel(key).is_some()
     }
 
-    pub fn set_deadline(&mut self, stream: StreamId, operation: Direction, deadline_ns: u64) {
-        self.clear_deadline(stream, operation);
-        let index = stream.key.index as usize;
-        if self.deadlines.len() <= index {
-            self.deadlines.resize(index + 1, [None; 2]);
+    pub fn set_deadline(&mut self, object: ObjectId, operation: Direction, deadline_ns: u64) {
+        self.clear_deadline(object, operation);
+        let (deadlines, index) = (&mut self.deadlines[object.kind as usize], object.key.index as usize);
+        if deadlines.len() <= index {
+            deadlines.resize(index + 1, [None; 2]);
         }
-        let key = self.wheel.insert(deadline_ns, Timer::Deadline(stream, operation));
-        self.deadlines[index][operation as usize] = Some(key);
+        let ObjectId { key, token, kind } = object;
+        let timer = self.wheel.insert(deadline_ns, Timer::Deadline { key, token, kind, operation });
+        deadlines[index][operation as usize] = Some(timer);
         self.deadline_count += 1;
     }
 
     /// Removes the deadline of an operation, if it has one.
-    pub fn clear_deadline(&mut self, stream: StreamId, operation: Direction) {
-        let slot = self.deadlines.get_mut(stream.key.index as usize);
+    pub fn clear_deadline(&mut self, object: ObjectId, operation: Direction) {
+        let slot = self.deadlines[object.kind as usize].get_mut(object.key.index as usize);
         if let Some(key) = slot.and_then(|deadlines| deadlines[operation as usize].take()) {
             self.wheel.cancel(key);
             self.deadline_count -= 1;
@@ -106,17 +108,16 @@ impl Timers {
         for timer in self.fired.drain(..) {
             match timer {
                 Timer::User(event) => events.data.push(event),
-                Timer::Deadline(stream, operation) => {
-                    let slot = &mut self.deadlines[stream.key.index as usize][operation as usize];
-                    *slot = None;
+                Timer::Deadline { key, token, kind, operation } => {
+                    self.deadlines[kind as usize][key.index as usize][operation as usize] = None;
                     self.deadline_count -= 1;
-                    let (side, kind) = match operation {
-                        Direction::Receive => (Side::Receive, EventKind::ReceiveDeadline),
-                        Direction::Send => (Side::Send, EventKind::SendDeadline),
-                    };
                     // If the operation is no longer waiting, its own event is in the list.
-                    if driver.stop_waiting(stream.key, side) {
-                        events.data.push(Event::encode(stream.token, kind));
+                    if (ObjectId { key, token, kind }).stop_waiting(driver, operation) {
+                        let kind = match operation {
+                            Direction::Receive => EventKind::ReceiveDeadline,
+                            Direction::Send => EventKind::SendDeadline,
+                        };
+                        events.data.push(Event::encode(token, kind));
                     }
                 }
             }

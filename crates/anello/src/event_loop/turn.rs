@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::event::{Event, EventKind, Events, TimerId, check_token};
+use super::file_table::FileTable;
 use super::timers::{Timers, deadline_ns};
 use super::udp_sockets::UdpSockets;
-use super::waker::LoopWaker;
+use super::waker::{self, LoopWaker};
 use crate::driver::{Driver, DriverInfo, DriverMetrics, Key, Wait, WakeQueue, collect_events, event_queue};
 
 /// An I/O driver with timers and tokens, run by the application. See the [module](super) for an example.
@@ -34,6 +35,7 @@ pub struct EventLoop {
     wakes: WakeQueue,
     pub(super) timers: Timers,
     pub(super) udp_sockets: UdpSockets,
+    pub(super) files: FileTable,
     pub(super) waker: LoopWaker,
     /// Peers of streams whose connection attempt has not been reported, for errors.
     pub(super) connecting: HashMap<Key, SocketAddr>,
@@ -45,7 +47,8 @@ impl EventLoop {
         let timers = Timers::new(driver.now_ns());
         let udp_sockets = UdpSockets::default();
         let connecting = HashMap::new();
-        Ok(Self { driver, wakes: event_queue(), timers, udp_sockets, waker, connecting })
+        let files = FileTable::new();
+        Ok(Self { driver, wakes: event_queue(), timers, udp_sockets, files, waker, connecting })
     }
 
     /// Submits queued operations, waits for events and reports them in `events`, whose previous contents are removed.
@@ -84,10 +87,21 @@ impl EventLoop {
         if !self.timers.is_empty() {
             self.timers.fire(&mut self.driver, events);
         }
-        if self.waker.take_notified() {
-            events.data.push(Event::encode(0, EventKind::Wake));
+        match self.waker.take_notifications() {
+            0 => {}
+            notifications => self.add_notifications(notifications, events),
         }
         Ok(())
+    }
+
+    #[cold]
+    fn add_notifications(&mut self, notifications: u8, events: &mut Events) {
+        if notifications & waker::WAKE != 0 {
+            events.data.push(Event::encode(0, EventKind::Wake));
+        }
+        if notifications & waker::FILES != 0 {
+            self.files.report(&self.waker.take_finished_files(), events);
+        }
     }
 
     #[inline]

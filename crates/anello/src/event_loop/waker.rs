@@ -1,15 +1,56 @@
 //! Wake-ups of an event loop by other threads.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
 
-use crate::driver::Notifier;
+use crate::driver::{Key, Notifier};
+
+/// Set in `Remote::notifications` if the application has called [`LoopWaker::wake`].
+pub(super) const WAKE: u8 = 1;
+/// Set in `Remote::notifications` if the file pool has finished operations.
+pub(super) const FILES: u8 = 2;
 
 /// The part of a loop that other threads use.
 #[derive(Debug)]
 struct Remote {
-    is_notified: AtomicBool,
+    notifications: AtomicU8,
     notifier: Notifier,
+    /// Operations that the file pool has finished.
+    finished_files: Mutex<Vec<Key>>,
+}
+
+impl Remote {
+    /// Adds a notification. The first one since the last turn ends the wait.
+    fn notify(&self, notification: u8) {
+        if self.notifications.fetch_or(notification, Ordering::AcqRel) == 0 {
+            self.notifier.notify();
+        }
+    }
+
+    fn finished_files(&self) -> MutexGuard<'_, Vec<Key>> {
+        // No application code runs while the lock is held, so a panic cannot poison it.
+        self.finished_files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports that the file pool has finished an operation.
+pub(super) struct FileWaker {
+    remote: Arc<Remote>,
+    key: Key,
+}
+
+impl FileWaker {
+    pub fn new(waker: &LoopWaker, key: Key) -> Self {
+        Self { remote: Arc::clone(&waker.remote), key }
+    }
+}
+
+impl Wake for FileWaker {
+    fn wake(self: Arc<Self>) {
+        self.remote.finished_files().push(self.key);
+        self.remote.notify(FILES);
+    }
 }
 
 /// Ends the wait of an [`EventLoop`](super::EventLoop) from another thread. Cheap to clone.
@@ -34,7 +75,8 @@ pub struct LoopWaker {
 
 impl LoopWaker {
     pub(super) fn new(notifier: Notifier) -> Self {
-        Self { remote: Arc::new(Remote { is_notified: AtomicBool::new(false), notifier }) }
+        let (notifications, finished_files) = (AtomicU8::new(0), Mutex::default());
+        Self { remote: Arc::new(Remote { notifications, notifier, finished_files }) }
     }
 
     /// Makes the current or next turn of the loop return with an event of the kind
@@ -54,9 +96,7 @@ impl LoopWaker {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn wake(&self) {
-        if !self.remote.is_notified.swap(true, Ordering::AcqRel) {
-            self.remote.notifier.notify();
-        }
+        self.remote.notify(WAKE);
     }
 
     pub(super) fn notifier(&self) -> Notifier {
@@ -65,13 +105,17 @@ impl LoopWaker {
 
     #[inline]
     pub(super) fn is_notified(&self) -> bool {
-        self.remote.is_notified.load(Ordering::Relaxed)
+        self.remote.notifications.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns `true` if there was a wake-up since the last call.
+    /// Returns the notifications since the last call.
     #[inline]
-    pub(super) fn take_notified(&self) -> bool {
-        self.is_notified() && self.remote.is_notified.swap(false, Ordering::AcqRel)
+    pub(super) fn take_notifications(&self) -> u8 {
+        if self.is_notified() { self.remote.notifications.swap(0, Ordering::AcqRel) } else { 0 }
+    }
+
+    pub(super) fn take_finished_files(&self) -> Vec<Key> {
+        std::mem::take(&mut *self.remote.finished_files())
     }
 
     /// Closes the descriptors, which other handles must not keep open.
@@ -80,7 +124,7 @@ impl LoopWaker {
     }
 }
 
-impl std::task::Wake for LoopWaker {
+impl Wake for LoopWaker {
     fn wake(self: Arc<Self>) {
         Self::wake(&self);
     }

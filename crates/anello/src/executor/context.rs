@@ -16,7 +16,7 @@ use super::task::{self, Owner};
 use super::task_counters::TaskCounters;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
-use crate::driver::table::Table;
+use crate::driver::table::{Packed, Table};
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first.
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// Tasks ready to run, in FIFO order. They run after the current batch.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
-    pub(super) tasks: RefCell<Table<Task>>,
+    pub(super) tasks: RefCell<Table<Task, Packed>>,
     pub(super) counters: TaskCounters,
     /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
     /// has been entered since.

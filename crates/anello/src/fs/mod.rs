@@ -65,6 +65,7 @@
 //! ```
 
 mod cursor;
+mod detached;
 mod directory;
 mod file;
 mod open_options;
@@ -79,6 +80,7 @@ mod ring;
 mod sequential;
 mod transfer;
 
+pub(crate) use detached::Detached;
 pub use directory::{DirBuilder, create_dir, create_dir_all, remove_dir, remove_dir_all};
 pub use file::File;
 pub use open_options::OpenOptions;

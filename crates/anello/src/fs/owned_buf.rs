@@ -80,7 +80,7 @@ impl Sealed for AlignedBuf {
 /// ```
 pub struct AlignedBuf {
     /// Longer than the buffer, so that it contains an aligned address. Never reallocated.
-    memory: Memory,
+    pub(crate) memory: Memory,
 }
 
 impl AlignedBuf {

@@ -12,7 +12,7 @@ use super::transfer::{
     MAX_COPIED_BYTES, check_offset, gather, poll_budget, scatter, spend_budget, total_bytes,
 };
 use crate::driver::{Memory, Transfer};
-use crate::executor::{disk, spawn_file_operation};
+use crate::executor::{JoinHandle, disk, spawn_file_operation};
 
 /// Maximum length of a transfer between memory and the page cache on the ring, where one thread copies the data. For
 /// longer reads, and for longer writes to several files, the threads of the file pool, which copy in parallel, had the
@@ -268,50 +268,70 @@ impl File {
         length: usize,
         offset: u64,
     ) -> (io::Result<usize>, Memory) {
-        let allocate: Box<dyn FnOnce() -> Memory + Send> = if self.may_use_ring(length) {
-            match ring::transfer(Transfer::Read, &self.inner.file, allocate(), offset).await {
+        let allocate: Box<dyn FnOnce() -> Memory + Send> = match self.current_ring_transfer(false, length) {
+            Some(read) => match ring::transfer(read, &self.inner.file, allocate(), offset).await {
                 Ok(done) => return done,
                 Err(memory) => Box::new(move || memory),
-            }
-        } else {
-            Box::new(allocate)
+            },
+            None => Box::new(allocate),
         };
-        let (file, disk) = (Arc::clone(&self.inner.file), disk());
-        let read = spawn_file_operation(move || {
-            let mut memory = allocate();
-            let result = disk.read(|| file.read_at(memory.as_mut_slice(), offset));
-            (result, memory)
-        });
+        let read = self.spawn_read(allocate, offset);
         read.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
     }
 
     /// Writes memory that the operation owns. Callers box the future; see [`read_memory_at`](Self::read_memory_at).
     async fn write_memory_at(&self, memory: Memory, offset: u64) -> (io::Result<usize>, Memory) {
-        // The kernel threads of the ring would perform synchronous writes through the page cache sequentially.
-        let runs_sequentially = self.inner.is_synchronous() && !self.inner.is_direct();
-        let memory = if self.may_use_ring(memory.length) && !runs_sequentially {
-            let transfer =
-                if self.inner.is_direct() { Transfer::DirectWrite } else { Transfer::BufferedWrite };
-            match ring::transfer(transfer, &self.inner.file, memory, offset).await {
+        let memory = match self.current_ring_transfer(true, memory.length) {
+            Some(write) => match ring::transfer(write, &self.inner.file, memory, offset).await {
                 Ok(done) => return done,
                 Err(memory) => memory,
-            }
-        } else {
-            memory
+            },
+            None => memory,
         };
-        let (file, disk) = (Arc::clone(&self.inner.file), disk());
-        let written = self.inner.spawn_write(move || {
-            let write = || file.write_at(memory.as_slice(), offset);
-            let result = disk.write(&file, Some(offset), memory.length, write);
-            (result, memory)
-        });
+        let written = self.spawn_write(memory, offset);
         written.await.unwrap_or_else(|error| (Err(error.into()), zeroed(0, false)))
     }
 
-    /// Returns whether an operation of this length can take less CPU time on the ring than on the file pool.
-    fn may_use_ring(&self, length: usize) -> bool {
-        let is_short = self.inner.is_direct() || length <= MAX_CACHED_RING_BYTES;
-        is_short && ring::is_available() && self.inner.supports_nowait()
+    fn current_ring_transfer(&self, is_write: bool, length: usize) -> Option<Transfer> {
+        if ring::is_available() { self.ring_transfer(is_write, length) } else { None }
+    }
+
+    /// Returns the operation of a ring for a transfer of this length, or `None` if the file pool takes less time.
+    pub(super) fn ring_transfer(&self, is_write: bool, length: usize) -> Option<Transfer> {
+        let is_direct = self.inner.is_direct();
+        let is_short = is_direct || length <= MAX_CACHED_RING_BYTES;
+        // The kernel threads of the ring would perform synchronous writes through the page cache sequentially.
+        let runs_sequentially = is_write && !is_direct && self.inner.is_synchronous();
+        if !is_short || runs_sequentially || !self.inner.supports_nowait() {
+            return None;
+        }
+        Some(match (is_write, is_direct) {
+            (false, _) => Transfer::Read,
+            (true, true) => Transfer::DirectWrite,
+            (true, false) => Transfer::BufferedWrite,
+        })
+    }
+
+    pub(super) fn spawn_read(
+        &self,
+        allocate: impl FnOnce() -> Memory + Send + 'static,
+        offset: u64,
+    ) -> JoinHandle<(io::Result<usize>, Memory)> {
+        let (file, disk) = (Arc::clone(&self.inner.file), disk());
+        spawn_file_operation(move || {
+            let mut memory = allocate();
+            let result = disk.read(|| file.read_at(memory.as_mut_slice(), offset));
+            (result, memory)
+        })
+    }
+
+    pub(super) fn spawn_write(&self, memory: Memory, offset: u64) -> JoinHandle<(io::Result<usize>, Memory)> {
+        let (file, disk) = (Arc::clone(&self.inner.file), disk());
+        self.inner.spawn_write(move || {
+            let write = || file.write_at(memory.as_slice(), offset);
+            let result = disk.write(&file, Some(offset), memory.length, write);
+            (result, memory)
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Cancellation tokens: requests to stop that are passed to a tree of tasks.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -10,6 +9,8 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
+use crate::driver::Key;
+use crate::driver::table::{Packed, Table};
 use crate::executor::cooperative;
 
 /// Request to stop, which any number of tasks can wait for. Clones refer to the same request.
@@ -42,22 +43,24 @@ struct Node {
     state: Mutex<State>,
     /// Wakes the tasks that wait for this token.
     notify: Notify,
-    /// Parent and the number of this node in its list of children. `None` if the node had no parent, or one that was
+    /// Parent and the key of this node in its table of children. `None` if the node had no parent, or one that was
     /// already cancelled.
-    parent: Option<(Arc<Node>, u64)>,
+    parent: Option<(Arc<Node>, Key)>,
 }
 
-#[derive(Default)]
 struct State {
     is_cancelled: bool,
-    children: BTreeMap<u64, Weak<Node>>,
-    next_child: u64,
+    children: Table<Weak<Node>, Packed>,
 }
 
 impl Node {
-    fn new(is_cancelled: bool, parent: Option<(Arc<Node>, u64)>) -> Arc<Self> {
-        let state = State { is_cancelled, ..State::default() };
-        Arc::new(Self { state: Mutex::new(state), notify: Notify::new(), parent })
+    fn new(is_cancelled: bool) -> Arc<Self> {
+        Arc::new(Self::unshared(is_cancelled, None))
+    }
+
+    fn unshared(is_cancelled: bool, parent: Option<(Arc<Self>, Key)>) -> Self {
+        let state = State { is_cancelled, children: Table::new() };
+        Self { state: Mutex::new(state), notify: Notify::new(), parent }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -78,8 +81,8 @@ impl Drop for Node {
     /// Removes the node from its parent. Iterative, so that a long chain of nodes does not overflow the stack.
     fn drop(&mut self) {
         let mut link = self.parent.take();
-        while let Some((parent, number)) = link {
-            parent.lock().children.remove(&number);
+        while let Some((parent, key)) = link {
+            parent.lock().children.remove(key);
             link = Arc::into_inner(parent).and_then(|mut parent| parent.parent.take());
         }
     }
@@ -93,7 +96,7 @@ impl CancellationToken {
     /// assert!(!stop.is_cancelled());
     /// ```
     pub fn new() -> Self {
-        Self { node: Node::new(false, None) }
+        Self { node: Node::new(false) }
     }
 
     /// Creates a token that is cancelled with this one. If this one is already cancelled, so is the new one.
@@ -110,12 +113,12 @@ impl CancellationToken {
     pub fn child_token(&self) -> Self {
         let mut state = self.node.lock();
         if state.is_cancelled {
-            return Self { node: Node::new(true, None) };
+            return Self { node: Node::new(true) };
         }
-        let number = state.next_child;
-        state.next_child += 1;
-        let node = Node::new(false, Some((Arc::clone(&self.node), number)));
-        state.children.insert(number, Arc::downgrade(&node));
+        let node = Arc::new_cyclic(|child| {
+            let key = state.children.insert(Weak::clone(child));
+            Node::unshared(false, Some((Arc::clone(&self.node), key)))
+        });
         Self { node }
     }
 
@@ -137,14 +140,14 @@ impl CancellationToken {
         while let Some(node) = cancelled.get(next) {
             let mut state = node.lock();
             let was_cancelled = mem::replace(&mut state.is_cancelled, true);
-            let children = mem::take(&mut state.children);
+            let children = mem::replace(&mut state.children, Table::new());
             drop(state);
             if was_cancelled {
                 cancelled.swap_remove(next);
             } else {
                 next += 1;
             }
-            cancelled.extend(children.into_values().filter_map(|child| child.upgrade()));
+            cancelled.extend(children.values().filter_map(Weak::upgrade));
         }
         // Wakers can run arbitrary code. They are called last, when the whole tree is in its new state.
         for node in cancelled {

@@ -54,6 +54,10 @@ impl<K: CompletionKernel> Proactor<K> {
             Side::Receive => self.streams.get_mut(key).map(|stream| &mut stream.receive_waker),
             Side::Send => self.streams.get_mut(key).map(|stream| &mut stream.sends.waker),
             Side::Accept => self.listeners.get_mut(key).map(|listener| &mut listener.waker),
+            Side::Source(direction) => {
+                let source = self.sources.get_mut(key).filter(|source| !source.released);
+                source.map(|source| source.readiness.waker_slot(direction))
+            }
         }
     }
 

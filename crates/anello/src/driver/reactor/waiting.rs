@@ -9,6 +9,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             Side::Receive => self.streams.get_mut(key).map(|stream| &mut stream.receive_waker),
             Side::Send => self.streams.get_mut(key).map(|stream| &mut stream.sends.waker),
             Side::Accept => self.listeners.get_mut(key).map(|listener| &mut listener.waker),
+            Side::Source(direction) => {
+                self.sources.get_mut(key).map(|source| source.readiness.waker_slot(direction))
+            }
         }
     }
 }
