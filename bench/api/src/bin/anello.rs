@@ -13,7 +13,7 @@ use anello::fs::{AlignedBuf, OpenOptions};
 use anello::io::{AsyncFd, copy_bidirectional};
 use anello::net::pipe::pipe;
 use anello::net::{OutgoingDatagram, RecvBatch, TcpListener, TcpStream, UdpSocket, UnixStream};
-use anello::sync::{Mutex, Notify, Semaphore, broadcast, local, mpsc, oneshot, watch};
+use anello::sync::{CancellationToken, Mutex, Notify, Semaphore, broadcast, local, mpsc, oneshot, watch};
 use anello::time::{Instant, sleep_until};
 use anello::{Runtime, spawn, spawn_blocking, yield_now};
 use anello_bench_api::{
@@ -40,6 +40,7 @@ fn main() {
         "oneshot" => serve(|count| runtime.block_on(oneshot(count))),
         "watch" => serve(|count| runtime.block_on(watch(count))),
         "broadcast" => serve(|count| runtime.block_on(broadcast(count, depth))),
+        "cancellation" => serve(|count| runtime.block_on(cancellation(count, depth))),
         "notify" => serve(|count| runtime.block_on(notify(count))),
         "semaphore" => serve(|count| runtime.block_on(semaphore(count))),
         "mutex" => serve(|count| runtime.block_on(mutex(count))),
@@ -221,6 +222,18 @@ async fn broadcast(count: u64, depth: usize) {
     }
     drop(sender);
     reader.await.unwrap();
+}
+
+/// Creates child tokens of a token that has `depth` others, waits with each while a future completes, and drops them.
+async fn cancellation(count: u64, depth: usize) {
+    let stop = CancellationToken::new();
+    let children: Vec<_> = (0..depth).map(|_| stop.child_token()).collect();
+    for value in 0..count {
+        let child = stop.child_token();
+        assert_eq!(child.run_until_cancelled(future::ready(value)).await, Some(value));
+    }
+    stop.cancel();
+    assert!(children.iter().all(CancellationToken::is_cancelled));
 }
 
 async fn notify(count: u64) {

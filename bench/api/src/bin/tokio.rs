@@ -1,4 +1,4 @@
-//! tokio's current-thread runtime, with flume, async-channel and quinn-udp on it.
+//! tokio's current-thread runtime, with tokio-util, flume, async-channel, async-broadcast and quinn-udp on it.
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSliceMut};
@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream, unix::pipe};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("runtime starts")
@@ -44,6 +45,8 @@ fn main() {
         "oneshot" => serve(|count| runtime.block_on(oneshot(count))),
         "watch" => serve(|count| runtime.block_on(watch(count))),
         "broadcast" => serve(|count| runtime.block_on(broadcast(count, depth))),
+        "broadcast-async-broadcast" => serve(|count| runtime.block_on(async_broadcast(count, depth))),
+        "cancellation" => serve(|count| runtime.block_on(cancellation(count, depth))),
         "notify" => serve(|count| runtime.block_on(notify(count))),
         "semaphore" => serve(|count| runtime.block_on(semaphore(count))),
         "mutex" => serve(|count| runtime.block_on(mutex(count))),
@@ -363,6 +366,29 @@ async fn broadcast(count: u64, depth: usize) {
     }
     drop(sender);
     reader.await.unwrap();
+}
+
+async fn async_broadcast(count: u64, depth: usize) {
+    let (sender, mut receiver) = async_broadcast::broadcast(depth.max(2));
+    let reader = tokio::spawn(async move { while receiver.recv().await.is_ok() {} });
+    for value in 0..count {
+        sender.try_broadcast(value).unwrap();
+        tokio::task::yield_now().await;
+    }
+    drop(sender);
+    reader.await.unwrap();
+}
+
+/// Creates child tokens of a token that has `depth` others, waits with each while a future completes, and drops them.
+async fn cancellation(count: u64, depth: usize) {
+    let stop = CancellationToken::new();
+    let children: Vec<_> = (0..depth).map(|_| stop.child_token()).collect();
+    for value in 0..count {
+        let child = stop.child_token();
+        assert_eq!(child.run_until_cancelled(std::future::ready(value)).await, Some(value));
+    }
+    stop.cancel();
+    assert!(children.iter().all(CancellationToken::is_cancelled));
 }
 
 async fn notify(count: u64) {
