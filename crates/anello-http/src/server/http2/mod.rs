@@ -40,7 +40,7 @@ use h2::{Reason, RecvStream};
 use self::request_body::StreamBody;
 use self::response::{ResponseSender, StreamError};
 use self::timers::{StreamTimers, Task};
-use self::transport::{Transport, TransportState};
+use self::transport::{Output, Transport, TransportState};
 use super::deadline::Phase;
 use super::observer::RequestRecord;
 use super::output::{catch_handler_panic, invalid_response_fallback, valid_status};
@@ -100,12 +100,17 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
         let (state, timers) = (Rc::new(TransportState::default()), Rc::new(StreamTimers::default()));
         timer.set_streams(timers.clone());
         let metrics = worker.observer.metrics.clone();
+        let output = Output::new(sender, Rc::clone(&timer));
+        let (transport_output, transport_state) = (Rc::clone(&output), Rc::clone(&state));
         let transport =
-            Transport::new(receiver, sender, received, Rc::clone(&state), Rc::clone(&timer), metrics);
+            Transport::new(receiver, transport_output, received, transport_state, Rc::clone(&timer), metrics);
         let heads = RefCell::new(Http2Heads::new(worker.options.limits));
         let records = RefCell::default();
         let shared = Shared { timer: Rc::clone(&timer), worker, peer, heads, records, timers };
-        timer.cancellation.run_until_cancelled(serve_streams(transport, &state, &shared, handler)).await?
+        timer
+            .cancellation
+            .run_until_cancelled(serve_streams(transport, &output, &state, &shared, handler))
+            .await?
     }
 }
 
@@ -125,6 +130,7 @@ fn builder(worker: &Worker) -> Builder {
 
 async fn serve_streams<R, W, H>(
     transport: Transport<R, W>,
+    output: &RefCell<Output<W>>,
     state: &TransportState,
     shared: &Shared,
     handler: &H,
@@ -174,6 +180,9 @@ where
                 }
                 Poll::Pending => break,
             }
+        }
+        if let Poll::Ready(Err(error)) = output.borrow_mut().poll_flush(context) {
+            return Poll::Ready(Err(error));
         }
         while let Poll::Ready(Some(())) = streams.poll_next_unpin(context) {}
         if streams.is_empty() && timer.deadlines.phase.get() == Phase::Handling {

@@ -1,6 +1,6 @@
 //! The bytes of an HTTP/2 connection, as the traits that the crate `h2` requires.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -24,18 +24,29 @@ thread_local! {
 
 pub(super) struct Transport<R: Receiver, W> {
     receiver: R,
-    sender: W,
     /// Bytes that were received before the protocol was known.
     received: Vec<u8>,
     received_pos: usize,
     chunk: Option<R::Chunk>,
     chunk_pos: usize,
-    output: Vec<u8>,
-    /// Number of bytes of `output` that the socket has accepted.
-    written: usize,
+    output: Rc<RefCell<Output<W>>>,
     state: Rc<TransportState>,
     timer: Rc<ConnectionTimer>,
     metrics: Option<Rc<WorkerMetrics>>,
+}
+
+/// The frames to send.
+///
+/// `h2` flushes after each `DATA` frame. Such a flush has no effect: the connection's task calls [`poll_flush`] after
+/// `h2` has made all progress that it can, so that the frames of all streams share system calls and TLS records.
+///
+/// [`poll_flush`]: Self::poll_flush
+pub(super) struct Output<W> {
+    sender: W,
+    bytes: Vec<u8>,
+    /// Number of bytes of `bytes` that the socket has accepted.
+    written: usize,
+    timer: Rc<ConnectionTimer>,
 }
 
 /// The state that the transport shares with the task of the connection.
@@ -44,7 +55,7 @@ pub(super) struct TransportState {
     /// Set instead of reporting EOF if the server has shut down the read half itself, so that GOAWAY is still sent.
     pub is_read_shut_down: Cell<bool>,
     pub is_eof: Cell<bool>,
-    /// `true` after the handshake: GOAWAY can be sent.
+    /// `true` after the handshake: GOAWAY can be sent, and the connection's task flushes the output.
     pub is_established: Cell<bool>,
     /// `true` if the server shuts down the read half when the connection is idle.
     pub is_draining: Cell<bool>,
@@ -52,28 +63,63 @@ pub(super) struct TransportState {
 
 impl<R: Receiver, W> Unpin for Transport<R, W> {}
 
+impl<W: PollSender> Output<W> {
+    pub fn new(sender: W, timer: Rc<ConnectionTimer>) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self { sender, bytes: Vec::new(), written: 0, timer }))
+    }
+
+    /// Passes the collected frames to the socket.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_out(context))?;
+        self.sender.poll_drive(context)
+    }
+
+    /// Passes the collected frames to the sender. The send timeout applies while it does not accept them.
+    fn poll_write_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.bytes.len() {
+            let Poll::Ready(result) = self.sender.poll_write(&self.bytes[self.written..], context) else {
+                self.timer.deadlines.start_send(self.timer.now());
+                return Poll::Pending;
+            };
+            self.written += result?;
+            self.timer.deadlines.note_send_progress();
+        }
+        if self.bytes.capacity() > 0 {
+            self.written = 0;
+            self.bytes.clear();
+            SPARE_BUFFER.set(std::mem::take(&mut self.bytes));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.bytes.len() >= BUFFER_BYTES {
+            ready!(self.poll_write_out(context))?;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes = SPARE_BUFFER.take();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Appends as many bytes as fit, and returns their number.
+    fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(BUFFER_BYTES - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..count]);
+        count
+    }
+}
+
 impl<R: Receiver, W: PollSender> Transport<R, W> {
     pub fn new(
         receiver: R,
-        sender: W,
+        output: Rc<RefCell<Output<W>>>,
         received: Vec<u8>,
         state: Rc<TransportState>,
         timer: Rc<ConnectionTimer>,
         metrics: Option<Rc<WorkerMetrics>>,
     ) -> Self {
-        Self {
-            receiver,
-            sender,
-            received,
-            received_pos: 0,
-            chunk: None,
-            chunk_pos: 0,
-            output: Vec::new(),
-            written: 0,
-            state,
-            timer,
-            metrics,
-        }
+        Self { receiver, received, received_pos: 0, chunk: None, chunk_pos: 0, output, state, timer, metrics }
     }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<R::Chunk>>> {
@@ -82,41 +128,6 @@ impl<R: Receiver, W: PollSender> Transport<R, W> {
             metrics.add_received_bytes(chunk.len() as u64);
         }
         Poll::Ready(Ok(chunk))
-    }
-
-    /// Passes the collected frames to the socket. The send timeout applies while it does not accept them.
-    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.output.len() {
-            let Poll::Ready(result) = self.sender.poll_write(&self.output[self.written..], context) else {
-                self.timer.deadlines.start_send(self.timer.now());
-                return Poll::Pending;
-            };
-            self.written += result?;
-            self.timer.deadlines.note_send_progress();
-        }
-        if self.output.capacity() > 0 {
-            self.written = 0;
-            self.output.clear();
-            SPARE_BUFFER.set(std::mem::take(&mut self.output));
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Appends as many bytes as fit, and returns their number.
-    fn append(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(BUFFER_BYTES - self.output.len());
-        self.output.extend_from_slice(&bytes[..count]);
-        count
-    }
-
-    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.output.len() >= BUFFER_BYTES {
-            ready!(self.poll_output(context))?;
-        }
-        if self.output.capacity() == 0 {
-            self.output = SPARE_BUFFER.take();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -166,9 +177,9 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
 
 impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        ready!(this.poll_space(context))?;
-        Poll::Ready(Ok(this.append(bytes)))
+        let mut output = self.output.borrow_mut();
+        ready!(output.poll_space(context))?;
+        Poll::Ready(Ok(output.append(bytes)))
     }
 
     fn poll_write_vectored(
@@ -176,9 +187,9 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        ready!(this.poll_space(context))?;
-        Poll::Ready(Ok(slices.iter().map(|slice| this.append(slice)).sum()))
+        let mut output = self.output.borrow_mut();
+        ready!(output.poll_space(context))?;
+        Poll::Ready(Ok(slices.iter().map(|slice| output.append(slice)).sum()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -186,17 +197,21 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_output(context))?;
-        this.sender.poll_drive(context)
+        if self.state.is_established.get() {
+            return Poll::Ready(Ok(()));
+        }
+        self.output.borrow_mut().poll_flush(context)
     }
 
     /// Shuts down the connection, and then discards what the client is still sending, because closing with unread bytes
     /// would reset the connection before the client has read the last frames.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_output(context))?;
-        ready!(this.sender.poll_shutdown(context))?;
+        {
+            let mut output = this.output.borrow_mut();
+            ready!(output.poll_write_out(context))?;
+            ready!(output.sender.poll_shutdown(context))?;
+        }
         while !this.state.is_eof.get() {
             this.timer.deadlines.enter(Phase::Linger, this.timer.now());
             if ready!(this.poll_receive(context)).map_or(true, |chunk| chunk.is_none()) {
