@@ -89,7 +89,8 @@ impl ResponseSender {
             }
             _ => {}
         }
-        let is_end = is_bodiless || length == Some(0);
+        let has_trailers = matches!(body.0, BodyKind::Stream { end: StreamEnd::With(_), .. });
+        let is_end = is_bodiless || length == Some(0) && !has_trailers;
         let mut stream = respond.send_response(head, is_end)?;
         if !is_end {
             self.send_body(&mut stream, body).await.inspect_err(|error| stream.send_reset(error.reason()))?;
@@ -174,7 +175,7 @@ impl ResponseSender {
         mut chunks: ChunkStream,
         end: StreamEnd,
     ) -> Result<(), StreamError> {
-        let mut left = if let StreamEnd::After(bytes) = end { Some(bytes) } else { None };
+        let mut left = end.length();
         let trailers = loop {
             // The client must accept data before more is taken from the handler.
             self.capacity(stream, 1).await?;
@@ -186,7 +187,7 @@ impl ResponseSender {
             });
             let Some(chunk) = chunk.await? else {
                 break if let StreamEnd::With(trailers) = end {
-                    Some(call_trailers(*trailers).map_err(handler_error)?)
+                    Some(call_trailers(trailers.make).map_err(handler_error)?)
                 } else {
                     None
                 };
