@@ -46,32 +46,39 @@ pub(super) struct Output<W> {
     bytes: Vec<u8>,
     /// Number of bytes of `bytes` that the socket has accepted.
     written: usize,
+    /// `true` if `h2` has more frames than fit.
+    is_full: bool,
     timer: Rc<ConnectionTimer>,
 }
 
 /// The state that the transport shares with the task of the connection.
 #[derive(Debug, Default)]
 pub(super) struct TransportState {
-    /// Set instead of reporting EOF if the server has shut down the read half itself, so that GOAWAY is still sent.
-    pub is_read_shut_down: Cell<bool>,
+    /// `true` after the client has shut down its write half, or the server its read half.
     pub is_eof: Cell<bool>,
+    /// `true` if `h2` may learn of EOF. It then drops all streams, so it must not before they are complete.
+    pub is_eof_reported: Cell<bool>,
     /// `true` after the handshake: GOAWAY can be sent, and the connection's task flushes the output.
     pub is_established: Cell<bool>,
-    /// `true` if the server shuts down the read half when the connection is idle.
-    pub is_draining: Cell<bool>,
 }
 
 impl<R: Receiver, W> Unpin for Transport<R, W> {}
 
 impl<W: PollSender> Output<W> {
     pub fn new(sender: W, timer: Rc<ConnectionTimer>) -> Rc<RefCell<Self>> {
-        Rc::new(RefCell::new(Self { sender, bytes: Vec::new(), written: 0, timer }))
+        Rc::new(RefCell::new(Self { sender, bytes: Vec::new(), written: 0, is_full: false, timer }))
     }
 
-    /// Passes the collected frames to the socket.
+    /// Passes the collected frames to the socket. Completes when that has accepted them all, and `h2` has no more that
+    /// it could send.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(context))?;
-        self.sender.poll_drive(context)
+        ready!(self.sender.poll_drive(context))?;
+        if std::mem::take(&mut self.is_full) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Passes the collected frames to the sender. The send timeout applies while it does not accept them.
@@ -94,7 +101,9 @@ impl<W: PollSender> Output<W> {
 
     fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.bytes.len() >= BUFFER_BYTES {
+            self.is_full = true;
             ready!(self.poll_write_out(context))?;
+            self.is_full = false;
         }
         if self.bytes.capacity() == 0 {
             self.bytes = SPARE_BUFFER.take();
@@ -143,9 +152,16 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
             let count = received.len().min(buffer.remaining());
             buffer.put_slice(&received[..count]);
             this.received_pos += count;
+            if this.received_pos == this.received.len() {
+                (this.received, this.received_pos) = (Vec::new(), 0);
+            }
             return Poll::Ready(Ok(()));
         }
         loop {
+            if this.state.is_eof.get() {
+                let is_reported = this.state.is_eof_reported.get() || !this.state.is_established.get();
+                return if is_reported { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
             if let Some(chunk) = &this.chunk {
                 let rest = &chunk[this.chunk_pos..];
                 let count = rest.len().min(buffer.remaining());
@@ -160,13 +176,7 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
                 Ok(Some(chunk)) => Some(chunk),
                 Ok(None) => {
                     this.state.is_eof.set(true);
-                    let deadlines = &this.timer.deadlines;
-                    let is_own = deadlines.expired.get().is_some() || this.state.is_draining.get();
-                    if is_own && this.state.is_established.get() {
-                        this.state.is_read_shut_down.set(true);
-                        return Poll::Pending;
-                    }
-                    return Poll::Ready(Ok(()));
+                    continue;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             };
