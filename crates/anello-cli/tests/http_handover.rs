@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
+use served::http2::{GET_HELLO, Http2Client};
 use served::{
     BODY, Served, TIMEOUT, assert_ok_response, connect, connect_and_request, document_root, drivers, request,
 };
@@ -29,14 +30,17 @@ struct Load {
 }
 
 impl Load {
-    /// Starts the clients. Even-numbered clients keep their connections alive; the others open a connection for each
-    /// request.
+    /// Starts the clients. Every third client uses HTTP/2. Of the others, those with an even number keep their
+    /// connections alive, and those with an odd number open a connection for each request.
     fn start(address: &str, clients: usize) -> Self {
         let (stop, response_count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let clients = (0..clients).map(|client| {
             let (address, stop, response_count) =
                 (address.to_owned(), Arc::clone(&stop), Arc::clone(&response_count));
             thread::spawn(move || {
+                if client % 3 == 2 {
+                    return send_http2_requests(&address, &stop, &response_count);
+                }
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = connect(&address);
                     let keep_alive = client % 2 == 0;
@@ -71,6 +75,22 @@ impl Load {
     }
 }
 
+/// Sends requests on one connection until the server announces that it will close the connection, and then continues on
+/// another one.
+fn send_http2_requests(address: &str, stop: &AtomicBool, response_count: &AtomicUsize) {
+    let request = http::Request::get("http://h/hello.txt").body(()).expect("valid request");
+    while !stop.load(Ordering::Relaxed) {
+        let mut client = Http2Client::connect(address);
+        while let Some(response) = client.send(&request) {
+            assert!(response.status() == 200 && response.body() == BODY.as_bytes(), "{response:?}");
+            response_count.fetch_add(1, Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
 /// Sends a request and checks the response. Returns `true` if the connection stays open.
 fn send_request(stream: &mut TcpStream, keep_alive: bool) -> bool {
     stream.write_all(request(keep_alive).as_bytes()).expect("send request");
@@ -90,7 +110,8 @@ fn send_request(stream: &mut TcpStream, keep_alive: bool) -> bool {
 /// a client thread that has not been scheduled for a while.
 fn start(document_root: &Path, address: &str, handover: &Path, arguments: &[&str]) -> Served {
     let handover = handover.to_str().expect("UTF-8");
-    let common = ["--addr", address, "--handover", handover, "--drain-min-idle", "60s"];
+    let common =
+        ["--addr", address, "--handover", handover, "--drain-min-idle", "60s", "--http2", "cleartext"];
     Served::start(document_root, &[&common, arguments].concat())
 }
 
@@ -400,15 +421,28 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
     for driver in drivers() {
         for cores in ["0", "0,0"] {
             eprintln!("{driver}, cores {cores}");
-            let server =
-                Served::start(files.path(), &["--addr", "127.0.0.1:0", "--driver", driver, "--cores", cores]);
+            let arguments =
+                ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", cores, "--http2", "cleartext"];
+            let server = Served::start(files.path(), &arguments);
             let address = server.ready_value("addr").to_owned();
             // While the process is stopped, the kernel completes handshakes but no connection is accepted.
             server.signal(Signal::STOP);
             let queued_client: Vec<TcpStream> = (0..40).map(|_| connect_and_request(&address)).collect();
+            let queued_http2_client = (0..10).map(|_| {
+                let mut client = connect(&address);
+                client.write_all(GET_HELLO).expect("send request");
+                client
+            });
+            let queued_http2_client: Vec<TcpStream> = queued_http2_client.collect();
             server.signal(Signal::TERM);
             server.signal(Signal::CONT);
             queued_client.into_iter().for_each(assert_ok_response);
+            for mut client in queued_http2_client {
+                let mut response = Vec::new();
+                client.read_to_end(&mut response).expect("read response");
+                let has_body = response.windows(BODY.len()).any(|bytes| bytes == BODY.as_bytes());
+                assert!(has_body, "{}", response.escape_ascii());
+            }
             server.wait_exit();
         }
     }
@@ -552,7 +586,7 @@ fn fault_38_restart_with_passed_sockets_fails_no_request() {
         let address = site.local_addr().expect("local address").to_string();
         let passed_sockets =
             || [&site, &other_socket].map(|socket| socket.try_clone().expect("duplicate descriptor").into());
-        let arguments = ["--driver", driver, "--drain-min-idle", "60s"];
+        let arguments = ["--driver", driver, "--drain-min-idle", "60s", "--http2", "cleartext"];
         let mut server = Served::start_activated(files.path(), &arguments, &passed_sockets(), &[]);
         let load = Load::start(&address, 4);
         for _ in 0..3 {

@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use rustls::HandshakeKind;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
+use served::http2::TranslatingStream;
 use served::tls::{connect_tls, create_identity};
 use served::{Served, TIMEOUT, connect, get, wait_until};
 
@@ -138,10 +139,13 @@ fn fault_40_both_drivers_serve_files_inside_sandbox() {
     let flag_sets: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--max-cache-bytes", "0"]];
     for driver in DRIVERS {
         for flags in flag_sets {
-            let server =
-                start(&site, &[&["--addr", "127.0.0.1:0", "--driver", driver, "--listing"], flags].concat());
+            let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--listing", "--http2", "cleartext"];
+            let server = start(&site, &[&common, flags].concat());
             let address = server.ready_value("addr").to_owned();
             assert_site_is_served(&site, || connect(&address));
+            if flags.is_empty() {
+                assert_site_is_served(&site, || TranslatingStream::connect(&address));
+            }
             // A client that disconnects during a response, and one that sends no request.
             let mut disconnecting = connect(&address);
             write!(disconnecting, "GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");

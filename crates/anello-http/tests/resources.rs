@@ -15,6 +15,7 @@ use anello_http::{Body, Request, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
+use common::versions::{VERSIONS, with_all_versions};
 use common::{Client, for_each_driver, real_drivers, serve, wait_until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -89,28 +90,31 @@ fn fault_20_unread_downloads_use_bounded_memory() {
 fn fault_22_reset_connections_leak_no_descriptors() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for_each_driver(real_drivers(), async |kind| {
-        let large = Bytes::from(vec![b'x'; 8 << 20]);
-        let (server, address) =
-            serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
-        let mut before = None;
-        for number in 0..200 {
+        for version in VERSIONS {
+            let large = Bytes::from(vec![b'x'; 8 << 20]);
+            let options = with_all_versions(ServerOptions::default());
+            let (server, address) = serve(options, async move |_: Request| Response::text(large.clone()));
+            let mut before = None;
+            for number in 0..100 {
+                let mut client = Client::connect(address).await;
+                client.stream.set_linger(Some(Duration::ZERO)).expect("set linger");
+                client.send(version.whole_get()).await;
+                if number % 2 == 0 {
+                    client.stream.recv().await.expect("receive");
+                }
+                client.stream.abort();
+                if number == 0 {
+                    // Descriptors that are opened only once, such as those of the runtime, are open by now.
+                    wait_until(|| server.connections() == 0).await;
+                    before = Some(descriptors());
+                }
+            }
+            wait_until(|| server.connections() == 0).await;
+            let before = before.expect("descriptor count");
+            wait_until(|| descriptors() <= before).await;
             let mut client = Client::connect(address).await;
-            client.stream.set_linger(Some(Duration::ZERO)).expect("set linger");
-            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            if number % 2 == 0 {
-                client.stream.recv().await.expect("receive");
-            }
-            client.stream.abort();
-            if number == 0 {
-                // Descriptors that are opened only once, such as those of the runtime, are open by now.
-                wait_until(|| server.connections() == 0).await;
-                before = Some(descriptors());
-            }
+            client.send(version.whole_get()).await;
+            assert_eq!(version.read_body_bytes(&mut client).await, 8 << 20, "{kind}: {version:?}");
         }
-        wait_until(|| server.connections() == 0).await;
-        let before = before.expect("descriptor count");
-        wait_until(|| descriptors() <= before).await;
-        let mut client = Client::connect(address).await;
-        assert_eq!(client.get("/").await.body.len(), 8 << 20, "{kind}");
     });
 }

@@ -46,7 +46,14 @@ pub(crate) enum StreamEnd {
     Unknown,
     After(u64),
     /// Boxed, so that responses stay small.
-    With(Box<MakeTrailers>),
+    With(Box<StreamTrailers>),
+}
+
+/// The trailers of a stream.
+pub(crate) struct StreamTrailers {
+    /// The length of the body, if it is known. HTTP/1.1 then sends no trailers.
+    pub length: Option<u64>,
+    pub make: MakeTrailers,
 }
 
 pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
@@ -162,8 +169,8 @@ impl Body {
     /// Creates a body like [`stream`](Self::stream), followed by trailer fields, for example a checksum. `trailers` is
     /// called after all chunks have been sent.
     ///
-    /// Trailers are sent only with the chunked transfer coding, so HTTP/1.0 clients do not receive them. Announce them
-    /// in the `Trailer` header field.
+    /// Trailers are sent over HTTP/2 and with the chunked transfer coding, so HTTP/1.0 clients do not receive them.
+    /// Announce them in the `Trailer` header field.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -189,7 +196,15 @@ impl Body {
         chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
         trailers: impl FnOnce() -> FieldBlock + 'static,
     ) -> Self {
-        let trailers: MakeTrailers = Box::new(trailers);
+        Self::stream_with_length_and_trailers(None, chunks, trailers)
+    }
+
+    pub(crate) fn stream_with_length_and_trailers(
+        length: Option<u64>,
+        chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
+        trailers: impl FnOnce() -> FieldBlock + 'static,
+    ) -> Self {
+        let trailers = StreamTrailers { length, make: Box::new(trailers) };
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::With(Box::new(trailers)) })
     }
 
@@ -234,8 +249,18 @@ impl Body {
             BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
             BodyKind::Encoded(response) => Some(response.body_bytes() as u64),
             BodyKind::Parts { length, .. } => Some(*length),
-            BodyKind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
-            BodyKind::Stream { .. } => None,
+            BodyKind::Stream { end, .. } => end.length(),
+        }
+    }
+}
+
+impl StreamEnd {
+    /// Returns the length of the stream, if it is known.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::After(length) => Some(*length),
+            Self::With(trailers) => trailers.length,
         }
     }
 }

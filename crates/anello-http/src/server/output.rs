@@ -268,7 +268,7 @@ impl<W: Sender> Output<W> {
                 self.timer.deadlines.body_ends_at_close.set(ends_at_close);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
-                    return call_trailers(*trailers).map_err(handler_error);
+                    return call_trailers(trailers.make).map_err(handler_error);
                 }
             }
         }

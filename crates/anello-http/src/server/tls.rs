@@ -313,8 +313,12 @@ impl<S: Stream> TlsSender<S> {
 
 impl<S: Stream> PollSender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.unflushed_bytes >= ENCRYPT_CHUNK_BYTES {
-            ready!(self.poll_flush(context))?;
+        // Only an empty queue is filled without splitting `bytes` into more records than necessary.
+        if self.unflushed_bytes + bytes.len() > ENCRYPT_CHUNK_BYTES {
+            let flush_result = self.poll_flush(context)?;
+            if flush_result.is_pending() && self.unflushed_bytes >= ENCRYPT_CHUNK_BYTES {
+                return Poll::Pending;
+            }
         }
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;

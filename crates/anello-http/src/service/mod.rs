@@ -41,9 +41,9 @@
 //!
 //! A response whose body is complete after its first two polls is sent with its exact length, in the same write as its
 //! head. Any other body is streamed like [`Body::stream`](crate::Body::stream), and also fails like it. Its length is
-//! sent if its `size_hint` is exact or if the response has a `Content-Length` field. Otherwise it is chunked, and its
-//! trailers are sent; fields that are not allowed in trailers are omitted. The body is not polled for `HEAD` and for the
-//! statuses 204, 205 and 304.
+//! sent if its `size_hint` is exact or if the response has a `Content-Length` field. Otherwise it is chunked. Trailers are
+//! sent over HTTP/2, and after chunked bodies; fields that are not allowed in trailers are omitted. The body is not
+//! polled for `HEAD` and for the statuses 204, 205 and 304.
 //!
 //! These header fields of a response are not sent as they are:
 //!
@@ -74,7 +74,7 @@ use anello::JoinHandle;
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use self::response::{BoxError, SpareBox};
+use self::response::{BoxError, RequestKind, SpareBox};
 use crate::message::{Request, Response};
 use crate::server::{Accept, Server};
 
@@ -149,14 +149,14 @@ where
         if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
             return service_failed(error.into());
         }
-        let is_head = request.method() == crate::h1::Method::Head;
+        let kind = RequestKind::of(&request);
         let response = match request::convert(request) {
             Ok(request) => service.call(request),
             Err(rejection) => return rejection,
         };
         let mut response = pin!(response);
         let converted = poll_fn(|context| match ready!(response.as_mut().poll(context)) {
-            Ok(response) => Poll::Ready(response::convert(response, is_head, &spare, context)),
+            Ok(response) => Poll::Ready(response::convert(response, kind, &spare, context)),
             Err(error) => Poll::Ready(service_failed(error.into())),
         });
         converted.await
@@ -192,7 +192,7 @@ where
 {
     let spare = SpareBox::default();
     async move |request: Request| {
-        let is_head = request.method() == crate::h1::Method::Head;
+        let kind = RequestKind::of(&request);
         let request = match request::convert(request) {
             Ok(request) => request,
             Err(rejection) => return rejection,
@@ -200,7 +200,7 @@ where
         let mut response = pin!(function(request));
         let converted = poll_fn(|context| {
             let response = ready!(response.as_mut().poll(context));
-            Poll::Ready(response::convert(response, is_head, &spare, context))
+            Poll::Ready(response::convert(response, kind, &spare, context))
         });
         converted.await
     }

@@ -15,19 +15,33 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 
 use super::switch::ProtocolSwitch;
-use crate::h1::{FieldBlock, elements, is_forbidden_trailer};
-use crate::message::{Body, Response, spare_fields};
+use crate::h1::{FieldBlock, Method, Version, elements, is_forbidden_trailer};
+use crate::message::{Body, Request, Response, spare_fields};
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An empty box for a body, kept for the next response.
 pub(super) type SpareBox<B> = Cell<Option<Pin<Box<Option<B>>>>>;
 
+/// What the conversion of a response depends on.
+#[derive(Clone, Copy)]
+pub(super) struct RequestKind {
+    is_head: bool,
+    /// `true` if a body whose length is known can have trailers.
+    is_http2: bool,
+}
+
+impl RequestKind {
+    pub fn of(request: &Request) -> Self {
+        Self { is_head: request.method() == Method::Head, is_http2: request.version() == Version::Http2 }
+    }
+}
+
 /// Converts a response. Polls its body once or twice, so that a body that is complete is not streamed.
 #[inline]
 pub(super) fn convert<B>(
     response: http::Response<B>,
-    is_head: bool,
+    request: RequestKind,
     spare: &SpareBox<B>,
     context: &mut Context<'_>,
 ) -> Response
@@ -66,13 +80,13 @@ where
     converted.fields = fields;
     converted.body = match parts.status.as_u16() {
         101 | 204 | 205 | 304 => Body::empty(),
-        _ if is_head => head_body(&body, &parts.headers),
+        _ if request.is_head => head_body(&body, &parts.headers),
         _ => {
             let exact = body.size_hint().exact();
-            if exact == Some(0) || body.is_end_stream() {
+            if exact == Some(0) && !request.is_http2 || body.is_end_stream() {
                 Body::empty()
             } else {
-                first_frames(body, exact, &parts.headers, spare, context)
+                first_frames(body, exact, &parts.headers, request, spare, context)
             }
         }
     };
@@ -106,6 +120,7 @@ fn first_frames<B>(
     body: B,
     exact: Option<u64>,
     headers: &HeaderMap,
+    request: RequestKind,
     spare: &SpareBox<B>,
     context: &mut Context<'_>,
 ) -> Body
@@ -122,7 +137,7 @@ where
             Err(frame) => received.push_back(Ok(frame.map_data(into_bytes))),
             Ok(data) => {
                 let data = into_bytes(data);
-                let is_end = exact == Some(data.len() as u64)
+                let is_end = exact == Some(data.len() as u64) && !request.is_http2
                     || frames.as_ref().as_pin_ref().is_none_or(|body| body.is_end_stream());
                 let second = if is_end { Poll::Ready(None) } else { poll_frame(&mut frames, context) };
                 if let Poll::Ready(None) = second {
@@ -141,8 +156,11 @@ where
     let trailers = Rc::default();
     let frames = Frames { received, body: frames, trailers: Rc::clone(&trailers) };
     match exact.or_else(|| declared_length(headers)) {
-        Some(length) => Body::stream_with_length(length, frames),
-        None => Body::stream_with_trailers(frames, move || trailers.take().map(block).unwrap_or_default()),
+        Some(length) if !request.is_http2 => Body::stream_with_length(length, frames),
+        length => {
+            let make = move || trailers.take().map(block).unwrap_or_default();
+            Body::stream_with_length_and_trailers(length, frames, make)
+        }
     }
 }
 

@@ -5,9 +5,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
+pub mod http2;
 pub mod site;
 pub mod stream_client;
 pub mod tls;
+pub mod versions;
 
 use std::future::Future;
 use std::io;

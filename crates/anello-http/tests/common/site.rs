@@ -10,6 +10,7 @@ use anello_http::files::options::FileOptions;
 use anello_http::{Request, ServerOptions};
 use tempfile::TempDir;
 
+use super::versions::with_all_versions;
 use super::{for_each_driver, real_drivers, serve};
 
 /// Creates a document root with directories, index files, a dotfile, precompressed files and a large file.
@@ -42,7 +43,8 @@ pub fn pattern(length: usize) -> Vec<u8> {
 
 pub fn start(root: &Path, options: FileOptions) -> SocketAddr {
     let files = Rc::new(Files::open(root, options).expect("open document root"));
-    serve(ServerOptions::default(), async move |request: Request| files.handle(&request).await).1
+    let server_options = with_all_versions(ServerOptions::default());
+    serve(server_options, async move |request: Request| files.handle(&request).await).1
 }
 
 /// Runs a test on each available driver, each with its own [`site`].

@@ -2,37 +2,42 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
+use anello::time::sleep;
 use anello_http::h1::Limits;
 use anello_http::{Request, RequestBodyError, Response};
 use bytes::Bytes;
 use h2::Reason;
 use http::HeaderValue;
 
+use super::common::versions::Version;
 use super::common::{self, drivers, for_each_driver, wait_until};
-use super::{Client, OnDrop, complete, options, request, serve};
+use super::{Client, HEADERS, OnDrop, PREFACE, complete, frame, options, request, serve};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-/// `GET / HTTP/2` with the authority `h`, as a header block.
-const HEADERS: &[u8] = b"\x82\x84\x86\x41\x01h";
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
+/// Returns the head and the payload of the next frame.
+async fn next_frame(client: &mut common::Client) -> (Vec<u8>, Vec<u8>) {
+    let head = client.read_exact(9).await;
+    let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+    (head, client.read_exact(length).await)
 }
 
 /// Reads frames until GOAWAY, and returns its error code.
 async fn goaway(client: &mut common::Client) -> Reason {
     loop {
-        let head = client.read_exact(9).await;
-        let payload = client.read_exact(usize::from(head[1]) << 8 | usize::from(head[2])).await;
+        let (head, payload) = next_frame(client).await;
         if head[3] == 7 {
             return u32::from_be_bytes(payload[4..8].try_into().expect("error code")).into();
         }
+    }
+}
+
+/// Decrements a count when it is dropped.
+struct Decrement(Rc<Cell<usize>>);
+
+impl Drop for Decrement {
+    fn drop(&mut self) {
+        self.0.update(|count| count - 1);
     }
 }
 
@@ -106,11 +111,11 @@ fn fault_25_limits_of_heads_and_bodies_hold() {
 }
 
 #[test]
-fn malformed_requests_reset_their_stream() {
+fn fault_26_to_29_malformed_requests_reset_their_stream() {
     for_each_driver(drivers(), async |kind| {
         let address = serve(options(), async |_: Request| Response::text("ciao"));
         for block in [
-            // Faults 26 to 29: Transfer-Encoding, Connection, Content-Length that does not match, upper case.
+            // Transfer-Encoding, Connection, Content-Length that does not match, upper case, invalid bytes.
             &b"\x00\x11transfer-encoding\x07chunked"[..],
             b"\x00\x0aconnection\x05close",
             b"\x00\x0econtent-length\x015",
@@ -125,8 +130,7 @@ fn malformed_requests_reset_their_stream() {
             client.send(frame(1, 5, 3, HEADERS)).await;
             let mut kinds = Vec::new();
             loop {
-                let head = client.read_exact(9).await;
-                client.read_exact(usize::from(head[1]) << 8 | usize::from(head[2])).await;
+                let (head, _) = next_frame(&mut client).await;
                 kinds.push((head[3], head[8]));
                 if head[3] == 0 && head[4] & 1 == 1 || head[3] == 7 {
                     break;
@@ -167,8 +171,7 @@ fn fault_24_concurrent_streams_are_limited() {
         let heads: Vec<u8> = (0..11).flat_map(|index| frame(1, 4, index * 2 + 1, HEADERS)).collect();
         raw.send(heads).await;
         loop {
-            let head = raw.read_exact(9).await;
-            let payload = raw.read_exact(usize::from(head[1]) << 8 | usize::from(head[2])).await;
+            let (head, payload) = next_frame(&mut raw).await;
             if head[3] == 3 {
                 assert_eq!((head[8], payload[3]), (21, 7), "{kind}: REFUSED_STREAM");
                 break;
@@ -267,6 +270,104 @@ fn unread_request_body_is_limited_to_its_window() {
         assert_eq!(complete(response).await.expect("response").text(), "ciao");
         let reset = std::future::poll_fn(|context| stream.poll_reset(context)).await;
         assert_eq!(reset.ok(), Some(Reason::NO_ERROR), "{kind}");
+    });
+}
+
+#[test]
+fn fault_30_unread_body_does_not_affect_later_requests() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options(), async |_: Request| Response::text("unread"));
+        let mut client = Client::connect(address).await;
+        // In total more than the window of the connection, which must grow again.
+        for length in [10, 1000, 100_000, 250_000].repeat(10) {
+            let (response, mut stream) = client.start(request("POST", "/"), false).await;
+            // The server stops the client with RST_STREAM when it has sent its response.
+            stream.send_data(vec![b'x'; length].into(), true).ok();
+            assert_eq!(complete(response).await.expect("response").text(), "unread", "{kind}: {length}");
+        }
+        assert_eq!(client.get("/").await.text(), "unread", "{kind}");
+    });
+}
+
+#[test]
+fn fault_22_handler_is_dropped_on_reset_but_not_on_half_close() {
+    for_each_driver(drivers(), async |kind| {
+        let alive = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&alive);
+        let (server, address) = common::serve(options(), async move |_: Request| {
+            counted.update(|count| count + 1);
+            let _on_drop = Decrement(Rc::clone(&counted));
+            std::future::pending().await
+        });
+        let whole_get = Version::Http2.whole_get();
+        let mut half_closed = common::Client::connect(address).await;
+        half_closed.send(&whole_get).await;
+        half_closed.stream.shutdown().await.expect("shut down");
+        // One client resets its connection, and one closes it in an orderly way.
+        let mut reset = common::Client::connect(address).await;
+        reset.stream.set_linger(Some(Duration::ZERO)).ok();
+        reset.send(&whole_get).await;
+        let mut closed = common::Client::connect(address).await;
+        closed.send(&whole_get).await;
+        wait_until(|| alive.get() == 3).await;
+        reset.stream.abort();
+        drop(closed);
+        wait_until(|| server.connections() == 1 && alive.get() == 1).await;
+        // Wait for several timer ticks.
+        sleep(options().timer_resolution * 3).await;
+        assert_eq!((server.connections(), alive.get()), (1, 1), "{kind}");
+        server.abort_connections();
+        wait_until(|| server.connections() == 0).await;
+        assert_eq!(alive.get(), 0, "{kind}");
+    });
+}
+
+#[test]
+fn fault_23_half_close_in_request_body_is_reported() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options(), async |mut request: Request| {
+            let error = request.body().collect().await.expect_err("body is incomplete");
+            Response::text(format!("{error:?}"))
+        });
+        let mut client = common::Client::connect(address).await;
+        client.send([PREFACE, &frame(1, 4, 1, HEADERS), &frame(0, 0, 1, b"half")].concat()).await;
+        client.stream.shutdown().await.expect("shut down");
+        let bytes = Version::Http2.read_body_bytes(&mut client).await;
+        assert!(bytes > 0, "{kind}");
+    });
+}
+
+/// h2spec, checks 5.1.8 and 5.1.9. Whether the response precedes the reset depends on the timing there, but not here.
+#[test]
+fn frames_after_reset_are_errors_unless_response_is_complete() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options(), async |_: Request| Response::text("ciao"));
+        for after in [frame(0, 1, 1, b"x"), frame(1, 5, 1, HEADERS)] {
+            let after = [frame(3, 0, 1, &[0, 0, 0, 8]), after].concat();
+            // In one write, so that no response is sent before the reset arrives.
+            let mut client = common::Client::connect(address).await;
+            client.send([PREFACE, &frame(1, 4, 1, HEADERS), &after].concat()).await;
+            let (head, payload) = loop {
+                let (head, payload) = next_frame(&mut client).await;
+                assert!(!matches!(head[3], 0 | 1), "{kind}: response to a stream that was reset");
+                if matches!(head[3], 3 | 7) {
+                    break (head, payload);
+                }
+            };
+            match head[3] {
+                // RST_STREAM with STREAM_CLOSED
+                3 => assert_eq!(payload, [0, 0, 0, 5], "{kind}"),
+                // GOAWAY with PROTOCOL_ERROR, because HEADERS must not repeat an identifier (section 5.1.1)
+                _ => assert_eq!(payload[4..], [0, 0, 0, 1], "{kind}"),
+            }
+            // The response ends with RST_STREAM, because the request is incomplete. What follows is ignored.
+            let mut client = common::Client::connect(address).await;
+            client.send([PREFACE, &frame(1, 4, 1, HEADERS)].concat()).await;
+            while next_frame(&mut client).await.0[3] != 3 {}
+            client.send([after, frame(6, 0, 0, b"12345678")].concat()).await;
+            let (head, payload) = next_frame(&mut client).await;
+            assert_eq!((head[3], &payload[..]), (6, &b"12345678"[..]), "{kind}");
+        }
     });
 }
 

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
 
 use super::common::{self, drivers, for_each_driver, real_drivers, tls};
-use super::{Client, ClientResponse, complete, options, request, serve};
+use super::{Client, ClientResponse, PREFACE, complete, options, request, serve};
 
 #[test]
 fn handler_receives_request_in_http_1_form() {
@@ -188,7 +188,6 @@ fn fault_31_version_is_detected_for_every_split_of_the_preface() {
     for_each_driver(drivers(), async |kind| {
         let address =
             serve(options(), async |request: Request| Response::text(format!("{:?}", request.version())));
-        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         for split in 1..=PREFACE.len() {
             let mut client = common::Client::connect(address).await;
             let (first, second) = PREFACE.split_at(split);
@@ -277,6 +276,47 @@ fn services_receive_requests_of_both_versions() {
             ("ciao", &HeaderValue::from(1)),
             "{kind}"
         );
+    });
+}
+
+/// Responses of gRPC have trailers, and a body whose length is often known.
+#[test]
+fn trailers_follow_bodies_of_known_length() {
+    for_each_driver(drivers(), async |kind| {
+        let handler = service::from_fn(async |request: http::Request<Incoming>| {
+            let is_slow = request.uri().query().is_some();
+            let declared = request.uri().path() == "/declared";
+            let data = Bytes::from_static(if request.uri().path() == "/empty" { b"" } else { b"ciao" });
+            let body = Full::new(data).with_trailers(async move {
+                if is_slow {
+                    anello::yield_now().await;
+                }
+                Some(Ok(HeaderMap::from_iter([("grpc-status".parse().expect("name"), HeaderValue::from(0))])))
+            });
+            if declared {
+                // The length of a stream is not known.
+                let body = StreamBody::new(body.into_stream());
+                let response = http::Response::builder().header("content-length", 4);
+                response.body(Either::Left(body)).expect("valid response")
+            } else {
+                http::Response::new(Either::Right(body))
+            }
+        });
+        let address = serve(options(), handler);
+        let mut client = Client::connect(address).await;
+        for (path, expected) in [("/empty", ""), ("/exact", "ciao"), ("/declared", "ciao")] {
+            for query in ["", "?slow"] {
+                let response = client.get(&format!("{path}{query}")).await;
+                assert_eq!(response.text(), expected, "{kind}: {path}{query}");
+                let status = response.trailers.get("grpc-status");
+                assert_eq!(status, Some(&HeaderValue::from(0)), "{kind}: {path}{query}");
+            }
+            let mut http_1 = common::Client::connect(address).await;
+            assert_eq!(http_1.get(path).await.text(), expected, "{kind}: {path}");
+        }
+        assert_eq!(client.get("/exact").await.field("content-length"), "4");
+        let head = client.send(request("HEAD", "/exact")).await;
+        assert_eq!((head.field("content-length"), head.trailers.len()), ("4", 0), "{kind}");
     });
 }
 

@@ -10,6 +10,7 @@ use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use bytes::Bytes;
 use h2::Reason;
 
+use super::common::http2::whole_get;
 use super::common::{self, for_each_driver, wait_until};
 use super::{Client, OnDrop, complete, options, request, serve};
 
@@ -153,6 +154,19 @@ fn fault_20_stream_that_is_not_read_is_reset() {
         }
         // The handler's data is taken only as the client accepts it.
         assert!(pulled.get() <= 8, "{}", pulled.get());
+    });
+}
+
+#[test]
+fn fault_20_connection_that_is_not_read_is_reset() {
+    for_each_driver(simulated(), async |_| {
+        let (server, address) = common::serve(options().send_timeout(SECOND * 5), async |_: Request| large());
+        let mut client = common::Client::connect(address).await;
+        client.send(whole_get()).await;
+        wait_until(|| server.connections() == 1).await;
+        let started = monotonic_now();
+        wait_until(|| server.connections() == 0).await;
+        assert_expired(monotonic_now() - started, SECOND * 5);
     });
 }
 

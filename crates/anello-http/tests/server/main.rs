@@ -20,6 +20,7 @@ use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
+use common::versions::{VERSIONS, Version, with_all_versions};
 use common::{Client, drivers, for_each_driver, serve, wait_until};
 
 /// A handler that responds with the request.
@@ -212,15 +213,21 @@ fn higher_minor_versions_are_processed_as_1_1() {
 #[test]
 fn fault_23_half_closed_client_receives_complete_response() {
     for_each_driver(drivers(), async |_| {
-        let large = Bytes::from(vec![b'x'; 3 << 20]);
-        let (server, address) =
-            serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
-        let mut client = Client::connect(address).await;
-        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        client.stream.shutdown().await.expect("shut down");
-        assert_eq!(client.response().await.expect("response").body.len(), 3 << 20);
-        assert!(client.is_eof().await);
-        wait_until(|| server.connections() == 0).await;
+        for version in VERSIONS {
+            let large = Bytes::from(vec![b'x'; 3 << 20]);
+            let options = with_all_versions(ServerOptions::default());
+            let (server, address) = serve(options, async move |_: Request| Response::text(large.clone()));
+            let mut client = Client::connect(address).await;
+            client.send(version.whole_get()).await;
+            client.stream.shutdown().await.expect("shut down");
+            assert_eq!(version.read_body_bytes(&mut client).await, 3 << 20, "{version:?}");
+            while version == &Version::Http2 && !client.is_eof().await {
+                // GOAWAY
+                client.take_received();
+            }
+            assert!(client.is_eof().await, "{version:?}");
+            wait_until(|| server.connections() == 0).await;
+        }
     });
 }
 

@@ -15,7 +15,7 @@
 //! | rapid reset: streams that are reset before they are served | [`MAX_PENDING_RESETS`] waiting, then GOAWAY |
 //! | protocol errors that make the server reset streams | [`MAX_LOCAL_RESETS`] per connection, then GOAWAY |
 //! | small or empty `DATA` frames | the data frame budget of `h2`, then GOAWAY |
-//! | `PING` and `SETTINGS` floods | at most one reply waits; nothing is read before it has been written |
+//! | `PING` and `SETTINGS` floods | the replies share the output buffer; nothing is read while it is full |
 //! | data that no handler reads | [`STREAM_WINDOW_BYTES`] per stream, [`CONNECTION_WINDOW_BYTES`] per connection |
 //! | responses that the client does not read | [`SEND_BUFFER_BYTES`] per stream; then the send timeout |
 
@@ -35,12 +35,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, SendResponse};
-use h2::{Reason, RecvStream};
+use h2::{Ping, Reason, RecvStream};
 
 use self::request_body::StreamBody;
 use self::response::{ResponseSender, StreamError};
 use self::timers::{StreamTimers, Task};
-use self::transport::{Transport, TransportState};
+use self::transport::{Output, Transport, TransportState};
 use super::deadline::Phase;
 use super::observer::RequestRecord;
 use super::output::{catch_handler_panic, invalid_response_fallback, valid_status};
@@ -80,6 +80,7 @@ struct Shared {
     #[allow(clippy::vec_box, reason = "a record is boxed in each stream")]
     records: RefCell<Vec<Box<RequestRecord>>>,
     timers: Rc<StreamTimers>,
+    state: Rc<TransportState>,
 }
 
 /// A connection whose client uses HTTP/2.
@@ -100,12 +101,14 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
         let (state, timers) = (Rc::new(TransportState::default()), Rc::new(StreamTimers::default()));
         timer.set_streams(timers.clone());
         let metrics = worker.observer.metrics.clone();
+        let output = Output::new(sender, Rc::clone(&timer));
+        let (transport_output, transport_state) = (Rc::clone(&output), Rc::clone(&state));
         let transport =
-            Transport::new(receiver, sender, received, Rc::clone(&state), Rc::clone(&timer), metrics);
+            Transport::new(receiver, transport_output, received, transport_state, Rc::clone(&timer), metrics);
         let heads = RefCell::new(Http2Heads::new(worker.options.limits));
         let records = RefCell::default();
-        let shared = Shared { timer: Rc::clone(&timer), worker, peer, heads, records, timers };
-        timer.cancellation.run_until_cancelled(serve_streams(transport, &state, &shared, handler)).await?
+        let shared = Shared { timer: Rc::clone(&timer), worker, peer, heads, records, timers, state };
+        timer.cancellation.run_until_cancelled(serve_streams(transport, &output, &shared, handler)).await?
     }
 }
 
@@ -125,7 +128,7 @@ fn builder(worker: &Worker) -> Builder {
 
 async fn serve_streams<R, W, H>(
     transport: Transport<R, W>,
-    state: &TransportState,
+    output: &RefCell<Output<W>>,
     shared: &Shared,
     handler: &H,
 ) -> io::Result<CloseReason>
@@ -134,22 +137,16 @@ where
     W: PollSender,
     H: AsyncFn(Request) -> Response,
 {
-    let (timer, worker) = (&shared.timer, &shared.worker);
+    let (timer, worker, state) = (&shared.timer, &shared.worker, &shared.state);
     let mut connection = builder(worker).handshake::<_, Bytes>(transport).await.map_err(into_io)?;
     state.is_established.set(true);
     let mut streams = FuturesUnordered::new();
     let mut requests_left = worker.options.limits.max_requests_per_connection.max(1);
     let (mut is_going_away, mut is_closing) = (false, false);
+    let mut probe = None;
     poll_fn(|context| {
         loop {
-            state.is_draining.set(worker.is_draining.get());
-            let accepted = connection.poll_accept(context);
-            if state.is_read_shut_down.get() && !std::mem::replace(&mut is_closing, true) {
-                // The connection is idle or too slow: GOAWAY names the last request that was served.
-                connection.abrupt_shutdown(Reason::NO_ERROR);
-                continue;
-            }
-            match accepted {
+            match connection.poll_accept(context) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     if streams.is_empty() {
                         // The deadlines of the streams replace that of the connection.
@@ -168,14 +165,51 @@ where
                     return Poll::Ready(Ok(CloseReason::Complete));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(CloseReason::Peer)),
-                Poll::Pending if !is_going_away && (state.is_draining.get() || requests_left == 0) => {
+                Poll::Pending
+                    if (worker.is_draining.get() || requests_left == 0)
+                        && !is_going_away
+                        && !state.is_eof.get() =>
+                {
                     is_going_away = true;
                     connection.graceful_shutdown();
                 }
                 Poll::Pending => break,
             }
         }
+        let is_flushed = match output.borrow_mut().poll_flush(context) {
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            flush_result => flush_result.is_ready(),
+        };
+        let was_idle = streams.is_empty();
         while let Poll::Ready(Some(())) = streams.poll_next_unpin(context) {}
+        if state.is_eof.get() && !state.is_eof_reported.get() && !is_closing {
+            if !streams.is_empty() {
+                // A client that has only shut down its write half receives its responses. If it is gone, its kernel
+                // responds to the PING with a reset.
+                if probe.is_none() {
+                    probe = connection.ping_pong();
+                    if let Some(probe) = &mut probe {
+                        probe.send_ping(Ping::opaque()).ok();
+                    }
+                    shared.timers.wake_body_readers();
+                    context.waker().wake_by_ref();
+                }
+            } else {
+                // The responses that were queued in this poll are sent in the next one.
+                if was_idle && is_flushed {
+                    is_closing = timer.deadlines.expired.get().is_some() || worker.is_draining.get();
+                    if is_closing {
+                        // The server has shut down the read half. GOAWAY names the last request that was served.
+                        connection.abrupt_shutdown(Reason::NO_ERROR);
+                    } else {
+                        state.is_eof_reported.set(true);
+                    }
+                }
+                if is_flushed || !was_idle {
+                    context.waker().wake_by_ref();
+                }
+            }
+        }
         if streams.is_empty() && timer.deadlines.phase.get() == Phase::Handling {
             timer.deadlines.enter(Phase::Idle, timer.now());
         }
@@ -207,8 +241,10 @@ impl Shared {
         let method = head.method();
         let source = has_body.then(|| {
             let (limits, expects_continue) = (worker.options.limits, head.expects_continue());
-            let (timer, connection) = (Rc::clone(timer), Rc::clone(connection));
-            Rc::new(RefCell::new(StreamBody::new(body, limits, expects_continue, timer, connection)))
+            let (timer, connection, state) =
+                (Rc::clone(timer), Rc::clone(connection), Rc::clone(&self.state));
+            let body = StreamBody::new(body, limits, expects_continue, timer, connection, state);
+            Rc::new(RefCell::new(body))
         });
         let request_body =
             source.as_ref().map_or_else(RequestBody::default, |source| RequestBody::new(source.clone()));

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use super::timers::{StreamTimer, Task};
+use super::transport::TransportState;
 use crate::h1::{Limits, Rejection, Trailers};
 use crate::message::{BodySource, RequestBodyError};
 use crate::server::deadline::Phase;
@@ -27,6 +28,7 @@ pub(super) struct StreamBody {
     pub continue_requested: bool,
     timer: Rc<StreamTimer>,
     connection: Rc<ConnectionTimer>,
+    state: Rc<TransportState>,
 }
 
 impl StreamBody {
@@ -36,6 +38,7 @@ impl StreamBody {
         expects_continue: bool,
         timer: Rc<StreamTimer>,
         connection: Rc<ConnectionTimer>,
+        state: Rc<TransportState>,
     ) -> Self {
         Self {
             stream,
@@ -47,6 +50,7 @@ impl StreamBody {
             continue_requested: false,
             timer,
             connection,
+            state,
         }
     }
 
@@ -93,6 +97,9 @@ impl BodySource for StreamBody {
             self.pause();
             self.expects_continue = false;
             return poll_result;
+        }
+        if self.state.is_eof.get() {
+            return Poll::Ready(Err(RequestBodyError::Io(io::ErrorKind::UnexpectedEof.into())));
         }
         self.timer.register(Task::BodyReader, context);
         self.timer.deadlines.enter(Phase::Body, self.connection.now());

@@ -1,5 +1,6 @@
 //! Responses on HTTP/2 streams.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
@@ -89,7 +90,8 @@ impl ResponseSender {
             }
             _ => {}
         }
-        let is_end = is_bodiless || length == Some(0);
+        let has_trailers = matches!(body.0, BodyKind::Stream { end: StreamEnd::With(_), .. });
+        let is_end = is_bodiless || length == Some(0) && !has_trailers;
         let mut stream = respond.send_response(head, is_end)?;
         if !is_end {
             self.send_body(&mut stream, body).await.inspect_err(|error| stream.send_reset(error.reason()))?;
@@ -102,19 +104,27 @@ impl ResponseSender {
             BodyKind::Empty => stream.send_data(Bytes::new(), true)?,
             BodyKind::Encoded(encoded) => self.send_bytes(stream, encoded.body(), true).await?,
             BodyKind::Bytes(bytes) => self.send_bytes(stream, bytes, true).await?,
-            BodyKind::Parts { parts, .. } => {
-                let mut parts = parts.into_iter().peekable();
-                while let Some(part) = parts.next() {
-                    let is_last = parts.peek().is_none();
-                    match part {
-                        BodyPart::Bytes(bytes) => self.send_bytes(stream, bytes, is_last).await?,
-                        BodyPart::File { file, offset, length } => {
-                            self.send_file(stream, &file, offset, length, is_last).await?;
-                        }
-                    }
+            // Boxed, so that the future of each stream is small.
+            BodyKind::Parts { parts, .. } => Box::pin(self.send_parts(stream, parts)).await?,
+            BodyKind::Stream { chunks, end } => Box::pin(self.send_stream(stream, chunks, end)).await?,
+        }
+        Ok(())
+    }
+
+    async fn send_parts(
+        &mut self,
+        stream: &mut SendStream<Bytes>,
+        parts: Vec<BodyPart>,
+    ) -> Result<(), StreamError> {
+        let mut parts = parts.into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let is_last = parts.peek().is_none();
+            match part {
+                BodyPart::Bytes(bytes) => self.send_bytes(stream, bytes, is_last).await?,
+                BodyPart::File { file, offset, length } => {
+                    self.send_file(stream, &file, offset, length, is_last).await?;
                 }
             }
-            BodyKind::Stream { chunks, end } => self.send_stream(stream, chunks, end).await?,
         }
         Ok(())
     }
@@ -174,7 +184,7 @@ impl ResponseSender {
         mut chunks: ChunkStream,
         end: StreamEnd,
     ) -> Result<(), StreamError> {
-        let mut left = if let StreamEnd::After(bytes) = end { Some(bytes) } else { None };
+        let mut left = end.length();
         let trailers = loop {
             // The client must accept data before more is taken from the handler.
             self.capacity(stream, 1).await?;
@@ -186,7 +196,7 @@ impl ResponseSender {
             });
             let Some(chunk) = chunk.await? else {
                 break if let StreamEnd::With(trailers) = end {
-                    Some(call_trailers(*trailers).map_err(handler_error)?)
+                    Some(call_trailers(trailers.make).map_err(handler_error)?)
                 } else {
                     None
                 };
@@ -265,17 +275,73 @@ impl ResponseSender {
     }
 }
 
+thread_local! {
+    /// The last date that was sent. Its clones share their memory.
+    static DATE: RefCell<Option<(HttpDate, HeaderValue)>> = const { RefCell::new(None) };
+}
+
 fn append_date(headers: &mut HeaderMap, date: &HttpDate) {
-    if let Ok(value) = HeaderValue::from_bytes(date.as_bytes()) {
-        headers.insert(header::DATE, value);
-    }
+    DATE.with_borrow_mut(|cached| {
+        if !cached.as_ref().is_some_and(|(known, _)| known == date) {
+            // A date is a valid value.
+            let value = HeaderValue::from_bytes(date.as_bytes()).ok();
+            *cached = value.map(|value| (*date, value));
+        }
+        if let Some((_, value)) = cached {
+            headers.insert(header::DATE, value.clone());
+        }
+    });
+}
+
+/// The fields of the last response of this thread. Handlers often send the same fields repeatedly. They are then parsed
+/// once, and their clones share their memory.
+#[derive(Default)]
+struct LastFields {
+    block: Vec<u8>,
+    /// Empty until the block has been sent twice.
+    fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Longer blocks are not kept.
+const MAX_KEPT_FIELDS_BYTES: usize = 1024;
+
+thread_local! {
+    static LAST_FIELDS: RefCell<LastFields> = RefCell::default();
 }
 
 fn append_fields(headers: &mut HeaderMap, block: &FieldBlock) {
-    for (name, value) in block.iter() {
-        // The block contains only valid names and values.
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-            headers.append(name, value);
-        }
+    let bytes = block.as_bytes();
+    if bytes.is_empty() {
+        return;
     }
+    if bytes.len() > MAX_KEPT_FIELDS_BYTES {
+        return append_parsed_fields(headers, block);
+    }
+    LAST_FIELDS.with_borrow_mut(|last| {
+        if last.block != bytes {
+            last.block.clear();
+            last.block.extend_from_slice(bytes);
+            last.fields.clear();
+            return append_parsed_fields(headers, block);
+        }
+        if last.fields.is_empty() {
+            last.fields.extend(parse_fields(block));
+        }
+        for (name, value) in &last.fields {
+            headers.append(name, value.clone());
+        }
+    });
+}
+
+fn append_parsed_fields(headers: &mut HeaderMap, block: &FieldBlock) {
+    for (name, value) in parse_fields(block) {
+        headers.append(name, value);
+    }
+}
+
+fn parse_fields(block: &FieldBlock) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    // The block contains only valid names and values.
+    block.iter().filter_map(|(name, value)| {
+        Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
+    })
 }

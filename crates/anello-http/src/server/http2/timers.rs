@@ -67,6 +67,16 @@ impl StreamTimers {
     }
 }
 
+impl StreamTimers {
+    /// Wakes the tasks that read request bodies.
+    pub fn wake_body_readers(&self) {
+        let timers: Vec<_> = self.0.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
+        for timer in timers {
+            timer.wake(Task::BodyReader);
+        }
+    }
+}
+
 impl MultiplexedStreams for StreamTimers {
     fn check_deadlines(&self, now: u64, options: &ServerOptions, tick: TickLength) {
         let mut expired = Vec::new();

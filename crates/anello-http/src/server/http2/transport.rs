@@ -1,6 +1,6 @@
 //! The bytes of an HTTP/2 connection, as the traits that the crate `h2` requires.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -24,56 +24,111 @@ thread_local! {
 
 pub(super) struct Transport<R: Receiver, W> {
     receiver: R,
-    sender: W,
     /// Bytes that were received before the protocol was known.
     received: Vec<u8>,
     received_pos: usize,
     chunk: Option<R::Chunk>,
     chunk_pos: usize,
-    output: Vec<u8>,
-    /// Number of bytes of `output` that the socket has accepted.
-    written: usize,
+    output: Rc<RefCell<Output<W>>>,
     state: Rc<TransportState>,
     timer: Rc<ConnectionTimer>,
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
+/// The frames to send.
+///
+/// `h2` flushes after each `DATA` frame. Such a flush has no effect: the connection's task calls [`poll_flush`] after
+/// `h2` has made all progress that it can, so that the frames of all streams share system calls and TLS records.
+///
+/// [`poll_flush`]: Self::poll_flush
+pub(super) struct Output<W> {
+    sender: W,
+    bytes: Vec<u8>,
+    /// Number of bytes of `bytes` that the socket has accepted.
+    written: usize,
+    /// `true` if `h2` has more frames than fit.
+    is_full: bool,
+    timer: Rc<ConnectionTimer>,
+}
+
 /// The state that the transport shares with the task of the connection.
 #[derive(Debug, Default)]
 pub(super) struct TransportState {
-    /// Set instead of reporting EOF if the server has shut down the read half itself, so that GOAWAY is still sent.
-    pub is_read_shut_down: Cell<bool>,
+    /// `true` after the client has shut down its write half, or the server its read half.
     pub is_eof: Cell<bool>,
-    /// `true` after the handshake: GOAWAY can be sent.
+    /// `true` if `h2` may learn of EOF. It then drops all streams, so it must not before they are complete.
+    pub is_eof_reported: Cell<bool>,
+    /// `true` after the handshake: GOAWAY can be sent, and the connection's task flushes the output.
     pub is_established: Cell<bool>,
-    /// `true` if the server shuts down the read half when the connection is idle.
-    pub is_draining: Cell<bool>,
 }
 
 impl<R: Receiver, W> Unpin for Transport<R, W> {}
 
+impl<W: PollSender> Output<W> {
+    pub fn new(sender: W, timer: Rc<ConnectionTimer>) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self { sender, bytes: Vec::new(), written: 0, is_full: false, timer }))
+    }
+
+    /// Passes the collected frames to the socket. Completes when that has accepted them all, and `h2` has no more that
+    /// it could send.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_out(context))?;
+        ready!(self.sender.poll_drive(context))?;
+        if std::mem::take(&mut self.is_full) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes the collected frames to the sender. The send timeout applies while it does not accept them.
+    fn poll_write_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.bytes.len() {
+            let Poll::Ready(result) = self.sender.poll_write(&self.bytes[self.written..], context) else {
+                self.timer.deadlines.start_send(self.timer.now());
+                return Poll::Pending;
+            };
+            self.written += result?;
+            self.timer.deadlines.note_send_progress();
+        }
+        if self.bytes.capacity() > 0 {
+            self.written = 0;
+            self.bytes.clear();
+            SPARE_BUFFER.set(std::mem::take(&mut self.bytes));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.bytes.len() >= BUFFER_BYTES {
+            self.is_full = true;
+            ready!(self.poll_write_out(context))?;
+            self.is_full = false;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes = SPARE_BUFFER.take();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Appends as many bytes as fit, and returns their number.
+    fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(BUFFER_BYTES - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..count]);
+        count
+    }
+}
+
 impl<R: Receiver, W: PollSender> Transport<R, W> {
     pub fn new(
         receiver: R,
-        sender: W,
+        output: Rc<RefCell<Output<W>>>,
         received: Vec<u8>,
         state: Rc<TransportState>,
         timer: Rc<ConnectionTimer>,
         metrics: Option<Rc<WorkerMetrics>>,
     ) -> Self {
-        Self {
-            receiver,
-            sender,
-            received,
-            received_pos: 0,
-            chunk: None,
-            chunk_pos: 0,
-            output: Vec::new(),
-            written: 0,
-            state,
-            timer,
-            metrics,
-        }
+        Self { receiver, received, received_pos: 0, chunk: None, chunk_pos: 0, output, state, timer, metrics }
     }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<R::Chunk>>> {
@@ -82,41 +137,6 @@ impl<R: Receiver, W: PollSender> Transport<R, W> {
             metrics.add_received_bytes(chunk.len() as u64);
         }
         Poll::Ready(Ok(chunk))
-    }
-
-    /// Passes the collected frames to the socket. The send timeout applies while it does not accept them.
-    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.output.len() {
-            let Poll::Ready(result) = self.sender.poll_write(&self.output[self.written..], context) else {
-                self.timer.deadlines.start_send(self.timer.now());
-                return Poll::Pending;
-            };
-            self.written += result?;
-            self.timer.deadlines.note_send_progress();
-        }
-        if self.output.capacity() > 0 {
-            self.written = 0;
-            self.output.clear();
-            SPARE_BUFFER.set(std::mem::take(&mut self.output));
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Appends as many bytes as fit, and returns their number.
-    fn append(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(BUFFER_BYTES - self.output.len());
-        self.output.extend_from_slice(&bytes[..count]);
-        count
-    }
-
-    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.output.len() >= BUFFER_BYTES {
-            ready!(self.poll_output(context))?;
-        }
-        if self.output.capacity() == 0 {
-            self.output = SPARE_BUFFER.take();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -132,9 +152,16 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
             let count = received.len().min(buffer.remaining());
             buffer.put_slice(&received[..count]);
             this.received_pos += count;
+            if this.received_pos == this.received.len() {
+                (this.received, this.received_pos) = (Vec::new(), 0);
+            }
             return Poll::Ready(Ok(()));
         }
         loop {
+            if this.state.is_eof.get() {
+                let is_reported = this.state.is_eof_reported.get() || !this.state.is_established.get();
+                return if is_reported { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
             if let Some(chunk) = &this.chunk {
                 let rest = &chunk[this.chunk_pos..];
                 let count = rest.len().min(buffer.remaining());
@@ -149,13 +176,7 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
                 Ok(Some(chunk)) => Some(chunk),
                 Ok(None) => {
                     this.state.is_eof.set(true);
-                    let deadlines = &this.timer.deadlines;
-                    let is_own = deadlines.expired.get().is_some() || this.state.is_draining.get();
-                    if is_own && this.state.is_established.get() {
-                        this.state.is_read_shut_down.set(true);
-                        return Poll::Pending;
-                    }
-                    return Poll::Ready(Ok(()));
+                    continue;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             };
@@ -166,9 +187,9 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
 
 impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        ready!(this.poll_space(context))?;
-        Poll::Ready(Ok(this.append(bytes)))
+        let mut output = self.output.borrow_mut();
+        ready!(output.poll_space(context))?;
+        Poll::Ready(Ok(output.append(bytes)))
     }
 
     fn poll_write_vectored(
@@ -176,9 +197,9 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        ready!(this.poll_space(context))?;
-        Poll::Ready(Ok(slices.iter().map(|slice| this.append(slice)).sum()))
+        let mut output = self.output.borrow_mut();
+        ready!(output.poll_space(context))?;
+        Poll::Ready(Ok(slices.iter().map(|slice| output.append(slice)).sum()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -186,17 +207,21 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_output(context))?;
-        this.sender.poll_drive(context)
+        if self.state.is_established.get() {
+            return Poll::Ready(Ok(()));
+        }
+        self.output.borrow_mut().poll_flush(context)
     }
 
     /// Shuts down the connection, and then discards what the client is still sending, because closing with unread bytes
     /// would reset the connection before the client has read the last frames.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_output(context))?;
-        ready!(this.sender.poll_shutdown(context))?;
+        {
+            let mut output = this.output.borrow_mut();
+            ready!(output.poll_write_out(context))?;
+            ready!(output.sender.poll_shutdown(context))?;
+        }
         while !this.state.is_eof.get() {
             this.timer.deadlines.enter(Phase::Linger, this.timer.now());
             if ready!(this.poll_receive(context)).map_or(true, |chunk| chunk.is_none()) {
