@@ -1,7 +1,8 @@
 // client: closed-loop load generator for instruction counts, single-threaded on epoll. Each connection sends a request,
 // waits for the complete response, checks it, and sends the next request. The protocol is TCP echo, with -u UDP echo,
 // with -r the Redis protocol (batches of PIPELINE commands SET and batches of GET in turn, values of BYTES bytes) or,
-// with a PATH, HTTP/1.1 GET requests whose responses must be identical except for their Date field.
+// with a PATH, HTTP/1.1 requests whose responses must be identical except for their Date field: GET, or POST with a body of
+// BYTES bytes if that is not 0.
 //
 // usage: client [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
@@ -133,26 +134,58 @@ static bool is_wrong(const struct connection *connection, const char *bytes, siz
          (tail_start < end && memcmp(bytes + (tail_start - start), response + tail_start, end - tail_start));
 }
 
+// Returns the length of the chunked body in the first `count` bytes, or 0 if it is incomplete.
+static size_t chunked_bytes(const char *body, size_t count) {
+  for (size_t start = 0; start < count;) {
+    const char *line_end = memmem(body + start, count - start, "\r\n", 2);
+    if (!line_end) return 0;
+    size_t chunk = strtoul(body + start, NULL, 16);
+    // Chunk size line, data and line end. No trailers are expected.
+    start = line_end + 2 - body + chunk + 2;
+    if (chunk == 0) return start <= count ? start : 0;
+  }
+  return 0;
+}
+
+// Returns the length of the response, or 0 if it is not known from its first `count` bytes.
+static size_t response_length(size_t count) {
+  const char *end = strstr(response, "\r\n\r\n");
+  if (!end) return 0;
+  const char *length = strcasestr(response, "\r\nContent-Length:");
+  const char *chunked = strcasestr(response, "\r\nTransfer-Encoding: chunked");
+  size_t head = end + 4 - response;
+  if (strncmp(response, "HTTP/1.1 200 ", 13)) fail("unexpected response: %.60s", response);
+  if (length && length < end) return head + strtoul(length + 17, NULL, 10);
+  if (!chunked || chunked > end) fail("unexpected response: %.60s", response);
+  size_t body = chunked_bytes(response + head, count - head);
+  return body ? head + body : 0;
+}
+
 // Requests the path once and stores the expected response.
-static void learn_response(int port, const char *path) {
-  char text[600];
-  int fd = connect_to(port), length = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", path, port);
-  if (length >= (int)sizeof text) fail("the path is too long");
-  pattern = strdup(text);
-  default_request_bytes = length;
+static void learn_response(int port, const char *path, size_t body_bytes) {
+  char head[600];
+  int fd = connect_to(port), length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n",
+                                               body_bytes ? "POST" : "GET", path, port);
+  if (length < (int)sizeof head && body_bytes)
+    length += snprintf(head + length, sizeof head - length, "Content-Length: %zu\r\n", body_bytes);
+  if (length + 2 >= (int)sizeof head) fail("the path is too long");
+  strcpy(head + length, "\r\n");
+  length += 2;
+  pattern = malloc(length + body_bytes);
   response = calloc(1, MAX_RESPONSE_BYTES + 1);
   if (!pattern || !response) fail("out of memory");
-  if (send(fd, text, length, MSG_NOSIGNAL) != length) fail("send: %s", strerror(errno));
-  for (char *end = NULL; !default_response_bytes || date_end < default_response_bytes;) {
-    ssize_t received = recv(fd, response + date_end, MAX_RESPONSE_BYTES - date_end, 0); // date_end: number of bytes received so far
+  memcpy(pattern, head, length);
+  memset(pattern + length, 'x', body_bytes);
+  default_request_bytes = length + body_bytes;
+  if (send(fd, pattern, default_request_bytes, MSG_NOSIGNAL) != (ssize_t)default_request_bytes)
+    fail("send: %s", strerror(errno));
+  size_t count = 0;
+  while (!default_response_bytes || count < default_response_bytes) {
+    ssize_t received = recv(fd, response + count, MAX_RESPONSE_BYTES - count, 0);
     if (received <= 0) fail("the first response is truncated: %.60s", response);
-    date_end += received;
-    const char *bytes = strcasestr(response, "\r\nContent-Length:");
-    if (!end && (end = strstr(response, "\r\n\r\n"))) {
-      if (strncmp(response, "HTTP/1.1 200 ", 13) || !bytes || bytes > end) fail("unexpected response: %.60s", response);
-      default_response_bytes = end + 4 - response + strtoul(bytes + 17, NULL, 10);
-      if (default_response_bytes > MAX_RESPONSE_BYTES) fail("the response exceeds %d bytes", MAX_RESPONSE_BYTES);
-    }
+    count += received;
+    if (!default_response_bytes) default_response_bytes = response_length(count);
+    if (default_response_bytes > MAX_RESPONSE_BYTES) fail("the response exceeds %d bytes", MAX_RESPONSE_BYTES);
   }
   const char *date = strcasestr(response, "\r\nDate:");
   date_start = date ? date - response : default_response_bytes;
@@ -252,8 +285,9 @@ int main(int count, char **arguments) {
   int epoll = epoll_create1(0);
   struct connection *all = calloc(connections, sizeof *all);
   if (count == 7) {
+    size_t body_bytes = default_request_bytes;
     default_response_bytes = 0;
-    learn_response(port, arguments[6]);
+    learn_response(port, arguments[6], body_bytes);
   } else if (pipeline) {
     make_batches(default_request_bytes);
     size_t set = batches[1].response_bytes, get = batches[0].response_bytes;

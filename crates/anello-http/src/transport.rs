@@ -7,8 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
-use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
-use bytes::Bytes;
+use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf, Stream};
 
 pub(crate) trait Receiver: 'static {
     type Chunk: Deref<Target = [u8]>;
@@ -50,8 +49,11 @@ pub(crate) trait PollSender: 'static {
 }
 
 pub(crate) trait Sender: PollSender {
-    /// Sends shared bytes, without a copy if possible.
-    fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
+    /// Maximum length of a part of a body that is copied, so that it is sent together with other data.
+    const MAX_COPIED_BYTES: usize;
+
+    /// Sends the buffers in order, without copies if possible.
+    fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> impl Future<Output = io::Result<()>>;
     /// Sends a range of a file. Returns the number of bytes sent, which is less than requested if the file is too
     /// short. Each time a part has been sent, calls `on_progress` with its number of bytes.
     fn send_file(
@@ -110,8 +112,11 @@ impl<S: Stream> PollSender for OwnedWriteHalf<S> {
 }
 
 impl<S: Stream> Sender for OwnedWriteHalf<S> {
-    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
-        OwnedWriteHalf::send(self, bytes).await
+    // Longer parts are cheaper to send as separate slices of one system call.
+    const MAX_COPIED_BYTES: usize = 2 * 1024;
+
+    async fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> io::Result<()> {
+        OwnedWriteHalf::send_vectored(self, buffers).await
     }
 
     async fn send_file(

@@ -97,6 +97,7 @@ fn served_targets(contender: &Contender) -> String {
     let targets = contender.serves.iter().map(|target| match target {
         Serves::Files => "files",
         Serves::Fixed => "/fixed",
+        Serves::Routes => "routes",
     });
     targets.collect::<Vec<_>>().join(", ")
 }

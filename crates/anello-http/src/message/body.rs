@@ -140,7 +140,8 @@ impl Body {
 
     /// Creates a body of unknown length from a stream of chunks. The body uses the chunked transfer coding; for
     /// HTTP/1.0 clients, it is delimited by closing the connection. The stream is first polled after the handler has
-    /// returned. It is polled for each further chunk once the previous chunk has been accepted for sending.
+    /// returned. It is polled for each further chunk once the previous chunk has been accepted for sending. Chunks that
+    /// are available without waiting are sent together, up to 128 KiB at a time.
     ///
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// closing the connection, the connection is reset instead. In both cases the client detects the truncation.

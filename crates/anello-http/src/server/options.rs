@@ -38,7 +38,7 @@ pub struct ServerOptions {
     /// connection is reset, so that the kernel frees the data that the client has not read. Connections in this state
     /// are also reset when [`request_timeout`](Self::request_timeout) expires or the server shuts down.
     ///
-    /// Within this time, the kernel must accept the next 64 KiB of a response, or further file data. It accepts more
+    /// Within this time, the kernel must accept the next 128 KiB of a response, or further file data. It accepts more
     /// data only when about a third of the socket's send buffer is free. This buffer grows to megabytes
     /// (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive buffer (`net.ipv4.tcp_rmem`: 6
     /// MiB). A client that reads nothing is therefore detected only once both buffers are full, and a client that reads

@@ -1,5 +1,5 @@
 //! The output of a connection: heads and small bodies are collected in a buffer; larger bodies are sent without
-//! copying.
+//! copying, together with the buffered bytes around them.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,11 +12,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use anello::fs::File;
+use anello::net::SendBuf;
 use bytes::Bytes;
 
 use super::timer::ConnectionTimer;
 use crate::h1::{
-    BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
+    BodyEncoder, BodyError, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming,
+    ResponseHead,
 };
 use crate::message::{
     Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
@@ -25,10 +27,13 @@ use crate::message::{
 use crate::transport::Sender;
 
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
-
-/// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
-/// restarts with each chunk, so that a slow client can be distinguished from one that does not read.
-const WRITE_CHUNK_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes that are sent in one write without copying. The send timeout restarts with each write, so
+/// that a slow client can be distinguished from one that does not read.
+const MAX_WRITE_BYTES: usize = 128 * 1024;
+/// Larger chunks are split into parts of this size.
+const MAX_PART_BYTES: usize = 64 * 1024;
+/// Number of parts for which memory is allocated at first.
+const INITIAL_PARTS: usize = 8;
 /// Maximum capacity of an empty buffer that a connection retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 /// Maximum number of large buffers kept for reuse by the connections on a thread.
@@ -42,10 +47,14 @@ thread_local! {
 pub(crate) struct Output<W> {
     pub sender: W,
     pub buffer: Vec<u8>,
+    /// Body data to be sent without copying, each preceded by the buffered bytes before this offset.
+    parts: Vec<(usize, Bytes)>,
+    /// Total length of `parts`.
+    parts_bytes: usize,
     timer: Rc<ConnectionTimer>,
-    /// `true` if body data that bypassed the buffer may not have reached the kernel yet.
+    /// `true` if body data that was sent without copying may not have reached the kernel yet.
     has_unflushed: bool,
-    /// Number of body bytes of the current response that were passed to the sender.
+    /// Number of body bytes of the current response that were buffered or passed to the sender.
     pub body_bytes: u64,
 }
 
@@ -78,12 +87,20 @@ pub(crate) fn invalid_response_fallback() -> Response {
 
 impl<W: Sender> Output<W> {
     pub fn new(sender: W, timer: Rc<ConnectionTimer>) -> Self {
-        Self { sender, buffer: Vec::new(), timer, has_unflushed: false, body_bytes: 0 }
+        Self {
+            sender,
+            buffer: Vec::new(),
+            parts: Vec::new(),
+            parts_bytes: 0,
+            timer,
+            has_unflushed: false,
+            body_bytes: 0,
+        }
     }
 
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.buffer.len() >= FLUSH_THRESHOLD_BYTES
+        self.buffer.len() >= FLUSH_THRESHOLD_BYTES || self.parts_bytes >= MAX_WRITE_BYTES
     }
 
     /// `method` is the method of the rejected request.
@@ -97,12 +114,39 @@ impl<W: Sender> Output<W> {
 
     #[inline]
     pub async fn flush(&mut self) -> io::Result<()> {
+        if self.parts_bytes > 0 {
+            return Box::pin(self.flush_parts()).await;
+        }
         if self.buffer.is_empty() {
             return Ok(());
         }
         with_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
         self.release_buffer();
         Ok(())
+    }
+
+    /// Sends the buffered data and the parts between it in one write.
+    #[inline(never)]
+    async fn flush_parts(&mut self) -> io::Result<()> {
+        let buffered = Bytes::copy_from_slice(&self.buffer);
+        // Taken, so that an idle connection retains no memory.
+        let parts = std::mem::take(&mut self.parts);
+        let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
+        let mut start = 0;
+        for (end, part) in parts {
+            if start < end {
+                pieces.push(SendBuf::from(buffered.slice(start..end)));
+            }
+            pieces.push(SendBuf::from(part));
+            start = end;
+        }
+        if start < buffered.len() {
+            pieces.push(SendBuf::from(buffered.slice(start..)));
+        }
+        self.parts_bytes = 0;
+        self.release_buffer();
+        self.has_unflushed = true;
+        with_timer(&self.timer, self.sender.send_vectored(pieces)).await
     }
 
     /// Clears the buffer after its data has been sent. Large buffers are shared by the connections of the thread, so that
@@ -141,6 +185,9 @@ impl<W: Sender> Output<W> {
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
     /// immediately.
     async fn flush_more(&mut self) -> io::Result<()> {
+        if self.parts_bytes > 0 {
+            return Box::pin(self.flush_parts()).await;
+        }
         let mut rest = &self.buffer[..];
         while !rest.is_empty() {
             let sender = &mut self.sender;
@@ -276,18 +323,18 @@ impl<W: Sender> Output<W> {
     }
 
     async fn send_bytes(&mut self, encoder: &mut BodyEncoder, mut bytes: Bytes) -> io::Result<()> {
-        if bytes.len() <= COPIED_BODY_BYTES {
-            self.body_bytes += bytes.len() as u64;
-            return encoder.write(&mut self.buffer, &bytes).map_err(handler_error);
+        if bytes.len() <= MAX_PART_BYTES.min(MAX_WRITE_BYTES - self.parts_bytes) {
+            return self.buffer_chunk(encoder, bytes).map_err(handler_error);
         }
         if encoder.begin_chunk(&mut self.buffer, bytes.len()).map_err(handler_error)? {
-            self.flush().await?;
-            self.has_unflushed = true;
             while !bytes.is_empty() {
-                let write_chunk = bytes.split_to(bytes.len().min(WRITE_CHUNK_BYTES));
-                let length = write_chunk.len() as u64;
-                with_timer(&self.timer, self.sender.send(write_chunk)).await?;
-                self.body_bytes += length;
+                let part = bytes.split_to(bytes.len().min(MAX_PART_BYTES));
+                if self.parts_bytes + part.len() > MAX_WRITE_BYTES {
+                    self.flush().await?;
+                }
+                self.parts_bytes += part.len();
+                self.body_bytes += part.len() as u64;
+                self.parts.push((self.buffer.len(), part));
             }
             encoder.end_chunk(&mut self.buffer);
         }
@@ -324,19 +371,58 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
+    /// Buffers the chunks that are available. Returns the result of the last poll: a chunk that has not been buffered,
+    /// the end of the stream, an error of the stream, or `Pending`.
+    ///
+    /// # Errors
+    /// Returns an error if the body is longer than announced.
+    fn buffer_chunks(
+        &mut self,
+        encoder: &mut BodyEncoder,
+        chunks: &mut ChunkStream,
+        context: &mut Context<'_>,
+    ) -> io::Result<Poll<Option<io::Result<Bytes>>>> {
+        loop {
+            match next_chunk(chunks, context) {
+                Poll::Ready(Some(Ok(chunk)))
+                    if self.parts_bytes + chunk.len() <= MAX_WRITE_BYTES && !self.is_full() =>
+                {
+                    self.buffer_chunk(encoder, chunk).map_err(handler_error)?;
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    #[inline]
+    fn buffer_chunk(&mut self, encoder: &mut BodyEncoder, chunk: Bytes) -> Result<(), BodyError> {
+        self.body_bytes += chunk.len() as u64;
+        if chunk.len() <= W::MAX_COPIED_BYTES {
+            return encoder.write(&mut self.buffer, &chunk);
+        }
+        if encoder.begin_chunk(&mut self.buffer, chunk.len())? {
+            if self.parts.is_empty() {
+                self.parts.reserve(INITIAL_PARTS);
+            }
+            self.parts_bytes += chunk.len();
+            self.parts.push((self.buffer.len(), chunk));
+            encoder.end_chunk(&mut self.buffer);
+        }
+        Ok(())
+    }
+
     async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut chunks: ChunkStream) -> io::Result<()> {
         loop {
-            // The buffered data is sent before the task waits for the next chunk.
-            let mut next = pin!(poll_fn(|context| next_chunk(&mut chunks, context)));
-            let first_poll = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
-            let chunk = match first_poll {
+            let buffered = poll_fn(|context| Poll::Ready(self.buffer_chunks(encoder, &mut chunks, context)));
+            let chunk = match buffered.await? {
                 Poll::Ready(chunk) => chunk,
                 Poll::Pending => {
+                    // The buffered data is sent before the task waits for the next chunk.
                     self.flush().await?;
                     let sender = &mut self.sender;
                     // The socket may not have accepted the end of the previous data yet.
                     let next = poll_fn(|context| {
-                        let poll_result = next.as_mut().poll(context);
+                        let poll_result = next_chunk(&mut chunks, context);
                         if poll_result.is_pending() {
                             sender.poll_progress(context);
                         }
@@ -359,10 +445,10 @@ impl<W: Sender> Output<W> {
                     return Err(handler_error(error));
                 }
             };
-            self.send_bytes(encoder, chunk).await?;
             if self.is_full() {
                 self.flush().await?;
             }
+            self.send_bytes(encoder, chunk).await?;
         }
     }
 }

@@ -18,12 +18,12 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::fs::File;
-use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
-use bytes::Bytes;
+use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf, Stream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
+use crate::message::COPIED_BODY_BYTES;
 use crate::transport::{PollSender, Receiver, Sender};
 
 /// Amount of plaintext that is encrypted, or read from a file, at a time. A chunk of this size yields several records,
@@ -360,8 +360,13 @@ impl<S: Stream> PollSender for TlsSender<S> {
 }
 
 impl<S: Stream> Sender for TlsSender<S> {
-    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.write_all(&bytes).await
+    const MAX_COPIED_BYTES: usize = COPIED_BODY_BYTES;
+
+    async fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> io::Result<()> {
+        for buffer in buffers {
+            self.write_all(&buffer).await?;
+        }
+        Ok(())
     }
 
     async fn send_file(

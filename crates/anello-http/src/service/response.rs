@@ -1,7 +1,6 @@
 //! Conversion of responses.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
@@ -129,32 +128,32 @@ where
 {
     let mut frames = spare.take().unwrap_or_else(|| Box::pin(None));
     frames.as_mut().set(Some(body));
-    let mut received = VecDeque::new();
+    let (mut first, mut second) = (None, None);
     match poll_frame(&mut frames, context) {
         Poll::Pending => {}
         Poll::Ready(None) => return Body::empty(),
         Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-            Err(frame) => received.push_back(Ok(frame.map_data(into_bytes))),
+            Err(frame) => first = Some(Ok(frame.map_data(into_bytes))),
             Ok(data) => {
                 let data = into_bytes(data);
                 let is_end = exact == Some(data.len() as u64) && !request.is_http2
                     || frames.as_ref().as_pin_ref().is_none_or(|body| body.is_end_stream());
-                let second = if is_end { Poll::Ready(None) } else { poll_frame(&mut frames, context) };
-                if let Poll::Ready(None) = second {
+                let next = if is_end { Poll::Ready(None) } else { poll_frame(&mut frames, context) };
+                if let Poll::Ready(None) = next {
                     frames.as_mut().set(None);
                     spare.set(Some(frames));
                     return data.into();
                 }
-                received.push_back(Ok(Frame::data(data)));
-                if let Poll::Ready(Some(second)) = second {
-                    received.push_back(into_io(second));
+                first = Some(Ok(Frame::data(data)));
+                if let Poll::Ready(Some(frame)) = next {
+                    second = Some(into_io(frame));
                 }
             }
         },
-        Poll::Ready(Some(error)) => received.push_back(into_io(error)),
+        Poll::Ready(Some(error)) => first = Some(into_io(error)),
     }
     let trailers = Rc::default();
-    let frames = Frames { received, body: frames, trailers: Rc::clone(&trailers) };
+    let frames = Frames { first, second, body: frames, trailers: Rc::clone(&trailers) };
     match exact.or_else(|| declared_length(headers)) {
         Some(length) if !request.is_http2 => Body::stream_with_length(length, frames),
         length => {
@@ -173,7 +172,8 @@ fn poll_frame<B: HttpBody>(body: &mut Pin<Box<Option<B>>>, context: &mut Context
 
 /// The data of a body whose first frames may have been received already.
 struct Frames<B> {
-    received: VecDeque<io::Result<Frame<Bytes>>>,
+    first: Option<io::Result<Frame<Bytes>>>,
+    second: Option<io::Result<Frame<Bytes>>>,
     body: Pin<Box<Option<B>>>,
     trailers: Rc<Cell<Option<HeaderMap>>>,
 }
@@ -183,7 +183,8 @@ impl<B: HttpBody<Error: Into<BoxError>>> Stream for Frames<B> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
-            let frame = match self.received.pop_front() {
+            let received = self.first.take();
+            let frame = match received.or_else(|| self.second.take()) {
                 Some(frame) => frame,
                 None => match ready!(poll_frame(&mut self.body, context)) {
                     Some(frame) => into_io(frame),

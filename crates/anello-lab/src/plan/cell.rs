@@ -180,7 +180,7 @@ impl Cell {
     /// Returns the CPU share of the servers in this cell: `share` in a saturated closed loop, otherwise 1. The share is
     /// smaller if the servers have more cores than the load generator, and 1 if both use the same cores.
     ///
-    /// It is also 1 for large responses, where the bottleneck is clear anyway: with about 100 KiB per response, the
+    /// It is also 1 for large responses, where the bottleneck is clear anyway: with a few hundred KiB per response, the
     /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much
     /// slower. In addition, limiting the CPU time would interrupt responses and distort all latencies.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {

@@ -13,6 +13,7 @@ use crate::plan::limits::{
     names_without_twins,
 };
 use crate::plan::method::Method;
+use crate::plan::site::Target;
 
 /// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
 /// process before the process can be reaped. With 300 threads, the exit takes about one second, or two seconds on a
@@ -193,6 +194,12 @@ impl LabConfig {
         overridden.sort();
         overridden.dedup();
         self.cells = overridden;
+    }
+
+    /// Removes the cells whose target is not in the list. An empty list leaves the cells unchanged.
+    pub fn keep_targets(&mut self, targets: &[Target]) {
+        let is_kept = |cell: &Cell| cell.workload.target().is_some_and(|target| targets.contains(&target));
+        self.cells.retain(|cell| targets.is_empty() || is_kept(cell));
     }
 
     /// Sets the number of passes such that their slices and warm-ups take about `time`.

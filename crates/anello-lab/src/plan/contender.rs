@@ -59,6 +59,8 @@ pub enum Serves {
     Files,
     /// The 13 bytes `Hello, World!` as `text/plain` at `/fixed`, from memory.
     Fixed,
+    /// JSON at `/json`, an echo of POST requests at `/echo`, and a streamed body at `/stream`.
+    Routes,
 }
 
 /// A server under comparison.

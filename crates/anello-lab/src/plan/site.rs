@@ -1,4 +1,5 @@
-//! Resources that HTTP servers serve: the files of a small site with known contents, and one fixed response.
+//! Resources that HTTP servers serve: the files of a small site with known contents, a fixed response, and the routes of
+//! a small application.
 
 use std::sync::OnceLock;
 
@@ -7,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::plan::contender::Serves;
 
 /// Minimum size of a large response, see [`Target::is_large`].
-const LARGE_BYTES: usize = 64 << 10;
+const LARGE_BYTES: usize = 128 << 10;
 
 const HELLO: &[u8] = b"Hello, World!";
+
+const JSON: &[u8] = br#"{"message":"Hello, World!"}"#;
 
 /// Resource that a request asks for.
 #[derive(
@@ -47,13 +50,53 @@ pub enum Target {
     #[serde(rename = "/fixed")]
     #[strum(to_string = "/fixed")]
     Fixed,
+    /// An object of 27 bytes that a handler serializes as JSON.
+    #[serde(rename = "/json")]
+    #[strum(to_string = "/json")]
+    Json,
+    /// A POST request with a body of 1 KiB, which the handler returns.
+    #[serde(rename = "/echo")]
+    #[strum(to_string = "/echo")]
+    Echo,
+    /// A body of 100 KiB that a handler streams in parts, without stating its length in advance.
+    #[serde(rename = "/stream")]
+    #[strum(to_string = "/stream")]
+    Stream,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Target; 5] = [Target::Hello, Target::Page, Target::Large, Target::Huge, Target::Fixed];
+    pub const ALL: [Target; 8] = [
+        Target::Hello,
+        Target::Page,
+        Target::Large,
+        Target::Huge,
+        Target::Fixed,
+        Target::Json,
+        Target::Echo,
+        Target::Stream,
+    ];
 
-    /// Returns the file name, or the path of the fixed response.
+    /// Returns whether only a handler can serve this target, not a file.
+    pub const fn is_route(self) -> bool {
+        matches!(self, Target::Json | Target::Echo | Target::Stream)
+    }
+
+    /// Returns the body of the request, which is sent with the method POST. `None` for GET requests.
+    pub fn request_body(self) -> Option<&'static [u8]> {
+        (self == Target::Echo).then(|| self.body())
+    }
+
+    /// Returns the target with this name.
+    ///
+    /// # Errors
+    /// Returns a list of all names if there is none.
+    pub fn parse(name: &str) -> Result<Target, String> {
+        let found = Target::ALL.into_iter().find(|target| target.name() == name);
+        found.ok_or_else(|| format!("expected one of {}", Target::ALL.map(Target::name).join(", ")))
+    }
+
+    /// Returns the file name, or the path of a response from a handler.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -70,6 +113,9 @@ impl Target {
             Target::Page => 6 << 10,
             Target::Large => 300 << 10,
             Target::Huge => 10 << 20,
+            Target::Json => JSON.len(),
+            Target::Echo => 1 << 10,
+            Target::Stream => 100 << 10,
         }
     }
 
@@ -80,7 +126,9 @@ impl Target {
         BODIES[self as usize].get_or_init(|| match self {
             Target::Hello | Target::Fixed => HELLO.to_vec(),
             Target::Page => page(self.bytes()),
-            Target::Large | Target::Huge => noise(self.bytes()),
+            Target::Large | Target::Huge | Target::Echo => noise(self.bytes()),
+            Target::Json => JSON.to_vec(),
+            Target::Stream => vec![b'x'; self.bytes()],
         })
     }
 
@@ -110,6 +158,8 @@ pub struct SupportedTargets {
     pub files: bool,
     /// `true` if the server has a handler for the fixed response.
     pub fixed: bool,
+    /// `true` if the server has handlers for the routes of the application ([`Target::is_route`]).
+    pub routes: bool,
 }
 
 impl SupportedTargets {
@@ -117,12 +167,16 @@ impl SupportedTargets {
     /// serve everything.
     pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |resource| serves.is_empty() || serves.contains(&resource);
-        SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
+        SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed), routes: has(Serves::Routes) }
     }
 
     /// Returns whether the server can serve `target`.
     pub fn has(self, target: Target) -> bool {
-        self.files || (self.fixed && target == Target::Fixed)
+        match target {
+            target if target.is_route() => self.routes,
+            Target::Fixed => self.files || self.fixed,
+            _ => self.files,
+        }
     }
 
     /// Returns all supported targets, ordered by size.

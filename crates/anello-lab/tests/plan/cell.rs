@@ -23,7 +23,7 @@ fn only_saturated_closed_loops_throttle_servers() {
 fn small_responses_throttle_servers_and_large_ones_do_not() {
     let share = |cell: Cell| cell.server_share(0.8, &[0], &[1]);
     for target in Target::ALL {
-        let expected = if [Target::Large, Target::Huge].contains(&target) { 1.0 } else { 0.8 };
+        let expected = if target.is_large() { 1.0 } else { 0.8 };
         assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE)), expected, "{target}");
         assert!(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE).is_saturated());
         assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);

@@ -34,6 +34,9 @@ pub fn load(
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(target.body().into());
+        if let Some(body) = target.request_body() {
+            (http.method, http.body) = ("POST".to_owned(), body.into());
+        }
         (http.pipeline_depth, http.keep_alive) = (pipelining, !reconnect);
         http.tls = server.tls;
     }
@@ -91,6 +94,11 @@ mod tests {
         assert_eq!((http(&small).pipeline_depth, http(&small).keep_alive), (16, true));
         assert_eq!(http(&small).paths, ["/page.html"]);
         assert_eq!(http(&small).expected_body.unwrap().len(), 6144);
+        assert_eq!((http(&small).method.as_str(), http(&small).body.len()), ("GET", 0));
+        let echo = load(Target::Echo, (1, false), 50);
+        assert!(echo.validate().is_ok());
+        assert_eq!((http(&echo).method.as_str(), http(&echo).body.len()), ("POST", 1024));
+        assert_eq!(http(&echo).expected_body.unwrap(), http(&echo).body);
         let reconnecting = load(Target::Fixed, (1, true), 50);
         assert!(reconnecting.validate().is_ok() && !http(&reconnecting).keep_alive);
         // 3 GiB at 100 MB/s.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anello_lab::{Contender, Method, PRESETS};
+use anello_lab::{Contender, Method, PRESETS, Target};
 
 use crate::common::values;
 use crate::lab::load::LoadDriver;
@@ -35,7 +35,7 @@ pub struct RunArguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "method", "skip_checks"],
+        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "targets", "method", "skip_checks"],
     )]
     pub resume: Option<PathBuf>,
     /// Seed for the random order of cells and servers and for the bootstrap intervals; runs with the same seed use the
@@ -54,6 +54,9 @@ pub struct RunArguments {
     /// Message sizes to measure, in bytes, such as 128,1024; replaces those in the scenario.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
+    /// HTTP targets to measure, such as /json,/echo; the cells with other targets are omitted.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Target::parse)]
+    pub targets: Vec<Target>,
     /// Method for saturated cells: saturated limits servers to 80 % of their cores, or to the share in the scenario, so
     /// that requests are always pending; whole-core does not limit them. By default, the method of the scenario is
     /// used.

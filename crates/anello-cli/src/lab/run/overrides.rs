@@ -14,9 +14,16 @@ pub fn apply_overrides(
     connections_limit: usize,
 ) -> io::Result<()> {
     let mut notes = Vec::new();
-    if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
+    let changes = [&arguments.connections, &arguments.message_bytes].into_iter().any(|list| !list.is_empty());
+    if changes || !arguments.targets.is_empty() {
         config.override_cells(&arguments.connections, &arguments.message_bytes);
-        notes.push("The cells were changed (--connections, --message-bytes).".to_owned());
+        config.keep_targets(&arguments.targets);
+        if config.cells.is_empty() {
+            return Err(invalid_input(
+                "no cells left to measure: the scenario has none with these --targets",
+            ));
+        }
+        notes.push("The cells were changed (--connections, --message-bytes, --targets).".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
             return Err(invalid_input(format!(
@@ -45,13 +52,25 @@ pub fn apply_overrides(
 
 #[cfg(test)]
 mod tests {
-    use anello_lab::echo_cells;
+    use anello_lab::{Cell, Target, echo_cells};
 
     use super::*;
     use crate::lab::run::flags::parse_run;
 
     fn apply(config: &mut LabConfig, words: &[&str], connections_limit: usize) -> io::Result<()> {
         apply_overrides(config, &parse_run(words), connections_limit)
+    }
+
+    #[test]
+    fn targets_flag_keeps_cells_with_these_targets() {
+        let mut config = LabConfig::preset("http", "anello".into()).unwrap();
+        apply(&mut config, &["--connections", "50", "--targets", "/fixed"], 100).unwrap();
+        assert!(config.cells.contains(&Cell::http(Target::Fixed, 50)), "{:?}", config.cells);
+        for cell in &config.cells {
+            assert_eq!((cell.workload.target(), cell.connections), (Some(Target::Fixed), 50));
+        }
+        let error = apply(&mut config, &["--targets", "/json"], 100).unwrap_err();
+        assert!(error.to_string().contains("--targets"), "{error}");
     }
 
     #[test]

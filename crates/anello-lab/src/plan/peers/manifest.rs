@@ -144,7 +144,7 @@ impl Manifest {
             (
                 is_http && serves.is_empty(),
                 "protocol",
-                "protocol = \"http\" requires serves (\"files\", \"fixed\" or both)",
+                "protocol = \"http\" requires serves (\"files\", \"fixed\", \"routes\")",
             ),
             (!is_http && !serves.is_empty(), "serves", "the key `serves` requires protocol = \"http\""),
             (!is_http && self.tls, "tls", "the key `tls` requires protocol = \"http\""),

@@ -126,7 +126,7 @@ impl<'a> Resolver<'a> {
                 Ok(Contender { serves: serves.get_ref().clone(), ..contender })
             }
             (Some(serves), Protocol::Http) => {
-                self.error(serves.span(), "serves must not be empty (use \"files\", \"fixed\" or both)")
+                self.error(serves.span(), "serves must not be empty (use \"files\", \"fixed\", \"routes\")")
             }
             (Some(serves), protocol) => {
                 let message =
