@@ -323,27 +323,27 @@ fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<boo
     near.write_all(b"?")?;
     let receive = Sqe::receive(File::Descriptor(far.as_raw_fd()), BUFFER_GROUP, true);
     ring.push(receive.with_user_data(RECEIVE));
-    let mut works = false;
-    loop {
+    let (mut works, mut in_flight) = (false, 1);
+    // Also waits for the completion of the cancellation, which the driver would count as one of an unknown operation.
+    while in_flight > 0 {
         let Some(completion) = ring.completion() else {
             ring.enter(Wait::Forever)?;
             continue;
         };
-        if completion.user_data != RECEIVE {
-            continue;
-        }
         let flags = IoringCqeFlags::from_bits_retain(completion.flags as _);
         if flags.contains(IoringCqeFlags::BUFFER) {
             let length = usize::try_from(completion.result).unwrap_or(0);
             drop(pools.filled((completion.flags >> 16) as u16, length));
         }
         if !flags.contains(IoringCqeFlags::MORE) {
-            // The driver ignores the completion of the cancellation if it arrives later.
-            return Ok(works);
+            in_flight -= 1;
+            continue;
         }
         works |= completion.result == 1;
         ring.push(Sqe::cancel(RECEIVE).with_user_data(CANCEL));
+        in_flight += 1;
     }
+    Ok(works)
 }
 
 /// Returns `true` if this kernel release, as reported by uname(2), is 6.1 or later. Inline sends are not tested on
