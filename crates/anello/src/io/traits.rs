@@ -100,7 +100,7 @@ pub trait AsyncRecv {
     /// use anello::io::AsyncRecv;
     /// use anello::net::UnixStream;
     ///
-    /// let (one, mut other) = UnixStream::pair()?;
+    /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.send("ciao ").await?;
     /// one.send("mondo").await?;
     /// drop(one);
