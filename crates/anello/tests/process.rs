@@ -188,7 +188,7 @@ fn write_to_exited_child_returns_broken_pipe() {
             let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             child.wait().await.unwrap();
-            // Children of other tests inherit the pipe, and close it when they execute their program.
+            // A child of another test can hold a copy of the read end until its `execve(2)` closes it.
             let error = loop {
                 match stdin.write_all(b"lost").await {
                     Ok(()) => yield_now().await,

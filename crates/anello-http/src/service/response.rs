@@ -22,7 +22,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 /// An empty box for a body, kept for the next response.
 pub(super) type SpareBox<B> = Cell<Option<Pin<Box<Option<B>>>>>;
 
-/// What the conversion of a response depends on.
+/// Properties of the request on which the conversion of its response depends.
 #[derive(Clone, Copy)]
 pub(super) struct RequestKind {
     is_head: bool,

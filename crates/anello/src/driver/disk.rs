@@ -45,7 +45,7 @@ pub(crate) struct Disk {
     journal: Option<Journal>,
 }
 
-/// How an operation changes the name in its path.
+/// Change of the last name in the path of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameChange {
     None,

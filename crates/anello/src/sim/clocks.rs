@@ -79,7 +79,7 @@ impl Control {
         let host = self.find(host);
         let mut world = self.state.world.borrow_mut();
         world.host_clock(host).set_drift(ppm);
-        // The host computes anew when its next timer is due.
+        // The host computes again when its next timer is due.
         let now_ns = world.now_ns();
         world.wake_at(host, now_ns);
     }
