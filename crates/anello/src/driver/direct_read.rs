@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, Sockets};
+use super::{CLASS_BYTES, Chunk, DriverMetrics, Family, Pools, SendSide, Sockets};
 
 /// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +57,12 @@ impl DirectRead {
     pub fn receive<S: Sockets>(
         &mut self,
         sockets: &mut S,
-        socket: &S::Socket,
+        (socket, sends): (&S::Socket, &SendSide),
         pools: &Rc<Pools>,
     ) -> io::Result<Option<Chunk>> {
         let mut chunk = pools.lease(usize::from(self.class));
-        let Some(count) = self.receive_into(sockets, socket, chunk.spare())? else { return Ok(None) };
+        let received = self.receive_into(sockets, (socket, sends), chunk.spare())?;
+        let Some(count) = received else { return Ok(None) };
         chunk.mark_filled(count);
         self.adapt(count);
         Ok(Some(chunk))
@@ -73,33 +74,40 @@ impl DirectRead {
     pub fn receive_into<S: Sockets>(
         &mut self,
         sockets: &mut S,
-        socket: &S::Socket,
+        (socket, sends): (&S::Socket, &SendSide),
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
         let length = buffer.len();
-        self.record(sockets.receive(socket, buffer), length)
+        self.record(sockets.receive(socket, buffer), length, sends)
     }
 
     /// Receives bytes and descriptors like [`receive_into`](Self::receive_into).
     pub fn receive_with_fds<S: Sockets>(
         &mut self,
-        (sockets, socket): (&mut S, &S::Socket),
+        (sockets, socket, sends): (&mut S, &S::Socket, &SendSide),
         (buffer, descriptors): (&mut [u8], &mut Vec<OwnedFd>),
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
         if !self.readable {
             return Ok(None);
         }
-        let received = self.record(sockets.receive_with_fds(socket, buffer, descriptors), buffer.len())?;
+        let result = sockets.receive_with_fds(socket, buffer, descriptors);
+        let received = self.record(result, buffer.len(), sends)?;
         metrics.receives += u64::from(received.is_some());
         Ok(received)
     }
 
     /// Records the result of a receive into a buffer of this length.
     #[inline]
-    fn record(&mut self, result: io::Result<usize>, length: usize) -> io::Result<Option<usize>> {
+    fn record(
+        &mut self,
+        result: io::Result<usize>,
+        length: usize,
+        sends: &SendSide,
+    ) -> io::Result<Option<usize>> {
         match result {
             Ok(0) => {
+                sends.check_eof()?;
                 self.state = ReadState::Eof;
                 Ok(Some(0))
             }

@@ -39,6 +39,17 @@ impl SendSide {
         self.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno.get())))
     }
 
+    /// Checks that EOF is the end of what the peer has sent. The kernel reports that a connection is broken only once; if
+    /// a send has received this error, receives return 0, as at EOF. `EPIPE` means that the peer has ended its direction
+    /// before.
+    #[cold]
+    pub fn check_eof(&self) -> io::Result<()> {
+        match self.error {
+            Some(errno) if errno.get() != libc::EPIPE => self.check(),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns `EPIPE`, as the kernel does, if the write direction has been shut down.
     #[inline]
     pub fn check_open(&self) -> io::Result<()> {

@@ -20,7 +20,8 @@ use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 use common::{
-    ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, pair, pattern, poll_at_most,
+    ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
+    pattern, poll_at_most,
 };
 use socket2::SockRef;
 
@@ -356,6 +357,25 @@ fn bytes_of_peer_that_sends_and_closes_are_received() {
                 received.extend_from_slice(&chunk);
             }
             assert_same_bytes(&received, &message);
+        });
+    });
+}
+
+#[test]
+fn reset_that_a_send_has_reported_is_not_received_as_eof() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut stream, peer) = pair().await.unwrap();
+            peer.set_linger(Some(Duration::ZERO)).unwrap();
+            // The peer does not receive, so that a send is waiting when the connection is reset.
+            stream.send(vec![0; 32 << 20]).await.unwrap();
+            drop(peer);
+            assert!(stream.flush().await.is_err());
+            for _ in 0..3 {
+                let error = stream.recv().await.expect_err("not EOF");
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                assert_eq!(stream.peek(&mut [0]).await.unwrap_err().kind(), error.kind());
+            }
         });
     });
 }

@@ -44,7 +44,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if !is_direct || !is_open || !stream.received.is_empty() || stream.released {
             return self.poll_read(key, buffer, waker);
         }
-        let socket = (self.kernel.sockets_mut(), &stream.socket);
+        let socket = (self.kernel.sockets_mut(), &stream.socket, &stream.sends);
         if let Some(count) =
             stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
         {

@@ -45,7 +45,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
-            let chunk = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools)?;
+            let socket = (&stream.socket, &stream.sends);
+            let chunk = stream.reads.receive(self.kernel.sockets_mut(), socket, &self.pools)?;
             if stream.reads.state == ReadState::Eof {
                 return Poll::Ready(Ok(()));
             }
@@ -216,7 +217,10 @@ impl<K: CompletionKernel> Proactor<K> {
             (0, _) => {
                 // After an error, EOF would make the data appear complete.
                 if stream.receive_error.is_none() {
-                    stream.reads.state = ReadState::Eof;
+                    match stream.sends.check_eof() {
+                        Ok(()) => stream.reads.state = ReadState::Eof,
+                        Err(_) => stream.receive_error = stream.sends.error,
+                    }
                 }
                 self.stop_receiving(key);
             }

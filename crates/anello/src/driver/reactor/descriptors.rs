@@ -40,7 +40,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.state != ReadState::Open {
             return self.poll_read(key, buffer, waker);
         }
-        let socket = (self.kernel.sockets_mut(), &stream.socket);
+        let socket = (self.kernel.sockets_mut(), &stream.socket, &stream.sends);
         if let Some(count) =
             stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
         {
