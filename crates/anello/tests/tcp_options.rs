@@ -252,7 +252,7 @@ fn fault_11_abandoned_connects_of_configured_sockets_leave_no_descriptor() {
                 }
                 while poll_at_most(1, listener.accept()).await.is_some() {}
             }
-            for _ in 0..TURNS {
+            while current_driver_metrics().unwrap().sockets > base {
                 drop(poll_at_most(1, listener.accept()).await);
                 yield_now().await;
             }

@@ -14,14 +14,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use anello::io::Interest;
 use anello::net::{
     DatagramInfo, Ecn, MtuDiscovery, OutgoingDatagram, RecvBatch, TcpListener, UdpSocket, raw_os_error,
 };
+use anello::time::sleep;
 use anello::{spawn, yield_now};
 use common::{
-    ANY_PORT, Rng, TURNS, join, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pattern,
+    ANY_PORT, Rng, join, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pattern,
     poll_at_most, simulated_drivers,
 };
 
