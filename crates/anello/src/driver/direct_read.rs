@@ -77,8 +77,11 @@ impl DirectRead {
         (socket, sends): (&S::Socket, &SendSide),
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
-        let length = buffer.len();
-        self.record(sockets.receive(socket, buffer), length, sends)
+        let (length, result) = (buffer.len(), sockets.receive(socket, buffer));
+        if matches!(result, Ok(0)) {
+            sends.check_eof(sockets, socket)?;
+        }
+        self.record(result, length)
     }
 
     /// Receives bytes and descriptors like [`receive_into`](Self::receive_into).
@@ -92,22 +95,19 @@ impl DirectRead {
             return Ok(None);
         }
         let result = sockets.receive_with_fds(socket, buffer, descriptors);
-        let received = self.record(result, buffer.len(), sends)?;
+        if matches!(result, Ok(0)) {
+            sends.check_eof(sockets, socket)?;
+        }
+        let received = self.record(result, buffer.len())?;
         metrics.receives += u64::from(received.is_some());
         Ok(received)
     }
 
     /// Records the result of a receive into a buffer of this length.
     #[inline]
-    fn record(
-        &mut self,
-        result: io::Result<usize>,
-        length: usize,
-        sends: &SendSide,
-    ) -> io::Result<Option<usize>> {
+    fn record(&mut self, result: io::Result<usize>, length: usize) -> io::Result<Option<usize>> {
         match result {
             Ok(0) => {
-                sends.check_eof()?;
                 self.state = ReadState::Eof;
                 Ok(Some(0))
             }

@@ -25,6 +25,10 @@ pub(crate) enum WriteSide {
 #[repr(C)]
 pub(crate) struct SendSide {
     pub write_side: WriteSide,
+    /// Set if a send that waits until all bytes are sent (`MSG_WAITALL`) has ended early. The kernel then usually does not
+    /// report the error: the result is the number of bytes, the next send fails with `EPIPE`, and receives return 0.
+    /// Meaningless once all bytes have been sent.
+    pub may_have_lost_error: bool,
     /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
     pub queue: SendQueue,
@@ -40,12 +44,16 @@ impl SendSide {
     }
 
     /// Checks that EOF is the end of what the peer has sent. The kernel reports that a connection is broken only once; if
-    /// a send has received this error, receives return 0, as at EOF. `EPIPE` means that the peer has ended its direction
-    /// before.
+    /// a send has received this error, receives return 0, as at EOF. `EPIPE` means that the peer had ended its direction
+    /// before, unless an earlier error may have been lost.
     #[cold]
-    pub fn check_eof(&self) -> io::Result<()> {
+    pub fn check_eof<S: Sockets>(&self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
         match self.error {
             Some(errno) if errno.get() != libc::EPIPE => self.check(),
+            None if self.queue.is_empty() => Ok(()),
+            _ if self.may_have_lost_error && sockets.is_hung_up(socket) => {
+                Err(io::Error::from_raw_os_error(libc::ECONNRESET))
+            }
             _ => Ok(()),
         }
     }

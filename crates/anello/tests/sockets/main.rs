@@ -365,16 +365,20 @@ fn bytes_of_peer_that_sends_and_closes_are_received() {
 fn reset_that_a_send_has_reported_is_not_received_as_eof() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
-            let (mut stream, peer) = pair().await.unwrap();
-            peer.set_linger(Some(Duration::ZERO)).unwrap();
-            // The peer does not receive, so that a send is waiting when the connection is reset.
-            stream.send(vec![0; 32 << 20]).await.unwrap();
-            drop(peer);
-            assert!(stream.flush().await.is_err());
-            for _ in 0..3 {
-                let error = stream.recv().await.expect_err("not EOF");
-                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-                assert_eq!(stream.peek(&mut [0]).await.unwrap_err().kind(), error.kind());
+            // The peer stops receiving, so that a send is waiting when the connection is reset: one that has sent nothing,
+            // or a part of its bytes.
+            for received_bytes in [0, 4 << 20] {
+                let (mut stream, mut peer) = pair().await.unwrap();
+                peer.set_linger(Some(Duration::ZERO)).unwrap();
+                stream.send(vec![0; 32 << 20]).await.unwrap();
+                peer.read_exact(&mut vec![0; received_bytes]).await.unwrap();
+                drop(peer);
+                assert!(stream.flush().await.is_err());
+                for _ in 0..3 {
+                    let error = stream.recv().await.expect_err("not EOF");
+                    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{received_bytes}");
+                    assert_eq!(stream.peek(&mut [0]).await.unwrap_err().kind(), error.kind());
+                }
             }
         });
     });

@@ -29,7 +29,10 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.receive_error.is_none();
         if count < buffer.len() && is_socket_next && (stream.reads.readable || !stream.direct) {
             match self.kernel.sockets_mut().peek(&stream.socket, &mut buffer[count..]) {
-                Ok(0) if count == 0 => return Poll::Ready(stream.sends.check_eof().map(|()| 0)),
+                Ok(0) if count == 0 => {
+                    let checked = stream.sends.check_eof(self.kernel.sockets(), &stream.socket);
+                    return Poll::Ready(checked.map(|()| 0));
+                }
                 Ok(peeked) => return Poll::Ready(Ok(count + peeked)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     stream.reads.readable &= !stream.direct;

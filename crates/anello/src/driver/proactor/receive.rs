@@ -217,9 +217,9 @@ impl<K: CompletionKernel> Proactor<K> {
             (0, _) => {
                 // After an error, EOF would make the data appear complete.
                 if stream.receive_error.is_none() {
-                    match stream.sends.check_eof() {
+                    match stream.sends.check_eof(self.kernel.sockets(), &stream.socket) {
                         Ok(()) => stream.reads.state = ReadState::Eof,
-                        Err(_) => stream.receive_error = stream.sends.error,
+                        Err(error) => stream.receive_error = error.raw_os_error().and_then(NonZero::new),
                     }
                 }
                 self.stop_receiving(key);

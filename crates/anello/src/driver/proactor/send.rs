@@ -318,6 +318,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 let is_complete =
                     stream.sends.queue.pending().is_none_or(|pending| pending.len() <= result as usize);
                 stream.sends.queue.mark_sent(result as usize);
+                let waits = matches!(previous, Sending::Async | Sending::ZeroCopy(_));
+                stream.sends.may_have_lost_error = waits && !is_complete;
                 self.metrics.count_send(is_complete);
             }
             _ => match -result {

@@ -35,7 +35,10 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         if stream.reads.readable {
             match self.kernel.sockets_mut().peek(&stream.socket, &mut buffer[count..]) {
-                Ok(0) if count == 0 => return Poll::Ready(stream.sends.check_eof().map(|()| 0)),
+                Ok(0) if count == 0 => {
+                    let checked = stream.sends.check_eof(self.kernel.sockets(), &stream.socket);
+                    return Poll::Ready(checked.map(|()| 0));
+                }
                 Ok(peeked) => return Poll::Ready(Ok(count + peeked)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     stream.reads.readable = stream.reads.state == ReadState::Stored;

@@ -255,6 +255,10 @@ impl Sockets for SimNetwork {
         self.lock().endpoint(socket.id()).has_bytes()
     }
 
+    fn is_hung_up(&self, socket: &SimSocket) -> bool {
+        self.lock().mask(socket.id()) & i32::from(libc::POLLHUP) != 0
+    }
+
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
         self.send_message(socket, data, Vec::new())
     }

@@ -142,6 +142,8 @@ pub(crate) trait Sockets {
     fn peer_pidfd(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
     /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
+    /// Returns `true` if neither direction of the connection can be used any more (`POLLHUP`).
+    fn is_hung_up(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Sends data that will soon be followed by more data or a shutdown (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
@@ -354,6 +356,11 @@ impl Sockets for OsSockets {
 
     fn has_bytes(&self, socket: &OwnedFd) -> bool {
         rustix::io::ioctl_fionread(socket).is_ok_and(|bytes| bytes > 0)
+    }
+
+    fn is_hung_up(&self, socket: &OwnedFd) -> bool {
+        let mut polled = [PollFd::new(socket, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 
     #[inline]
