@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -370,14 +371,22 @@ pub fn file_of(bytes: &[u8]) -> File {
     file.into()
 }
 
+/// Returns whether a file is on a file system in memory. Since Linux 6.6, `tmpfs` accepts and ignores `O_DIRECT`.
+pub fn is_in_memory(file: impl AsFd) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    matches!(rustix::fs::fstatfs(file).unwrap().f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC)
+}
+
 /// Opens a new file of 256 blocks of 4 KiB for direct I/O or, where this is not supported, through the page cache.
 pub fn block_file(seed: u64) -> File {
     let (named, content) = (tempfile::NamedTempFile::new().unwrap(), pattern(seed, 1 << 20));
     fs::write(named.path(), &content).unwrap();
     let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_DIRECT);
-    let opened = options.open(named.path());
-    opened.or_else(|_| fs::OpenOptions::new().read(true).write(true).open(named.path())).unwrap().into()
+    options.read(true).write(true);
+    let cached = options.open(named.path()).unwrap();
+    let direct = options.custom_flags(libc::O_DIRECT).open(named.path());
+    direct.ok().filter(|_| !is_in_memory(&cached)).unwrap_or(cached).into()
 }
 
 /// Fails with the first differing offset instead of printing megabytes of data.
