@@ -2,14 +2,23 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::{Disk, Driver};
+use super::{DetachedSocket, Disk, Driver};
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
 
 impl Driver {
+    /// Returns `None`: the kernel is real.
+    pub fn listen_detached(
+        &mut self,
+        _address: SocketAddr,
+        _backlog: u32,
+    ) -> Option<io::Result<DetachedSocket>> {
+        None
+    }
+
     /// Returns `None`: names are resolved by the system.
     pub fn resolve(&self, _name: &str) -> Option<io::Result<IpAddr>> {
         None

@@ -1,10 +1,13 @@
 //! Calls of the driver that only simulated kernels implement.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, Uplink, World};
-use super::{Backend, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, dispatch};
+use super::{
+    Backend, DetachedSocket, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, SocketOption, Sockets,
+    dispatch,
+};
 
 impl Driver {
     /// Opens a driver with a simulated kernel on a network.
@@ -27,6 +30,31 @@ impl Driver {
             Backend::Uring(_) | Backend::Epoll(_) => None,
             Backend::SimCompletion(machine) => machine.kernel.sockets().uplink(),
             Backend::SimReadiness(machine) => machine.kernel.sockets().uplink(),
+        }
+    }
+
+    /// Opens a TCP socket of a simulated kernel that listens on an address which other sockets can share. Returns `None`
+    /// on real kernels.
+    pub fn listen_detached(
+        &mut self,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Option<io::Result<DetachedSocket>> {
+        fn listen<S: Sockets>(
+            sockets: &mut S,
+            address: SocketAddr,
+            backlog: u32,
+        ) -> io::Result<DetachedSocket> {
+            let socket = sockets.open(address.is_ipv6())?;
+            sockets.set_option(&socket, SocketOption::ReusePort, 1)?;
+            sockets.bind(&socket, address)?;
+            sockets.start_listening(&socket, backlog)?;
+            sockets.export(socket)
+        }
+        match &mut *self.backend {
+            Backend::Uring(_) | Backend::Epoll(_) => None,
+            Backend::SimCompletion(machine) => Some(listen(machine.kernel.sockets_mut(), address, backlog)),
+            Backend::SimReadiness(machine) => Some(listen(machine.kernel.sockets_mut(), address, backlog)),
         }
     }
 

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
-use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target, check_socket};
+use crate::driver::{AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket};
 use crate::executor::{Shared, WaitQueue, current};
 use crate::time::{Sleep, sleep};
 
@@ -181,7 +181,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// ```
     #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
-        Ok(Self::new(Listener::import(listener.into())?))
+        Ok(Self::new(Listener::import(listener)?))
     }
 }
 
@@ -248,9 +248,9 @@ impl Listener {
     }
 
     #[track_caller]
-    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+    pub fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let shared = current();
-        let key = shared.driver.borrow_mut().import_listener(descriptor)?;
+        let key = shared.driver.borrow_mut().import_listener(socket.into())?;
         Ok(Self::new(shared, key))
     }
 
