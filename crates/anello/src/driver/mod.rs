@@ -137,6 +137,7 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
+pub(crate) use sim::SimSignal;
 #[cfg(feature = "sim")]
 pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]

@@ -3,13 +3,29 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use super::{DetachedSocket, Disk, Driver};
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
 
+#[derive(Debug)]
+pub(crate) enum SimSignal {}
+
+impl SimSignal {
+    pub fn poll_take(&self, _context: &Context<'_>) -> Poll<()> {
+        match *self {}
+    }
+}
+
 impl Driver {
+    /// Returns `None`: the kernel is real.
+    pub fn catch_signal(&self, _number: i32) -> Option<Rc<SimSignal>> {
+        None
+    }
+
     /// Returns `None`: the kernel is real.
     pub fn listen_detached(
         &mut self,

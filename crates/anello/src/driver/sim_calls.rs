@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
-use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, Uplink, World};
+use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, SimSignal, Uplink, World};
 use super::{
     Backend, DetachedSocket, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, SocketOption, Sockets,
     dispatch,
@@ -81,6 +82,12 @@ impl Driver {
             Some(found) => Ok(World::ipv4(found).into()),
             None => Err(io::Error::new(io::ErrorKind::NotFound, "no such host in the simulation")),
         })
+    }
+
+    /// Catches a signal until the returned value is dropped. Returns `None` if this driver does not belong to one of
+    /// several hosts.
+    pub fn catch_signal(&self, number: i32) -> Option<Rc<SimSignal>> {
+        self.uplink().map(|Uplink { world, host }| world.borrow_mut().catch_signal(host, number))
     }
 
     /// Returns whether this driver belongs to one of several hosts, whose files have a simulated disk.
