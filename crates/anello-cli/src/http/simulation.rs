@@ -16,6 +16,7 @@ use anello::time::{Instant, sleep, timeout};
 use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use clap::Parser;
+use futures_util::future::join;
 
 use super::directory_watch::DirectoryWatch;
 use super::flags::Arguments;
@@ -108,6 +109,12 @@ struct Exchange {
 }
 
 impl Exchange {
+    /// Requests a whole file.
+    fn get(bytes: u64) -> Self {
+        let request = format!("GET /{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
+        Self { request, status: 200, expected: vec![content(bytes, 0..bytes)] }
+    }
+
     fn random(control: &Control) -> Self {
         let bytes = FILE_BYTES[control.random() as usize % FILE_BYTES.len()];
         let (method, path, field, status, expected) = match control.random() % 8 {
@@ -125,7 +132,7 @@ impl Exchange {
                 let field = format!("Range: bytes={first}-{},-5\r\n", first + 9);
                 ("GET", bytes.to_string(), field, 206, parts)
             }
-            _ => ("GET", bytes.to_string(), String::new(), 200, vec![content(bytes, 0..bytes)]),
+            _ => return Self::get(bytes),
         };
         Self { request: format!("{method} /{path} HTTP/1.1\r\nHost: a\r\n{field}\r\n"), status, expected }
     }
@@ -345,4 +352,38 @@ fn drain_under_load_loses_no_response() {
         });
         sim.run()
     });
+}
+
+#[test]
+fn second_signal_aborts_the_drain() {
+    for seed in 0..2 {
+        let directory = create_files();
+        let link = LinkOptions::default().bandwidth(Some(20_000));
+        let mut sim = builder(seed).link(link).build();
+        let (state, path) = (HostState::new("server", &sim), directory.path().to_owned());
+        let served = Rc::clone(&state);
+        sim.host("server", move || run_server(path.clone(), Duration::from_secs(60), Rc::clone(&served)));
+        sim.client("client", async move {
+            let digest = Cell::default();
+            let mut connection = Connection::open("server", &digest).await?;
+            // The response takes ten seconds.
+            let exchanges = [Exchange::get(200_000)];
+            let exchanging = connection.exchange(&exchanges);
+            let terminating = async {
+                for _ in 0..2 {
+                    sleep(Duration::from_secs(1)).await;
+                    assert_eq!(state.exits.get(), 0, "the drain waits for the response");
+                    state.terminate();
+                }
+            };
+            let (exchanged, ()) = join(exchanging, terminating).await;
+            assert!(is_expected(&exchanged.expect_err("an incomplete response")));
+            assert!(!connection.received.is_empty(), "no response");
+            drop(connection);
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(state.exits.get(), 1, "the server has not exited");
+            Ok(())
+        });
+        sim.run().unwrap_or_else(|error| panic!("{error}\n{}", sim.trace()));
+    }
 }
