@@ -96,7 +96,7 @@ pub(super) fn not_acceptable(entry: &Entry) -> Response {
 
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let mut random = [0; 16];
-    if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
+    if anello::fill_random(&mut random).is_err() {
         // Without random data, the boundary would be predictable, so send the whole file.
         return full_response(variant);
     }

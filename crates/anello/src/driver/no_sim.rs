@@ -26,6 +26,11 @@ impl Driver {
         None
     }
 
+    /// Returns `false`: the random numbers are those of the system.
+    pub fn fill_random(&mut self, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
     /// Returns `None`: the kernel is real.
     pub fn listen_detached(
         &mut self,

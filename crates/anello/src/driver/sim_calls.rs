@@ -90,6 +90,16 @@ impl Driver {
         self.uplink().map(|Uplink { world, host }| world.borrow_mut().catch_signal(host, number))
     }
 
+    /// Fills a buffer from the seeded generator of a simulated kernel. Returns `false` on real kernels.
+    pub fn fill_random(&mut self, bytes: &mut [u8]) -> bool {
+        match &mut *self.backend {
+            Backend::Uring(_) | Backend::Epoll(_) => return false,
+            Backend::SimCompletion(machine) => machine.kernel.sockets_mut().fill_random(bytes),
+            Backend::SimReadiness(machine) => machine.kernel.sockets_mut().fill_random(bytes),
+        }
+        true
+    }
+
     /// Returns whether this driver belongs to one of several hosts, whose files have a simulated disk.
     pub fn has_simulated_disk(&self) -> bool {
         self.uplink().is_some()

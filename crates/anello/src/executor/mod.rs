@@ -26,6 +26,7 @@ mod measure;
 mod metrics;
 mod origin;
 pub(crate) mod page_cache;
+mod random;
 mod runtime;
 mod runtime_builder;
 #[cfg(feature = "compat-hyper")]
@@ -54,6 +55,7 @@ pub use handle::{Handle, TryCurrentError};
 pub use join::{AbortHandle, JoinHandle};
 pub use join_error::JoinError;
 pub use metrics::RuntimeMetrics;
+pub use random::fill_random;
 pub use runtime::{EnterGuard, Runtime, current_driver, current_driver_metrics};
 pub use runtime_builder::RuntimeBuilder;
 pub use schedule::spawn;

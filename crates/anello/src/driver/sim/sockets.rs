@@ -39,6 +39,11 @@ impl SimNetwork {
         Self { network: Rc::new(RefCell::new(Network::for_host(options, uplink))) }
     }
 
+    /// Fills a buffer with random bytes.
+    pub fn fill_random(&self, bytes: &mut [u8]) {
+        self.lock().random.fill(bytes);
+    }
+
     /// Delivers a packet from another host.
     pub fn deliver(&self, segment: Segment) {
         self.lock().deliver_segment(segment);
