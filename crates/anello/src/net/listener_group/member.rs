@@ -175,7 +175,7 @@ impl<L: GroupListener> GroupMember<L> {
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
                 AcceptStep::Exhausted(error, rejected) => {
-                    warn_exhausted(&error, rejected);
+                    warn_exhausted(&self.shared, &error, rejected);
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                     None
                 }
