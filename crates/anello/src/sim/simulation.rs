@@ -127,6 +127,8 @@ impl Simulation {
     /// Adds a host. `program` is called when the simulation starts, and again at each restart. If its future returns an
     /// error, the simulation fails.
     ///
+    /// Only the future runs on the host. What the closure does before it returns the future is not simulated.
+    ///
     /// ```
     /// # use anello::sim::Simulation;
     /// let mut sim = Simulation::builder().build();

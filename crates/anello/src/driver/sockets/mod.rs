@@ -150,7 +150,7 @@ pub(crate) trait Sockets {
     fn import_source(&mut self, descriptor: Rc<OwnedFd>) -> io::Result<Rc<Self::Socket>>;
     /// Returns whether there is urgent data or another exceptional condition (`POLLPRI`).
     fn is_priority_ready(&self, socket: &Self::Socket) -> bool;
-    /// Gives up ownership of a socket. A descriptor is in blocking mode.
+    /// Detaches a socket. Its descriptor is in blocking mode afterwards.
     fn export(&mut self, socket: Self::Socket) -> io::Result<DetachedSocket>;
     /// Returns the clock used by the timers. It can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
