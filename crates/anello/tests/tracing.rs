@@ -177,7 +177,7 @@ fn workers_run_in_their_span() {
     });
 }
 
-/// The rate of warnings is limited on the clock of each host, and starts anew in each simulation.
+/// The rate of warnings is limited on the clock of each host, and separately in each simulation.
 #[test]
 fn warnings_of_simulated_hosts_depend_only_on_seed() {
     LazyLock::force(&INSTALLED);
