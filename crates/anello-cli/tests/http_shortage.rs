@@ -95,7 +95,7 @@ fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
     }
 }
 
-/// A lasting shortage of descriptors is logged at a limited rate.
+/// A lasting shortage of descriptors is logged at a limited rate by each of the two workers.
 #[test]
 fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
     for driver in drivers() {

@@ -76,7 +76,7 @@ pub use driver::{SimFaults, SimModel, SimOptions};
 pub use executor::{
     BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
     RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
-    current_driver_metrics, spawn, spawn_blocking, yield_now,
+    current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
 };
 
 /// Documents whose examples run as doctests of this crate.

@@ -166,12 +166,15 @@ fn signal_that_cannot_be_caught_is_rejected() {
 }
 
 #[test]
-fn signal_is_unsupported_on_simulator() {
+fn signal_is_unsupported_on_simulator_without_hosts() {
     on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let error = Signals::new([SignalKind::terminate()]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("use the uring or epoll driver"), "{error}");
+            assert!(
+                error.to_string().contains("use sim::Simulation, or the uring or epoll driver"),
+                "{error}"
+            );
         });
     });
 }

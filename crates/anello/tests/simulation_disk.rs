@@ -1,13 +1,21 @@
 //! Loss of unsynced changes to files when a simulated host crashes.
+//!
+//! `ANELLO_SEEDS` sets the number of seeds, if it is greater than the number that a test needs to see all outcomes.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anello::fs::{self, File, OpenOptions};
 use anello::sim::{CrashLoss, Simulation};
 use tempfile::TempDir;
+
+fn seeds(min: u64) -> Range<u64> {
+    let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    0..requested.unwrap_or(min).max(min)
+}
 
 /// Runs a program on a host and crashes the host. Returns the directory of the program.
 fn crash_after<F: Future<Output = io::Result<()>> + 'static>(
@@ -40,7 +48,7 @@ async fn write_synced(path: &Path, content: &[u8]) -> io::Result<File> {
 #[test]
 fn unsynced_writes_survive_in_sectors() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let directory = crash_after(seed, CrashLoss::Data, async |path| {
             let file = write_synced(&path.join("file"), &[1; 2000]).await?;
             file.write_all_at(&[2; 2000], 1000).await
@@ -67,7 +75,7 @@ fn unsynced_writes_survive_in_sectors() {
 
 #[test]
 fn synced_changes_survive() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let directory = crash_after(seed, CrashLoss::DataAndNames, async |path| {
             let file = write_synced(&path.join("file"), &[1; 2000]).await?;
             file.set_len(100).await?;
@@ -84,7 +92,7 @@ fn synced_changes_survive() {
 #[test]
 fn truncation_is_undone_with_its_contents() {
     let mut lengths = BTreeSet::new();
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let directory = crash_after(seed, CrashLoss::Data, async |path| {
             write_synced(&path.join("file"), &[1; 2000]).await?;
             fs::write(path.join("file"), b"").await
@@ -112,7 +120,7 @@ fn rename_of_an_unsynced_file_is_found() {
     };
     let contents = |syncs, loss| {
         let content = |seed| read(crash_after(seed, loss, replace(syncs)).path(), "file");
-        (0..30).filter_map(content).collect::<BTreeSet<_>>()
+        seeds(30).filter_map(content).collect::<BTreeSet<_>>()
     };
     assert_eq!(contents(true, CrashLoss::Data), BTreeSet::from([b"new".to_vec()]));
     assert!(contents(false, CrashLoss::Data).contains(b"".as_slice()), "the contents are lost");
@@ -138,11 +146,11 @@ fn names_are_lost_in_reverse_order_until_their_directory_is_synced() {
         });
         let has = |name: &str| directory.path().join(name).exists();
         if let Some(content) = read(directory.path(), "renamed") {
-            assert_eq!(content, b"inner", "the removed file has its contents again");
+            assert_eq!(content, b"inner", "seed {seed}: the removed file has its contents again");
         }
         ["directory", "directory/inner", "link", "renamed"].map(has)
     };
-    let outcomes: BTreeSet<_> = (0..60).map(|seed| names(false, seed)).collect();
+    let outcomes: BTreeSet<_> = seeds(60).map(|seed| names(false, seed)).collect();
     let expected = [
         [false, false, false, false],
         [true, false, false, false],
@@ -151,8 +159,8 @@ fn names_are_lost_in_reverse_order_until_their_directory_is_synced() {
         [true, true, false, true],
     ];
     assert_eq!(outcomes, BTreeSet::from(expected));
-    for seed in 0..10 {
-        assert_eq!(names(true, seed), [true, true, false, false]);
+    for seed in seeds(10) {
+        assert_eq!(names(true, seed), [true, true, false, false], "seed {seed}");
     }
 }
 
@@ -167,7 +175,7 @@ fn seed_determines_what_is_lost() {
         });
         ["a", "b"].map(|name| read(directory.path(), name))
     };
-    for seed in 0..10 {
-        assert_eq!(run(seed), run(seed));
+    for seed in seeds(10) {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }

@@ -6,10 +6,13 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use anello::sim::Simulation;
 use anello::task::Builder;
-use anello::{Workers, spawn_blocking, yield_now};
+use anello::time::sleep;
+use anello::{SimFaults, Workers, spawn_blocking, yield_now};
 use common::{ANY_PORT, on_both_drivers};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -172,4 +175,39 @@ fn workers_run_in_their_span() {
             assert_event(&format!("[worker index={index}] serving number={number}"));
         }
     });
+}
+
+/// The rate of warnings is limited on the clock of each host, and separately in each simulation.
+#[test]
+fn warnings_of_simulated_hosts_depend_only_on_seed() {
+    LazyLock::force(&INSTALLED);
+    let warnings = || -> Vec<String> {
+        let events = EVENTS.lock().unwrap();
+        events.iter().filter(|event| event.contains("file descriptors exhausted")).cloned().collect()
+    };
+    let run = || {
+        let earlier = warnings().len();
+        let faults = SimFaults::none().descriptor_exhaustion(200);
+        let mut sim = Simulation::builder().seed(17).faults(faults).build();
+        for name in ["a", "b"] {
+            sim.host(name, async || {
+                let listener = TcpListener::bind("0.0.0.0:80")?;
+                loop {
+                    listener.accept().await?;
+                }
+            });
+        }
+        sim.client("client", async {
+            for _ in 0..600 {
+                sleep(Duration::from_millis(100)).await;
+                drop((TcpStream::connect("a:80").await, TcpStream::connect("b:80").await));
+            }
+            Ok(())
+        });
+        sim.run().unwrap();
+        warnings().split_off(earlier)
+    };
+    let first = run();
+    assert!((10..=14).contains(&first.len()), "one in ten seconds for each host: {first:?}");
+    assert_eq!(run(), first);
 }

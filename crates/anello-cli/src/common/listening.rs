@@ -28,7 +28,7 @@ use super::error::{Context, invalid_input};
 const BACKLOG: i32 = 4096;
 
 /// Time limit at shutdown for accepting queued connections. Those above the connection limit are rejected one by one.
-const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
+pub const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for the accept tasks, which finish once their sockets are closed and the accept queues are empty.
 pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
@@ -174,11 +174,11 @@ fn is_stale_socket(path: &Path) -> io::Result<bool> {
 pub struct Listening {
     /// The addresses in the format of the ready line.
     pub addresses: String,
-    internet: Option<ListenerGroup<TcpListener>>,
-    unix: Option<ListenerGroup<UnixListener>>,
-    sockets: usize,
+    pub(super) internet: Option<ListenerGroup<TcpListener>>,
+    pub(super) unix: Option<ListenerGroup<UnixListener>>,
+    pub(super) sockets: usize,
     /// What to do with connections in the accept queue at shutdown.
-    pending: PendingConnections,
+    pub(super) pending: PendingConnections,
     pub file: Option<SocketFile>,
     pub is_transferred: AtomicBool,
 }

@@ -9,5 +9,7 @@ pub mod format;
 pub mod listening;
 pub mod output;
 pub mod process;
+#[cfg(test)]
+pub mod simulation;
 pub mod terminal;
 pub mod values;

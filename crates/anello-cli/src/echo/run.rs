@@ -18,10 +18,27 @@ use crate::common::values::Cores;
 use crate::common::{activation, output, process};
 
 /// State shared by the workers.
-struct Service {
-    flags: Arguments,
-    listening: Listening,
-    limits: Arc<Limits>,
+pub struct Service {
+    pub flags: Arguments,
+    pub listening: Listening,
+    pub limits: Arc<Limits>,
+}
+
+impl Service {
+    pub fn new(flags: Arguments, listening: Listening) -> Self {
+        let sizes = flags.request_bytes.zip(flags.response_bytes);
+        let sizes = sizes.map(|(request, response)| Sizes {
+            request_bytes: request.get(),
+            response_bytes: response.get(),
+        });
+        let limits = Limits {
+            sizes,
+            idle_timeout: flags.idle_timeout,
+            max_connections: flags.max_connections,
+            connections: AtomicUsize::new(0),
+        };
+        Self { flags, listening, limits: Arc::new(limits) }
+    }
 }
 
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
@@ -43,36 +60,30 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     listening.set_distribution(arguments.distribution);
     listening.resume();
     let builder = arguments.driver.builder();
-    let sizes = arguments.request_bytes.zip(arguments.response_bytes);
-    let sizes = sizes
-        .map(|(request, response)| Sizes { request_bytes: request.get(), response_bytes: response.get() });
     let cores = arguments.cores.clone();
-    let limits = Arc::new(Limits {
-        sizes,
-        idle_timeout: arguments.idle_timeout,
-        max_connections: arguments.max_connections,
-        connections: AtomicUsize::new(0),
-    });
-    let service = Arc::new(Service { flags: arguments, listening, limits });
+    let service = Arc::new(Service::new(arguments, listening));
     let Some(Cores(cores)) = cores else {
-        builder.build()?.block_on(serve(service, 0, 1))?;
+        builder.build()?.block_on(serve(service, 0, |service| announce(service, 1)))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let workers = Workers::builder()
-        .cores(cores)
-        .runtime(builder)
-        .start(move |worker| serve(Arc::clone(&service), worker.index, worker.count))?;
+    let workers = Workers::builder().cores(cores).runtime(builder).start(move |worker| {
+        let is_first = worker.index == 0;
+        serve(Arc::clone(&service), worker.index, move |service| {
+            if is_first {
+                announce(service, worker.count);
+            }
+        })
+    })?;
     workers.join()?.into_iter().collect::<io::Result<()>>()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one worker: accepts connections until a signal arrives, then drains them.
-async fn serve(service: Arc<Service>, index: usize, workers: usize) -> io::Result<()> {
+/// Runs one worker: accepts connections until a signal arrives, then drains them. Calls `on_ready` once signals are
+/// caught.
+pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&Service)) -> io::Result<()> {
     let listeners = service.listening.join(index);
     let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
-    if index == 0 {
-        announce(&service, workers);
-    }
+    on_ready(&service);
     let open = Rc::new(OpenConnections::default());
     let shared = || (Arc::clone(&service.limits), Rc::clone(&open));
     let internet = listeners.internet.map(|member| anello::spawn(accept(member, shared())));

@@ -16,6 +16,8 @@ mod notify;
 mod reload;
 mod run;
 mod sandbox;
+#[cfg(test)]
+mod simulation;
 mod sockets;
 mod worker;
 

@@ -110,7 +110,7 @@ fn serve_to_end(
         None => builder.unpinned_workers(service.workers),
     };
     let workers_service = Arc::clone(service);
-    let running = builder.start(move |worker| serve(Arc::clone(&workers_service), worker))?;
+    let running = builder.start(move |worker| serve(Arc::clone(&workers_service), worker.index))?;
     let startup_result = startup.start_accepting(service, admin);
     match &startup_result {
         Ok((true, exit_guard)) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anello::signal::{SignalKind, Signals};
-use anello::{DriverInfo, JoinHandle, WorkerContext};
+use anello::{DriverInfo, JoinHandle};
 use anello_http::files::options::FileOptions;
 use anello_http::files::{Files, FilesError};
 use anello_http::observe::access_log::AccessLogHandle;
@@ -63,39 +63,35 @@ pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
 }
 
 /// Serves until a signal arrives or the sockets have been transferred to another process, then drains the connections.
-pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
+pub async fn serve(service: Arc<Service>, worker: usize) -> io::Result<()> {
     // Joins the group first: a worker that fails later then leaves the group, which makes the startup fail.
-    let listeners = service.listening.join(worker.index);
-    let result = serve_listeners(listeners, &service, &worker).await;
-    result.inspect_err(|error| tracing::error!(worker = worker.index, %error, "worker failed"))
+    let listeners = service.listening.join(worker);
+    let result = serve_listeners(listeners, &service, worker).await;
+    result.inspect_err(|error| tracing::error!(worker, %error, "worker failed"))
 }
 
 /// Prepares and runs the server. The listeners are paused until all workers are ready and the sandbox is sealed.
-async fn serve_listeners(
-    listeners: WorkerListeners,
-    service: &Service,
-    worker: &WorkerContext,
-) -> io::Result<()> {
+async fn serve_listeners(listeners: WorkerListeners, service: &Service, worker: usize) -> io::Result<()> {
     let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
     let mut files = open(&service.flags.directory, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
-    if worker.count > 1 {
+    if service.workers > 1 {
         builder = builder.shared_connection_count(Arc::clone(&service.connections));
     }
     if let Some(tls) = &service.tls {
         builder = builder.tls(tls.clone());
     }
-    if let Some(metrics) = service.metrics.as_ref().and_then(|metrics| metrics.worker(worker.index)) {
+    if let Some(metrics) = service.metrics.as_ref().and_then(|metrics| metrics.worker(worker)) {
         let metrics = Rc::new(metrics);
         builder = builder.metrics(Rc::clone(&metrics));
         files = files.with_metrics(metrics);
     }
     if let Some(log) = &service.log {
-        builder = builder.access_log(log.worker(worker.index));
+        builder = builder.access_log(log.worker(worker));
     }
     if let Some(driver) = anello::current_driver() {
         service.sandbox.register_driver(&driver);
-        if worker.index == 0 {
+        if worker == 0 {
             service.driver.get_or_init(|| driver);
         }
     }

@@ -392,7 +392,7 @@ fn key(path: &str, is_directory: bool) -> String {
 
 #[cold]
 fn is_simulated() -> bool {
-    anello::current_driver().is_some_and(|driver| driver.name == "sim")
+    anello::current_driver().is_some_and(|driver| driver.is_simulated())
 }
 
 /// Returns the time of `CLOCK_MONOTONIC_COARSE`, which is cheap to read and at most a few milliseconds behind.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::cache::{Contents, Entry, Variant, coarse_now};
+use super::cache::{Contents, Entry, Variant};
 use super::fields::RequestFields;
 use super::multipart::{Boundary, Multipart};
 use super::negotiate::{Choice, negotiate};
@@ -96,7 +96,7 @@ pub(super) fn not_acceptable(entry: &Entry) -> Response {
 
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let mut random = [0; 16];
-    if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
+    if anello::fill_random(&mut random).is_err() {
         // Without random data, the boundary would be predictable, so send the whole file.
         return full_response(variant);
     }
@@ -148,23 +148,26 @@ pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Logs at most once every ten seconds per worker, because clients can cause the error repeatedly.
-pub(super) fn log_file_error(error: &io::Error) {
-    thread_local! {
-        static LAST_LOGGED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };
+/// Logs errors of files at most once every ten seconds per worker, because clients can cause them repeatedly.
+#[derive(Debug, Default)]
+pub(super) struct FileErrorLog {
+    logged_at: Cell<Option<Duration>>,
+    suppressed: Cell<u64>,
+}
+
+impl FileErrorLog {
+    /// Logs an error that occurs at this time.
+    pub fn log(&self, error: &io::Error, now: Duration) {
+        const LOG_INTERVAL: Duration = Duration::from_secs(10);
+        if self.logged_at.get().is_some_and(|previous| now.saturating_sub(previous) < LOG_INTERVAL) {
+            return self.suppressed.set(self.suppressed.get() + 1);
+        }
+        self.logged_at.set(Some(now));
+        tracing::error!(%error, suppressed = self.suppressed.take(), "cannot open or read file");
     }
-    const LOG_INTERVAL: Duration = Duration::from_secs(10);
-    let (previous, suppressed) = LAST_LOGGED.get();
-    let now = coarse_now();
-    if previous.is_some_and(|previous| now.saturating_sub(previous) < LOG_INTERVAL) {
-        return LAST_LOGGED.set((previous, suppressed + 1));
-    }
-    LAST_LOGGED.set((Some(now), 0));
-    tracing::error!(%error, suppressed, "cannot open or read file");
 }
 
 pub(super) fn error_response(error: &io::Error) -> Response {
-    log_file_error(error);
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
             text_response(503, "out of file descriptors or memory, try again later")

@@ -20,8 +20,8 @@ use super::negotiate::{Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
 use super::path::{Dotfiles, TargetPath, encoded_path, may_be_spa_route, resolve};
 use super::response::{
-    error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
-    log_file_error, not_acceptable, range_response, select_variant, text_response, with_vary,
+    FileErrorLog, error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
+    not_acceptable, range_response, select_variant, text_response, with_vary,
 };
 use super::stamp::FileStamp;
 use super::validator::Validator;
@@ -54,6 +54,7 @@ pub struct Files {
     cors: CorsOrigins,
     cache: Rc<Cache>,
     listings: Listings,
+    error_log: FileErrorLog,
 }
 
 /// The error returned by [`Files::open`].
@@ -119,6 +120,7 @@ impl Files {
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
             listings: Listings::new(&options),
+            error_log: FileErrorLog::default(),
             options,
         })
     }
@@ -261,7 +263,7 @@ impl Files {
                 Ok(FileLookup::Entry(entry)) => return self.respond(&entry, head),
                 Ok(FileLookup::Response(response)) => return response,
                 Ok(FileLookup::Missing) => path.has_no_extension(),
-                Err(error) => return error_response(&error),
+                Err(error) => return self.error_response(&error),
             },
             Err(error) if error.status() == 404 => may_be_spa_route(head.target(), self.options.dotfiles),
             Err(error) => return text_response(error.status(), &error.to_string()),
@@ -306,7 +308,7 @@ impl Files {
         match (self.find(path, head, cached.clone()).await, cached) {
             // The stale entry needs no new descriptor, so send it if its open files have not changed.
             (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
-                log_file_error(&error);
+                self.log_error(&error);
                 Ok(FileLookup::Entry(stale))
             }
             (result, _) => result,
@@ -384,7 +386,7 @@ impl Files {
         let page = match result {
             Ok(page) => page,
             Err(error) if is_missing(&error) => return FileLookup::Missing,
-            Err(error) => return FileLookup::Response(error_response(&error)),
+            Err(error) => return FileLookup::Response(self.error_response(&error)),
         };
         let validator = Validator { tag: page.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
@@ -566,10 +568,19 @@ impl Files {
         text_response(404, "no such file")
     }
 
+    fn log_error(&self, error: &io::Error) {
+        self.error_log.log(error, self.cache.now());
+    }
+
+    fn error_response(&self, error: &io::Error) -> Response {
+        self.log_error(error);
+        error_response(error)
+    }
+
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", encoded_path(path));
         let path = resolve(&target, Dotfiles::Serve).ok()?;
-        match self.look_up(&path, head).await.inspect_err(log_file_error).ok()? {
+        match self.look_up(&path, head).await.inspect_err(|error| self.log_error(error)).ok()? {
             FileLookup::Entry(entry) => Some(entry),
             FileLookup::Response(_) | FileLookup::Missing => None,
         }

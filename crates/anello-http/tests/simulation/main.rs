@@ -14,16 +14,19 @@ mod servers;
 use std::cell::Cell;
 use std::io;
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anello::net::TcpStream;
+use anello::signal::SignalKind;
 use anello::sim::{Control, LinkOptions, Simulation, check};
 use anello::time::{Instant, sleep};
 use anello::{SimFaults, SimModel};
+use futures_util::future::select;
 
 use client::{Exchange, FILE_BYTES, FILE_KIND, KINDS, connect, exchange};
-use servers::{HostState, Stack, is_expected};
+use servers::{Stack, is_expected};
 
 const SERVERS: [&str; 3] = ["one", "two", "three"];
 const CLIENTS: [&str; 3] = ["ada", "grace", "jean"];
@@ -109,50 +112,36 @@ fn run(stack: Stack, seed: u64, kinds: impl Iterator<Item = u64>) -> Result<u64,
     let link = LinkOptions::default().loss(10).resets(2);
     let builder = Simulation::builder().seed(seed).model(model).faults(faults).link(link);
     let mut sim = builder.socket_buffer_bytes([1000, 16 * 1024][seed as usize / 6 % 2]).build();
-    let states: Vec<_> = SERVERS.iter().map(|_| Rc::new(HostState::default())).collect();
-    for (name, state) in SERVERS.into_iter().zip(&states) {
-        let (state, path) = (Rc::clone(state), directory.path().to_owned());
-        sim.host(name, move || servers::run(stack, is_patient, Rc::clone(&state), path.clone()));
+    let drains = SERVERS.map(|_| Rc::new(Cell::new(0)));
+    for (name, drains) in SERVERS.into_iter().zip(&drains) {
+        let (drains, path) = (Rc::clone(drains), directory.path().to_owned());
+        sim.host(name, move || servers::run(stack, is_patient, Rc::clone(&drains), path.clone()));
         sim.set_disk_delay(name, Duration::ZERO..=Duration::from_millis(5));
     }
-    let (faults_ended, clients_left) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(CLIENTS.len())));
+    let faults_ended = Rc::new(Cell::new(false));
     for name in CLIENTS {
-        let running = run_client(Rc::clone(&kinds), sim.control(), Rc::clone(&faults_ended));
-        let clients_left = Rc::clone(&clients_left);
-        sim.client(name, async move {
-            running.await?;
-            clients_left.set(clients_left.get() - 1);
-            Ok(())
-        });
+        sim.client(name, run_client(Rc::clone(&kinds), sim.control(), Rc::clone(&faults_ended)));
     }
-    let (control, drained) = (sim.control(), states.clone());
+    let control = sim.control();
     sim.client("faults", async move {
-        let operator = anello::spawn({
-            let (control, states) = (control.clone(), states);
-            async move {
-                loop {
-                    sleep(Duration::from_millis(control.random() % 8000)).await;
-                    states[(control.random() % 3) as usize].drain_requested.set(true);
-                }
+        let signals = async {
+            loop {
+                sleep(Duration::from_millis(control.random() % 8000)).await;
+                control.signal(SERVERS[(control.random() % 3) as usize], SignalKind::terminate());
             }
-        });
-        control.inject_faults(&SERVERS, FAULTS).await;
-        operator.abort();
+        };
+        select(pin!(control.inject_faults(&SERVERS, FAULTS)), pin!(signals)).await;
         faults_ended.set(true);
-        while clients_left.get() > 0 {
-            sleep(Duration::from_millis(100)).await;
-        }
-        // The last drains: nothing of all the connections may be left.
-        for state in &drained {
-            let drains = state.drains.get();
-            state.drain_requested.set(true);
-            while state.drains.get() == drains {
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
         Ok(())
     });
     sim.run()?;
+    // The last drains: nothing of all the connections may be left.
+    for (name, drains) in SERVERS.iter().zip(&drains) {
+        drains.set(0);
+        sim.signal(name, SignalKind::terminate());
+    }
+    sim.run_for(PROGRESS_TIMEOUT)?;
+    assert!(drains.iter().all(|drains| drains.get() > 0), "a server has not been drained");
     Ok(sim.trace_hash())
 }
 

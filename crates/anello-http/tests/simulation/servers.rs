@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anello::compat::HyperTimer;
 use anello::net::{TcpListener, TcpStream};
+use anello::signal::{SignalKind, signal};
 use anello::time::{Instant, sleep, timeout};
 use anello::{JoinHandle, RuntimeMetrics, spawn};
 use anello_http::files::{FileOptions, Files};
@@ -64,25 +65,17 @@ pub fn options(is_patient: bool) -> ServerOptions {
         .drain_timeout(DRAIN_TIMEOUT)
 }
 
-/// Shared by the program of a host and the test.
-#[derive(Debug, Default)]
-pub struct HostState {
-    pub drain_requested: Cell<bool>,
-    /// Number of drains that have completed.
-    pub drains: Cell<u64>,
-}
-
-/// The program of a host: serves until a drain is requested, checks that nothing is left, and serves again.
+/// The program of a host: serves until a signal arrives, checks that nothing is left, and serves again. Counts the
+/// drains that have completed.
 pub async fn run(
     stack: Stack,
     is_patient: bool,
-    state: Rc<HostState>,
+    drains: Rc<Cell<u64>>,
     files: impl AsRef<Path>,
 ) -> io::Result<()> {
-    let drain_requested = async || {
-        while !state.drain_requested.get() {
-            sleep(Duration::from_millis(50)).await;
-        }
+    let mut signals = signal(SignalKind::terminate())?;
+    let mut drain_requested = async || {
+        signals.recv().await;
         Instant::now()
     };
     loop {
@@ -103,13 +96,12 @@ pub async fn run(
                 assert_eq!(server.connections(), 0, "connections after the drain");
                 drain_started
             }
-            Stack::Hyper => serve_with_hyper(listener, drain_requested).await,
+            Stack::Hyper => serve_with_hyper(listener, &mut drain_requested).await,
         };
         let elapsed = drain_started.elapsed();
         assert!(elapsed <= DRAIN_TIMEOUT + DRAIN_TOLERANCE, "the drain took {elapsed:?}");
         assert_released().await;
-        state.drain_requested.set(false);
-        state.drains.set(state.drains.get() + 1);
+        drains.set(drains.get() + 1);
     }
 }
 
@@ -128,7 +120,10 @@ async fn assert_released() {
 }
 
 /// Serves the application with hyper, and drains the connections like a server of anello-http.
-async fn serve_with_hyper(listener: TcpListener, drain_requested: impl AsyncFn() -> Instant) -> Instant {
+async fn serve_with_hyper(
+    listener: TcpListener,
+    mut drain_requested: impl AsyncFnMut() -> Instant,
+) -> Instant {
     let drains = Rc::new(Cell::new(false));
     let connections = Rc::new(Cell::new(0_usize));
     let accepting: JoinHandle<()> = {

@@ -364,7 +364,7 @@ impl Pacer {
         let wake_margin_ns = match anello::current_driver() {
             Some(driver) if driver.name == "uring" => 300_000,
             // Only the resolution of the timers matters, and the core is never delayed.
-            Some(driver) if driver.name == "sim" => 150_000,
+            Some(driver) if driver.is_simulated() => 150_000,
             _ => 1_300_000,
         };
         let mut pacer = Self { schedule, start_ns, end_ns, next: None, wake_margin_ns, max_queue_len };

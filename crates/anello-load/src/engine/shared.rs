@@ -32,7 +32,7 @@ enum Origin {
 impl Origin {
     fn new(origin: Instant) -> Self {
         match anello::current_driver() {
-            Some(driver) if driver.name == "sim" => Self::Virtual(time::Instant::now()),
+            Some(driver) if driver.is_simulated() => Self::Virtual(time::Instant::now()),
             _ => Self::Real(origin),
         }
     }

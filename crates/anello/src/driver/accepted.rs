@@ -1,17 +1,17 @@
 //! Accepted connections, and the receiver of connections accepted on a released listener.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::task::Waker;
 
+use super::DetachedSocket;
 use super::token::Key;
 
 /// A connection returned by an accept operation.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Stream(Key),
-    /// A connection that was not attached to this driver. Its descriptor is in blocking mode.
-    Descriptor(OwnedFd),
+    /// A connection that was not attached to this driver.
+    Detached(DetachedSocket),
 }
 
 /// Receives connections that the kernel accepts on a released listener. A multishot accept continues until its
@@ -19,8 +19,8 @@ pub(crate) enum Accepted {
 ///
 /// The driver is borrowed during these calls: implementations must neither use the driver nor call wakers.
 pub(crate) trait AcceptSink: fmt::Debug + Send + Sync {
-    /// Takes ownership of a connection. Its descriptor is in blocking mode.
-    fn accept(&self, connection: OwnedFd);
+    /// Takes ownership of a connection.
+    fn accept(&self, connection: DetachedSocket);
 
     /// Called once, when the kernel has ended all operations on the listener.
     fn listener_released(&self);

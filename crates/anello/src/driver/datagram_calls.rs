@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::datagram_socket::{DatagramSocket, Inner};
+use super::no_descriptors;
 #[cfg(feature = "sim")]
 use super::sim::SimSocket;
-use super::sockets::no_descriptors;
 use super::unix_datagram_socket::UnixDatagramSocket;
 use super::{Backend, Driver, Interest, Key};
 

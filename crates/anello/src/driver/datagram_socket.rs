@@ -13,9 +13,10 @@ use rustix::net::RecvFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::datagram::{DatagramInfo, OutgoingDatagram};
+use super::no_descriptors;
 use super::recv_batch::RecvBatch;
 use super::sim::SimDatagramSocket;
-use super::sockets::{no_descriptors, udp};
+use super::sockets::udp;
 use super::{SocketOption, socket_options};
 
 /// A UDP socket.

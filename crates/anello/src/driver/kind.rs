@@ -91,3 +91,23 @@ pub struct DriverInfo {
     /// Reason why [`DriverKind::Auto`] selected epoll. `None` if it selected io_uring or was not used.
     pub fallback_reason: Option<String>,
 }
+
+impl DriverInfo {
+    /// Returns whether the kernel is simulated: time is virtual, and only the simulated network is reachable. Always
+    /// `false` without the feature `sim`.
+    ///
+    /// Programs run unchanged on the simulated driver. Use this function only for decisions that depend on the real
+    /// machine, such as the use of a real clock.
+    ///
+    /// ```
+    /// use anello::{DriverKind, Runtime, SimOptions};
+    ///
+    /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;
+    /// assert!(runtime.driver().is_simulated());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.name == "sim"
+    }
+}

@@ -33,6 +33,7 @@ pub(crate) mod datagram;
 mod datagram_calls;
 pub(crate) mod datagram_messages;
 pub(crate) mod datagram_socket;
+mod detached;
 mod direct_read;
 mod disk;
 mod epoll;
@@ -101,6 +102,10 @@ pub(crate) use clock::Clock;
 #[cfg(feature = "sim")]
 pub(crate) use clock::VirtualClock;
 pub use counters::{DriverMetrics, MetricEntry};
+#[cfg(feature = "sim")]
+use detached::Detached;
+use detached::no_descriptors;
+pub(crate) use detached::{AnySocket, DetachedSocket};
 use direct_read::{DirectRead, ReadState};
 #[cfg(feature = "sim")]
 pub use disk::CrashLoss;
@@ -132,6 +137,7 @@ pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub use send_queue::SendBuf;
 use send_queue::{Queued, SendQueue, io_slices};
 use send_side::{SendSide, WriteSide};
+pub(crate) use sim::SimSignal;
 #[cfg(feature = "sim")]
 pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]
@@ -139,10 +145,9 @@ pub use sim::{LinkOptions, LinkStatistics, SimFaults, SimModel, SimOptions};
 pub(crate) use socket_options::SocketOption;
 pub(crate) use sockets::Family;
 pub use sockets::PeerCredentials;
-pub(crate) use sockets::{AnySocket, End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
+pub(crate) use sockets::{End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
 use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, no_descriptors,
-    not_pollable,
+    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
 };
 pub(crate) use source::{Clear, ReadyEvent, Ticket};
 use spin::Spin;
@@ -281,7 +286,7 @@ impl Driver {
         })
     }
 
-    /// Accepts a connection. If `should_attach` returns `false`, returns it as a descriptor without attaching it.
+    /// Accepts a connection. If `should_attach` returns `false`, returns it without attaching it.
     pub fn poll_accept_if(
         &mut self,
         key: Key,
@@ -291,7 +296,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
             if !should_attach() {
-                return Poll::Ready(machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor));
+                return Poll::Ready(machine.kernel.sockets_mut().export(socket).map(Accepted::Detached));
             }
             configure_accepted(machine.kernel.sockets(), &socket, family)?;
             Poll::Ready(machine.attach(socket, family, false).map(Accepted::Stream))
@@ -328,9 +333,9 @@ impl Driver {
         })
     }
 
-    pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+    pub fn import_listener(&mut self, socket: DetachedSocket) -> io::Result<Key> {
         dispatch!(self.open_backend()?, machine => {
-            let (socket, family) = machine.kernel.sockets_mut().import(descriptor)?;
+            let (socket, family) = machine.kernel.sockets_mut().import(socket)?;
             machine.attach_listener(socket, family)
         })
     }
@@ -345,9 +350,9 @@ impl Driver {
         );
     }
 
-    pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+    pub fn import_stream(&mut self, socket: DetachedSocket) -> io::Result<Key> {
         dispatch!(self.open_backend()?, machine => {
-            let (socket, family) = machine.kernel.sockets_mut().import(descriptor)?;
+            let (socket, family) = machine.kernel.sockets_mut().import(socket)?;
             machine.attach(socket, family, true)
         })
     }

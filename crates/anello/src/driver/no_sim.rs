@@ -2,14 +2,44 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use super::{Disk, Driver};
+use super::{DetachedSocket, Disk, Driver};
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
 
+#[derive(Debug)]
+pub(crate) enum SimSignal {}
+
+impl SimSignal {
+    pub fn poll_take(&self, _context: &Context<'_>) -> Poll<()> {
+        match *self {}
+    }
+}
+
 impl Driver {
+    /// Returns `None`: the kernel is real.
+    pub fn catch_signal(&self, _number: i32) -> Option<Rc<SimSignal>> {
+        None
+    }
+
+    /// Returns `false`: the random numbers are those of the system.
+    pub fn fill_random(&mut self, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
+    /// Returns `None`: the kernel is real.
+    pub fn listen_detached(
+        &mut self,
+        _address: SocketAddr,
+        _backlog: u32,
+    ) -> Option<io::Result<DetachedSocket>> {
+        None
+    }
+
     /// Returns `None`: names are resolved by the system.
     pub fn resolve(&self, _name: &str) -> Option<io::Result<IpAddr>> {
         None

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::sockets::no_descriptors;
+use super::no_descriptors;
 use super::{Backend, Driver, dispatch_by_model};
 
 impl Driver {

@@ -60,7 +60,7 @@ impl Driver {
     /// Imports a stream. Receives return `received` before the bytes in the socket.
     pub fn import_stream_with(&mut self, descriptor: OwnedFd, received: &[u8]) -> io::Result<Key> {
         dispatch!(self.open_backend()?, machine => {
-            let (socket, family) = machine.kernel.sockets_mut().import(descriptor)?;
+            let (socket, family) = machine.kernel.sockets_mut().import(descriptor.into())?;
             let key = machine.attach(socket, family, true)?;
             machine.store_received(key, received);
             Ok(key)

@@ -1,10 +1,14 @@
 //! Calls of the driver that only simulated kernels implement.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
-use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, Uplink, World};
-use super::{Backend, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, dispatch};
+use super::sim::{SimCompletion, SimModel, SimNetwork, SimOptions, SimReadiness, SimSignal, Uplink, World};
+use super::{
+    Backend, DetachedSocket, Disk, Driver, DriverOptions, Kernel, Proactor, Reactor, SocketOption, Sockets,
+    dispatch,
+};
 
 impl Driver {
     /// Opens a driver with a simulated kernel on a network.
@@ -27,6 +31,31 @@ impl Driver {
             Backend::Uring(_) | Backend::Epoll(_) => None,
             Backend::SimCompletion(machine) => machine.kernel.sockets().uplink(),
             Backend::SimReadiness(machine) => machine.kernel.sockets().uplink(),
+        }
+    }
+
+    /// Opens a TCP socket of a simulated kernel that listens on an address which other sockets can share. Returns `None`
+    /// on real kernels.
+    pub fn listen_detached(
+        &mut self,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Option<io::Result<DetachedSocket>> {
+        fn listen<S: Sockets>(
+            sockets: &mut S,
+            address: SocketAddr,
+            backlog: u32,
+        ) -> io::Result<DetachedSocket> {
+            let socket = sockets.open(address.is_ipv6())?;
+            sockets.set_option(&socket, SocketOption::ReusePort, 1)?;
+            sockets.bind(&socket, address)?;
+            sockets.start_listening(&socket, backlog)?;
+            sockets.export(socket)
+        }
+        match &mut *self.backend {
+            Backend::Uring(_) | Backend::Epoll(_) => None,
+            Backend::SimCompletion(machine) => Some(listen(machine.kernel.sockets_mut(), address, backlog)),
+            Backend::SimReadiness(machine) => Some(listen(machine.kernel.sockets_mut(), address, backlog)),
         }
     }
 
@@ -53,6 +82,22 @@ impl Driver {
             Some(found) => Ok(World::ipv4(found).into()),
             None => Err(io::Error::new(io::ErrorKind::NotFound, "no such host in the simulation")),
         })
+    }
+
+    /// Catches a signal until the returned value is dropped. Returns `None` if this driver does not belong to one of
+    /// several hosts.
+    pub fn catch_signal(&self, number: i32) -> Option<Rc<SimSignal>> {
+        self.uplink().map(|Uplink { world, host }| world.borrow_mut().catch_signal(host, number))
+    }
+
+    /// Fills a buffer from the seeded generator of a simulated kernel. Returns `false` on real kernels.
+    pub fn fill_random(&mut self, bytes: &mut [u8]) -> bool {
+        match &mut *self.backend {
+            Backend::Uring(_) | Backend::Epoll(_) => return false,
+            Backend::SimCompletion(machine) => machine.kernel.sockets_mut().fill_random(bytes),
+            Backend::SimReadiness(machine) => machine.kernel.sockets_mut().fill_random(bytes),
+        }
+        true
     }
 
     /// Returns whether this driver belongs to one of several hosts, whose files have a simulated disk.

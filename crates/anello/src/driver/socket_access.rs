@@ -111,7 +111,7 @@ impl Driver {
     /// Takes ownership of a socket of the operating system.
     pub fn import_tcp(&mut self, descriptor: OwnedFd) -> io::Result<AnySocket> {
         dispatch!(self.open_backend()?, machine => {
-            let (socket, _) = machine.kernel.sockets_mut().import(descriptor)?;
+            let (socket, _) = machine.kernel.sockets_mut().import(descriptor.into())?;
             Ok(AnySocket::new(socket))
         })
     }

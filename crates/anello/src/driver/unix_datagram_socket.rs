@@ -51,7 +51,7 @@ impl UnixDatagramSocket {
 
     /// Returns the descriptor, or an error on the simulated driver.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        on_socket!(self, os => Ok(os), _sim => Err(super::sockets::no_descriptors()))
+        on_socket!(self, os => Ok(os), _sim => Err(super::no_descriptors()))
     }
 
     /// Returns the descriptor in blocking mode. It is duplicated if the driver still holds it.

@@ -102,7 +102,7 @@ impl EventLoop {
     #[track_caller]
     pub fn import_stream(&mut self, stream: impl Into<OwnedFd>, token: usize) -> io::Result<StreamId> {
         check_token(token);
-        Ok(StreamId { key: self.driver.import_stream(stream.into())?, token })
+        Ok(StreamId { key: self.driver.import_stream(stream.into().into())?, token })
     }
 
     /// Returns `Ready` once the stream is connected. Until then, an event of the kind [`EventKind::Connect`] follows.

@@ -104,7 +104,7 @@ impl EventLoop {
     #[track_caller]
     pub fn import_listener(&mut self, listener: impl Into<OwnedFd>, token: usize) -> io::Result<ListenerId> {
         check_token(token);
-        Ok(ListenerId { key: self.driver.import_listener(listener.into())?, token })
+        Ok(ListenerId { key: self.driver.import_listener(listener.into().into())?, token })
     }
 
     /// Accepts a connection, whose events get the token `token`. If there is none, an event of the kind

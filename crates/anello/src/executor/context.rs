@@ -59,8 +59,18 @@ pub(crate) struct Shared {
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
     /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
     pub ready_queues: RefCell<BTreeMap<(Key, bool), Rc<WaitQueue>>>,
+    /// Limits the rate of the warnings that no descriptors are left.
+    pub exhaustion_log: Cell<ExhaustionLog>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
+}
+
+/// Time of the last warning, and the counts since then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExhaustionLog {
+    pub logged_at_ns: Option<u64>,
+    pub rejected: usize,
+    pub suppressed: u64,
 }
 
 /// The part of a runtime that other threads can access.
@@ -266,6 +276,7 @@ impl Shared {
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
             lingering: RefCell::default(),
+            exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),
             #[cfg(feature = "compat-hyper")]
             runtime_clock,

@@ -26,6 +26,7 @@ mod measure;
 mod metrics;
 mod origin;
 pub(crate) mod page_cache;
+mod random;
 mod runtime;
 mod runtime_builder;
 #[cfg(feature = "compat-hyper")]
@@ -45,7 +46,9 @@ mod workers;
 pub(crate) use blocking::disk;
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub use builder::Builder;
-pub(crate) use context::{Shared, current, flush_wakes_before_blocking, try_current, with_current};
+pub(crate) use context::{
+    ExhaustionLog, Shared, current, flush_wakes_before_blocking, try_current, with_current,
+};
 pub use coop::{Coop, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
 pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
@@ -54,6 +57,7 @@ pub use handle::{Handle, TryCurrentError};
 pub use join::{AbortHandle, JoinHandle};
 pub use join_error::JoinError;
 pub use metrics::RuntimeMetrics;
+pub use random::fill_random;
 pub use runtime::{EnterGuard, Runtime, current_driver, current_driver_metrics};
 pub use runtime_builder::RuntimeBuilder;
 pub use schedule::spawn;

@@ -15,8 +15,8 @@ use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
 use crate::driver::{
-    Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, SocketOption, Target,
-    unexpected_eof, wake_all,
+    DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, SocketOption,
+    Target, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -169,9 +169,9 @@ impl Connection {
     }
 
     #[track_caller]
-    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+    pub(super) fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let shared = current();
-        let key = shared.driver.borrow_mut().import_stream(descriptor)?;
+        let key = shared.driver.borrow_mut().import_stream(socket.into())?;
         Ok(Self { shared, key })
     }
 

@@ -7,16 +7,16 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
-use crate::driver::{AcceptSink, Accepted, Driver, End, Key, PollIo, Target, check_socket};
-use crate::executor::{Shared, WaitQueue, current};
+use crate::driver::{AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket};
+use crate::executor::{ExhaustionLog, Shared, WaitQueue, current};
 use crate::time::{Sleep, sleep};
 
 /// Number of connections that the kernel queues until they are accepted.
@@ -112,7 +112,7 @@ impl<F: StreamFamily> StreamListener<F> {
             }
             match ready!(self.listener.poll_accept(context)) {
                 Err(error) if is_exhausted(&error) => {
-                    warn_exhausted(&error, self.listener.refuse());
+                    warn_exhausted(&self.listener.shared, &error, self.listener.refuse());
                     self.pause = Some(sleep(EXHAUSTED_RETRY_DELAY));
                 }
                 accepted => return Poll::Ready(accepted.map(StreamSocket::new)),
@@ -181,7 +181,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// ```
     #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
-        Ok(Self::new(Listener::import(listener.into())?))
+        Ok(Self::new(Listener::import(listener)?))
     }
 }
 
@@ -248,9 +248,9 @@ impl Listener {
     }
 
     #[track_caller]
-    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+    pub fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let shared = current();
-        let key = shared.driver.borrow_mut().import_listener(descriptor)?;
+        let key = shared.driver.borrow_mut().import_listener(socket.into())?;
         Ok(Self::new(shared, key))
     }
 
@@ -269,7 +269,7 @@ impl Listener {
             let mut ticket = self.wait_queue.ticket();
             match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
-                    warn_exhausted(&error, self.refuse());
+                    warn_exhausted(&self.shared, &error, self.refuse());
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                 }
                 accepted => return accepted,
@@ -340,28 +340,17 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
 
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, rejected: 0, suppressed: 0 });
-
-/// Time of the last warning, and the counts since then.
-struct Warned {
-    at: Option<Instant>,
-    rejected: usize,
-    suppressed: u64,
-}
-
-/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process: exhaustion usually persists,
-/// and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
+/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] and worker: exhaustion usually persists, and every
+/// listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
-pub(super) fn warn_exhausted(error: &io::Error, rejected: usize) {
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    warned.rejected += rejected;
-    let now = Instant::now();
-    if warned.at.is_some_and(|at| now.saturating_duration_since(at) < WARNING_INTERVAL) {
-        warned.suppressed += 1;
-        return;
+pub(super) fn warn_exhausted(shared: &Shared, error: &io::Error, rejected: usize) {
+    let ExhaustionLog { logged_at_ns, rejected: unreported, suppressed } = shared.exhaustion_log.get();
+    let (now_ns, rejected) = (shared.now_ns(), unreported + rejected);
+    let is_recent = |at_ns| Duration::from_nanos(now_ns.saturating_sub(at_ns)) < WARNING_INTERVAL;
+    if logged_at_ns.is_some_and(is_recent) {
+        let suppressed = suppressed + 1;
+        return shared.exhaustion_log.set(ExhaustionLog { logged_at_ns, rejected, suppressed });
     }
-    let reset = Warned { at: Some(now), rejected: 0, suppressed: 0 };
-    let Warned { rejected, suppressed, .. } = std::mem::replace(&mut *warned, reset);
-    drop(warned);
+    shared.exhaustion_log.set(ExhaustionLog { logged_at_ns: Some(now_ns), rejected: 0, suppressed: 0 });
     tracing::warn!(%error, rejected, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }

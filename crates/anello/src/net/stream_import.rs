@@ -31,7 +31,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// ```
     #[track_caller]
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
-        Ok(Self::new(Connection::import(stream.into())?))
+        Ok(Self::new(Connection::import(stream)?))
     }
 
     /// Converts a standard library stream from which bytes have already been received. Receives return a copy of

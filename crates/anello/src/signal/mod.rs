@@ -27,6 +27,8 @@
 //! - The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the
 //!   pair is a stream on the runtime, so a signal wakes the driver just as received data does. Each listener uses two
 //!   descriptors per signal.
+//! - On a [simulated host](crate::sim), a test sends signals with
+//!   [`Control::signal`](crate::sim::Control::signal), and those of the process are not caught.
 
 mod kind;
 
@@ -35,6 +37,7 @@ use std::collections::btree_map::Entry;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -42,6 +45,7 @@ use std::task::{Context, Poll, ready};
 use signal_hook::{SigId, low_level};
 
 pub use self::kind::SignalKind;
+use crate::driver::SimSignal;
 use crate::executor::current;
 use crate::net::UnixStream;
 
@@ -61,7 +65,8 @@ use crate::net::UnixStream;
 ///
 /// # Errors
 /// Returns `InvalidInput` if the signal cannot be caught (SIGKILL, SIGSTOP, SIGILL, SIGFPE, SIGSEGV) or does not exist,
-/// `Unsupported` on the simulated driver, or `EMFILE` if the open-file limit is reached.
+/// `Unsupported` on the simulated driver outside of a [simulated host](crate::sim), or `EMFILE` if the open-file limit is
+/// reached.
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
@@ -258,11 +263,14 @@ struct EverCaught {
 #[derive(Debug)]
 struct Caught {
     kind: SignalKind,
-    id: SigId,
-    /// Receives one byte per caught signal.
-    stream: UnixStream,
-    /// Number of occurrences that have been received but not returned yet.
-    count: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Process(ProcessSignal),
+    /// The signal of a simulated host.
+    Simulated(Rc<SimSignal>),
 }
 
 impl Caught {
@@ -277,12 +285,44 @@ impl Caught {
             let message = format!("cannot catch {kind}: its action cannot be changed (use another signal)");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        if current().is_simulated() {
-            let message = format!(
-                "cannot catch {kind}: signals are unsupported on the simulated driver (use the uring or epoll driver)"
-            );
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        let shared = current();
+        if !shared.is_simulated() {
+            return Ok(Self { kind, source: Source::Process(ProcessSignal::new(kind)?) });
         }
+        let simulated = shared.driver.borrow().catch_signal(signal);
+        let simulated = simulated.ok_or_else(|| {
+            let message = format!(
+                "cannot catch {kind}: the simulated driver has no signals without a simulated host (use \
+                 sim::Simulation, or the uring or epoll driver)"
+            );
+            io::Error::new(io::ErrorKind::Unsupported, message)
+        })?;
+        Ok(Self { kind, source: Source::Simulated(simulated) })
+    }
+
+    /// Consumes one occurrence of the signal.
+    fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.source {
+            Source::Process(signal) => signal.poll_take(context),
+            Source::Simulated(signal) => signal.poll_take(context).map(Ok),
+        }
+    }
+}
+
+/// A caught signal of this process.
+#[derive(Debug)]
+struct ProcessSignal {
+    kind: SignalKind,
+    id: SigId,
+    /// Receives one byte per caught signal.
+    stream: UnixStream,
+    /// Number of occurrences that have been received but not returned yet.
+    count: usize,
+}
+
+impl ProcessSignal {
+    fn new(kind: SignalKind) -> io::Result<Self> {
+        let signal = kind.as_raw_value();
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         let stream = UnixStream::from_std(near)?;
         let mut ever_caught = EVER_CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,7 +342,6 @@ impl Caught {
         Ok(Self { kind, id, stream, count: 0 })
     }
 
-    /// Consumes one occurrence of the signal.
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.count == 0 {
             // Several signals in quick succession are received as several bytes.
@@ -317,7 +356,7 @@ impl Caught {
     }
 }
 
-impl Drop for Caught {
+impl Drop for ProcessSignal {
     fn drop(&mut self) {
         let mut ever_caught = EVER_CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = ever_caught.get_mut(&self.kind) {

@@ -1,4 +1,4 @@
-//! Control of a simulation: partitions, links, crashes and restarts.
+//! Control of a simulation: partitions, links, crashes, restarts and signals.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::driver::{HostId, LinkOptions, LinkStatistics, World};
+use crate::signal::SignalKind;
 
 /// A handle that controls the hosts and links of a [`Simulation`](super::Simulation), also while it runs.
 ///
@@ -62,6 +63,7 @@ pub(super) struct State {
 pub(super) enum Command {
     Crash(HostId),
     Restart(HostId),
+    Signal(HostId, SignalKind),
     /// Starts all hosts that have crashed, except clients.
     RestartAll,
 }
@@ -293,6 +295,42 @@ impl Control {
     #[track_caller]
     pub fn restart(&self, host: &str) {
         self.push(Command::Restart(self.find(host)));
+    }
+
+    /// Sends a signal to the program of a host, as soon as the running task waits. All [listeners](crate::signal) on the
+    /// host receive it. Without a listener, the default action is performed: nothing for SIGCHLD, SIGCONT, SIGURG and
+    /// SIGWINCH, as well as for SIGPIPE, which Rust programs ignore; a [crash](Self::crash) for all other signals. Does
+    /// nothing if the host is down.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use anello::signal::{SignalKind, signal};
+    /// use anello::sim::Simulation;
+    ///
+    /// let mut sim = Simulation::builder().build();
+    /// sim.host("server", async || {
+    ///     let mut terminations = signal(SignalKind::terminate())?;
+    ///     terminations.recv().await;
+    ///     Err(std::io::Error::other("shut down"))
+    /// });
+    /// sim.run_for(Duration::from_secs(1))?;
+    /// sim.signal("server", SignalKind::terminate());
+    /// assert_eq!(sim.run_for(Duration::from_secs(1)).unwrap_err().source.to_string(), "shut down");
+    /// # Ok::<(), anello::sim::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if there is no such host, or if the signal stops a process (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU). Use
+    /// [`hold`](Self::hold) to make a host unreachable.
+    #[track_caller]
+    pub fn signal(&self, host: &str, kind: SignalKind) {
+        let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        assert!(
+            !stops.contains(&kind.as_raw_value()),
+            "cannot send {kind}: stopped processes are not simulated"
+        );
+        self.push(Command::Signal(self.find(host), kind));
     }
 
     pub(super) fn push(&self, command: Command) {

@@ -3,8 +3,8 @@
 //! A [`Simulation`] runs several hosts on one thread and one virtual clock. Each host has its own runtime on the
 //! [simulated driver](crate::SimOptions), a name, an IPv4 address, an IPv6 address and a loopback interface. Programs
 //! run unchanged: they bind to `0.0.0.0:80`, connect to `leader:80`, spawn tasks and sleep. No real time passes while
-//! they wait. [`Control`] separates hosts, crashes and restarts them, and changes the links between them. One seed
-//! determines a run completely, and [`check`] runs a test with many seeds.
+//! they wait. [`Control`] separates hosts, crashes and restarts them, sends them signals, and changes the links between
+//! them. One seed determines a run completely, and [`check`] runs a test with many seeds.
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,8 +59,8 @@
 //! # Determinism
 //!
 //! A run depends only on the seed, the options and the programs, if the programs do not read the real time, use other
-//! sources of random numbers, start threads, or iterate over a `HashMap` with a random hasher. Two runs with the same
-//! seed have the same [hash](Control::trace_hash).
+//! sources of random numbers than [`fill_random`](crate::fill_random), start threads, or iterate over a `HashMap` with a
+//! random hasher. Two runs with the same seed have the same [hash](Control::trace_hash).
 
 mod builder;
 mod check;

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use super::check::keep_trace;
@@ -14,6 +15,10 @@ use super::control::{Command, Control, State};
 use super::error::Error;
 use super::host::{Host, Program};
 use crate::driver::{Due, HostId, LinkOptions, SimOptions, WokenHosts, World, duration_ns, with_context};
+use crate::signal::SignalKind;
+
+/// Signals that have no effect by default.
+const IGNORED_SIGNALS: [i32; 5] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGPIPE, libc::SIGURG, libc::SIGWINCH];
 
 /// Several simulated hosts on one thread, with one virtual clock.
 ///
@@ -121,6 +126,8 @@ impl Simulation {
 
     /// Adds a host. `program` is called when the simulation starts, and again at each restart. If its future returns an
     /// error, the simulation fails.
+    ///
+    /// Only the future runs on the host. What the closure does before it returns the future is not simulated.
     ///
     /// ```
     /// # use anello::sim::Simulation;
@@ -319,6 +326,7 @@ impl Simulation {
                     self.crash(host)?;
                     self.start_host(host)?;
                 }
+                Some(Command::Signal(host, kind)) => self.signal(host, kind)?,
                 Some(Command::RestartAll) => {
                     for host in 0..self.hosts.len() {
                         if self.hosts[host].running.is_none() && !self.hosts[host].is_client() {
@@ -338,6 +346,21 @@ impl Simulation {
         if was_running {
             let lost = self.control.state.world.borrow_mut().lose_unsynced(id);
             lost.map_err(|error| self.error(Some(id), with_context("cannot undo unsynced changes", error)))?;
+        }
+        Ok(())
+    }
+
+    /// Delivers a signal, or performs its default action.
+    fn signal(&mut self, host: HostId, kind: SignalKind) -> Result<(), Error> {
+        if self.hosts[host as usize].running.is_none() {
+            return Ok(());
+        }
+        let number = kind.as_raw_value();
+        let wakers = self.control.state.world.borrow_mut().deliver_signal(host, number);
+        match wakers {
+            Some(wakers) => wakers.into_iter().for_each(Waker::wake),
+            None if IGNORED_SIGNALS.contains(&number) => {}
+            None => self.crash(host)?,
         }
         Ok(())
     }

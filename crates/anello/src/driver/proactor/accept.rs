@@ -137,7 +137,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
 fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dyn AcceptSink) {
     match sockets.export(socket) {
-        Ok(descriptor) => accept_sink.accept(descriptor),
+        Ok(connection) => accept_sink.accept(connection),
         Err(error) => {
             log(|| tracing::warn!(%error, "cannot transfer a connection of a released listener; closing it"))
         }

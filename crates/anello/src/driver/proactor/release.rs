@@ -109,7 +109,8 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(mut stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         self.kernel.detached(key);
         let chunks = std::iter::from_fn(|| stream.received.pop()).collect();
-        Poll::Ready(self.kernel.sockets_mut().export(stream.socket).map(|descriptor| (descriptor, chunks)))
+        let descriptor = self.kernel.sockets_mut().export(stream.socket)?.into_descriptor()?;
+        Poll::Ready(Ok((descriptor, chunks)))
     }
 
     /// Closes a released stream once the kernel uses neither its socket nor its memory.

@@ -211,7 +211,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         let socket = self
             .kernel
             .unwatch(&stream.socket)
-            .and_then(|()| self.kernel.sockets_mut().export(stream.socket));
+            .and_then(|()| self.kernel.sockets_mut().export(stream.socket)?.into_descriptor());
         Poll::Ready(socket.map(|descriptor| (descriptor, stored.chunks.into())))
     }
 

@@ -19,7 +19,8 @@ use std::rc::Rc;
 use super::network::{Network, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, is_broken};
 use super::options::{SimFaults, SimOptions};
-use super::sockets::{SimNetwork, SimSocket};
+use super::socket::SimSocket;
+use super::sockets::SimNetwork;
 use crate::driver::{
     BufferRing, Capabilities, Completion, CompletionKernel, Direction, DriverOptions, Kernel, Key, Kind, Op,
     OperationCounts, Pools, SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use super::network::Network;
-use super::sockets::{SimNetwork, SimSocket, to_io_result, would_block};
+use super::socket::SimSocket;
+use super::sockets::{SimNetwork, to_io_result, would_block};
 use crate::driver::SocketOption;
 use crate::driver::datagram::{DatagramInfo, OutgoingDatagram};
 use crate::driver::recv_batch::RecvBatch;

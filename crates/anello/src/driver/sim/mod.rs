@@ -42,6 +42,8 @@ mod readiness;
 mod remote;
 mod remote_state;
 mod segment;
+mod signal;
+mod socket;
 mod socket_options;
 mod sockets;
 #[cfg(test)]
@@ -59,7 +61,8 @@ pub use link::{LinkOptions, LinkStatistics};
 pub use options::{SimFaults, SimModel, SimOptions};
 pub(super) use readiness::SimReadiness;
 pub(crate) use remote_state::Uplink;
+pub(crate) use signal::SimSignal;
+pub(super) use socket::SimSocket;
 pub(crate) use sockets::SimNetwork;
-pub(super) use sockets::SimSocket;
 pub(super) use unix_datagram_socket::SimUnixDatagram;
 pub(crate) use world::{Due, World, duration_ns};

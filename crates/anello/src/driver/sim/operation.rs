@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::network::{Id, Network};
-use super::sockets::SimSocket;
+use super::socket::SimSocket;
 use crate::driver::{BufferRing, Completion, SINGLE_WAKE_UP, SendMode, Token};
 
 /// Event bits of a poll for receiving.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use super::network::{Id, Network, deadlock_error};
-use super::sockets::{SimNetwork, SimSocket};
+use super::socket::SimSocket;
+use super::sockets::SimNetwork;
 use crate::driver::{Edge, Kernel, ReadinessKernel, Token, Wait};
 
 #[derive(Debug)]

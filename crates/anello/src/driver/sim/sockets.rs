@@ -1,4 +1,4 @@
-//! Simulated descriptors, and non-blocking system calls on the simulated network with fault injection.
+//! Non-blocking system calls on the simulated network, with fault injection.
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
@@ -14,9 +14,11 @@ use super::network::{Id, Network, unspecified};
 use super::options::SimOptions;
 use super::remote_state::Uplink;
 use super::segment::Segment;
+use super::socket::{SimDetached, SimSocket};
 use super::unix_sockets;
-use crate::driver::sockets::{messages, no_descriptors};
-use crate::driver::{Clock, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
+use crate::driver::no_descriptors;
+use crate::driver::sockets::messages;
+use crate::driver::{Clock, DetachedSocket, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;
@@ -27,33 +29,6 @@ pub(crate) struct SimNetwork {
     network: Rc<RefCell<Network>>,
 }
 
-/// An open socket. Operations in flight hold clones of it. It is closed when the last clone is dropped.
-#[derive(Clone, Debug)]
-pub(crate) struct SimSocket {
-    descriptor: Rc<Descriptor>,
-}
-
-#[derive(Debug)]
-struct Descriptor {
-    id: Id,
-    network: Rc<RefCell<Network>>,
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // The network is still borrowed only if a test has panicked during a call. In that case, it is no longer used.
-        if let Ok(mut network) = self.network.try_borrow_mut() {
-            network.close(self.id);
-        }
-    }
-}
-
-impl SimSocket {
-    pub(super) fn id(&self) -> Id {
-        self.descriptor.id
-    }
-}
-
 impl SimNetwork {
     pub fn new(options: &SimOptions) -> Self {
         Self { network: Rc::new(RefCell::new(Network::new(options))) }
@@ -62,6 +37,11 @@ impl SimNetwork {
     /// Creates the network of one of several hosts.
     pub fn for_host(options: &SimOptions, uplink: Uplink) -> Self {
         Self { network: Rc::new(RefCell::new(Network::for_host(options, uplink))) }
+    }
+
+    /// Fills a buffer with random bytes.
+    pub fn fill_random(&self, bytes: &mut [u8]) {
+        self.lock().random.fill(bytes);
     }
 
     /// Delivers a packet from another host.
@@ -81,7 +61,7 @@ impl SimNetwork {
 
     /// Creates the descriptor of an endpoint that has none yet.
     pub(super) fn socket(&self, id: Id) -> SimSocket {
-        SimSocket { descriptor: Rc::new(Descriptor { id, network: Rc::clone(&self.network) }) }
+        SimSocket::new(id, Rc::clone(&self.network))
     }
 
     fn send_message(
@@ -359,8 +339,14 @@ impl Sockets for SimNetwork {
         -1
     }
 
-    fn import(&mut self, _descriptor: OwnedFd) -> io::Result<(SimSocket, Family)> {
-        Err(no_descriptors())
+    fn import(&mut self, socket: DetachedSocket) -> io::Result<(SimSocket, Family)> {
+        let socket = socket.get::<SimDetached>().ok_or_else(no_descriptors)?.socket()?;
+        if !Rc::ptr_eq(socket.network(), &self.network) {
+            let text = "cannot use the socket of another simulated host, or one from before a restart";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let is_unix = self.lock().endpoint(socket.id()).unix.is_some();
+        Ok((socket, if is_unix { Family::Unix } else { Family::Internet }))
     }
 
     fn import_source(&mut self, _descriptor: Rc<OwnedFd>) -> io::Result<Rc<SimSocket>> {
@@ -371,8 +357,8 @@ impl Sockets for SimNetwork {
         self.lock().mask(socket.id()) & i32::from(libc::POLLPRI) != 0
     }
 
-    fn export(&mut self, _socket: SimSocket) -> io::Result<OwnedFd> {
-        Err(no_descriptors())
+    fn export(&mut self, socket: SimSocket) -> io::Result<DetachedSocket> {
+        Ok(SimDetached::new(socket).into())
     }
 
     fn clock(&self) -> Clock {

@@ -30,6 +30,7 @@ pub(crate) enum Operation {
     Release,
     Degrade,
     File,
+    Signal,
 }
 
 impl Operation {
@@ -69,6 +70,7 @@ impl Operation {
             Self::Release => "release",
             Self::Degrade => "degrade",
             Self::File => "file",
+            Self::Signal => "signal",
         }
     }
 }

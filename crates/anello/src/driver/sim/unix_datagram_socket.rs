@@ -9,7 +9,8 @@ use std::rc::Rc;
 use socket2::SockAddr;
 
 use super::datagram_socket::SimDatagramSocket;
-use super::sockets::{SimNetwork, SimSocket};
+use super::socket::SimSocket;
+use super::sockets::SimNetwork;
 use super::unix_sockets::{credentials, name};
 use crate::driver::sockets::messages::{self, ReceivedMessage};
 use crate::driver::{End, PeerCredentials};

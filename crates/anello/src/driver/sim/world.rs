@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
@@ -21,6 +22,7 @@ use fastrand::Rng;
 use super::event_queue::EventQueue;
 use super::link::{Link, LinkOptions, LinkStatistics};
 use super::segment::{Payload, RemoteSocket, SERIAL_BITS, Segment};
+use super::signal::SimSignal;
 use super::trace::{Operation, Trace};
 use crate::driver::woken_hosts::{HostId, WokenHosts};
 use crate::driver::{CrashLoss, Disk, Journal, VirtualClock};
@@ -72,6 +74,8 @@ struct HostRecord {
     sent: Vec<LinkStatistics>,
     /// Set if a crash loses changes that have not been synced.
     journal: Option<Journal>,
+    /// Numbers of caught signals, and their listeners.
+    signals: Vec<(i32, Weak<SimSignal>)>,
 }
 
 #[derive(Debug)]
@@ -150,6 +154,7 @@ impl World {
             disk_errors: 0,
             sent: Vec::new(),
             journal: None,
+            signals: Vec::new(),
         });
         Some(host)
     }
@@ -180,6 +185,7 @@ impl World {
     pub fn start(&mut self, host: HostId) {
         let record = &mut self.hosts[host as usize];
         (record.starts, record.is_up, record.disk_busy_until_ns) = (record.starts + 1, true, 0);
+        record.signals.clear();
         self.record(host, Operation::Start, None, 0);
         self.release_waiting(|(_, to)| to == host);
     }
@@ -241,6 +247,22 @@ impl World {
     pub fn lose_unsynced(&mut self, host: HostId) -> io::Result<()> {
         let journal = self.hosts[host as usize].journal.clone();
         journal.map_or(Ok(()), |journal| journal.lose(&mut self.random))
+    }
+
+    /// Catches a signal until the returned value is dropped.
+    pub fn catch_signal(&mut self, host: HostId, number: i32) -> Rc<SimSignal> {
+        let (signals, signal) = (&mut self.hosts[host as usize].signals, Rc::default());
+        signals.retain(|(_, signal)| signal.strong_count() > 0);
+        signals.push((number, Rc::downgrade(&signal)));
+        signal
+    }
+
+    /// Delivers a signal to all of its listeners. Returns `None` if there are none, and otherwise the wakers to call.
+    pub fn deliver_signal(&mut self, host: HostId, number: i32) -> Option<Vec<Waker>> {
+        self.record(host, Operation::Signal, None, 0);
+        let signals = self.hosts[host as usize].signals.iter().filter(|(caught, _)| *caught == number);
+        let signals: Vec<Rc<SimSignal>> = signals.filter_map(|(_, signal)| signal.upgrade()).collect();
+        (!signals.is_empty()).then(|| signals.iter().filter_map(|signal| signal.deliver()).collect())
     }
 
     /// Returns the disk of a host for the next operation.

@@ -8,7 +8,7 @@ pub(crate) mod messages;
 pub(crate) mod udp;
 pub(crate) mod unix_datagrams;
 
-use std::any::Any;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -28,7 +28,7 @@ pub(crate) use self::address::unix_name;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 use super::socket_options::SocketOption;
-use crate::driver::{Clock, Key, log, with_text};
+use crate::driver::{AnySocket, Clock, DetachedSocket, Key, log, with_text};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListenOptions {
@@ -56,31 +56,6 @@ pub(crate) enum End {
     Peer,
 }
 
-/// An owned socket of any kernel, which belongs to no table of a driver.
-#[derive(Debug)]
-pub(crate) struct AnySocket(Box<dyn Any>);
-
-impl AnySocket {
-    pub fn new<S: 'static>(socket: S) -> Self {
-        Self(Box::new(socket))
-    }
-
-    /// Returns the socket, or `None` if it is of another kernel.
-    pub fn get<S: 'static>(&self) -> Option<&S> {
-        self.0.downcast_ref()
-    }
-
-    /// Returns the descriptor. Sockets of simulated kernels return an error.
-    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        self.get::<OwnedFd>().map(AsFd::as_fd).ok_or_else(no_descriptors)
-    }
-
-    /// Returns the socket, or `None` if it is of another kernel.
-    pub fn into<S: 'static>(self) -> Option<S> {
-        self.0.downcast().ok().map(|socket| *socket)
-    }
-}
-
 /// A socket on which an option is read or set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target<'a> {
@@ -102,7 +77,7 @@ pub(crate) const MAX_IO_SLICES: usize = 1024;
 /// The sockets of a real or simulated kernel. Calls never block; a call that would block returns `WouldBlock` instead.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
-    type Socket: std::fmt::Debug + 'static;
+    type Socket: fmt::Debug + 'static;
 
     /// Opens a TCP socket that is neither bound nor connected, with the options that all streams use.
     fn open(&mut self, is_ipv6: bool) -> io::Result<Self::Socket>;
@@ -170,15 +145,15 @@ pub(crate) trait Sockets {
     fn descriptor<'a>(&self, socket: &'a Self::Socket) -> io::Result<BorrowedFd<'a>>;
     /// Returns the number of the descriptor, or -1 on simulated kernels.
     fn raw_fd(&self, socket: &Self::Socket) -> RawFd;
-    /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
-    fn import(&mut self, descriptor: OwnedFd) -> io::Result<(Self::Socket, Family)>;
+    /// Takes ownership of a socket of the same kernel; others return an error.
+    fn import(&mut self, socket: DetachedSocket) -> io::Result<(Self::Socket, Family)>;
     /// Converts an operating system descriptor into a readiness source. Returns an error if its file cannot be polled,
     /// and on simulated kernels.
     fn import_source(&mut self, descriptor: Rc<OwnedFd>) -> io::Result<Rc<Self::Socket>>;
     /// Returns whether there is urgent data or another exceptional condition (`POLLPRI`).
     fn is_priority_ready(&self, socket: &Self::Socket) -> bool;
-    /// Converts a socket into an operating system descriptor in blocking mode.
-    fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
+    /// Detaches a socket. Its descriptor is in blocking mode afterwards.
+    fn export(&mut self, socket: Self::Socket) -> io::Result<DetachedSocket>;
     /// Returns the clock used by the timers. It can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
     fn now_ns(&self) -> u64 {
@@ -457,7 +432,8 @@ impl Sockets for OsSockets {
         socket.as_raw_fd()
     }
 
-    fn import(&mut self, descriptor: OwnedFd) -> io::Result<(OwnedFd, Family)> {
+    fn import(&mut self, socket: DetachedSocket) -> io::Result<(OwnedFd, Family)> {
+        let descriptor = socket.into_descriptor()?;
         let socket = SockRef::from(&descriptor);
         let family = match socket.domain()? {
             Domain::IPV4 | Domain::IPV6 => Family::Internet,
@@ -484,9 +460,9 @@ impl Sockets for OsSockets {
         poll(&mut polled, Some(&Timespec::default())).is_err() || polled[0].revents().contains(PollFlags::PRI)
     }
 
-    fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
+    fn export(&mut self, socket: OwnedFd) -> io::Result<DetachedSocket> {
         SockRef::from(&socket).set_nonblocking(false)?;
-        Ok(socket)
+        Ok(socket.into())
     }
 
     #[inline]
@@ -496,8 +472,12 @@ impl Sockets for OsSockets {
 }
 
 /// Accepts one connection from a socket that does not belong to a driver, and leaves that socket in non-blocking mode.
-/// The returned descriptor is in blocking mode. Returns `WouldBlock` if no connection is pending.
-pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+/// Returns `WouldBlock` if no connection is pending.
+pub(crate) fn try_accept(listener: &DetachedSocket) -> io::Result<DetachedSocket> {
+    let listener = match listener {
+        DetachedSocket::Os(listener) => listener,
+        DetachedSocket::Simulated(listener) => return listener.try_accept(),
+    };
     let _mode = lock_listeners_mode();
     SockRef::from(listener).set_nonblocking(true)?;
     loop {
@@ -509,7 +489,7 @@ pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
             {
                 return Err(Errno::AGAIN.into());
             }
-            accepted => return Ok(accepted?),
+            accepted => return Ok(accepted?.into()),
         }
     }
 }
@@ -581,14 +561,6 @@ pub(crate) fn gone() -> io::Error {
         io::ErrorKind::NotConnected,
         "socket closed: runtime shut down, or connection reset locally",
     )
-}
-
-/// Returns the error for operations that need the descriptor of a simulated socket.
-#[cold]
-pub(super) fn no_descriptors() -> io::Error {
-    let message = "file descriptors (pipes, AsyncFd, imported and exported sockets) are unsupported on the simulated \
-         driver (use its sockets or io::duplex, or the uring or epoll driver)";
-    io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
 /// The error for a file that cannot be polled. epoll returns `EPERM` for it.

@@ -23,9 +23,9 @@ fn fault_04_accept_never_waits_when_other_threads_change_socket_mode() {
     let (done, finished) = mpsc::channel();
     let work: [fn(&mut OsSockets, OwnedFd); 3] = [
         |sockets, listener| assert_eq!(sockets.reject_pending(&listener), 0),
-        |sockets, listener| drop(sockets.import(listener).expect("import listener")),
+        |sockets, listener| drop(sockets.import(listener.into()).expect("import listener")),
         |_, listener| {
-            let accepted = try_accept(&listener).expect_err("no client has connected");
+            let accepted = try_accept(&listener.into()).expect_err("no client has connected");
             assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
         },
     ];

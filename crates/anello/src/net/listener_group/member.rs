@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use super::distribution::Distribution;
 use super::pending::PendingConnections;
 use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State};
-use crate::driver::{Accepted, OpenCount, log, try_accept};
+use crate::driver::{Accepted, DetachedSocket, OpenCount, log, try_accept};
 use crate::executor::{Shared, WaitQueue};
 use crate::net::connection::Connection;
 use crate::net::family::StreamFamily;
@@ -112,7 +112,7 @@ pub struct GroupMember<L> {
     accepts_ahead: Cell<bool>,
     /// Set once the group is closed: sockets that may still have pending connections, and the remaining number of
     /// connections to accept from each.
-    closing_sockets: RefCell<Option<Vec<(OwnedFd, u32)>>>,
+    closing_sockets: RefCell<Option<Vec<(DetachedSocket, u32)>>>,
     kind: PhantomData<fn() -> L>,
 }
 
@@ -175,7 +175,7 @@ impl<L: GroupListener> GroupMember<L> {
                 AcceptStep::Closed => return Ok(None),
                 AcceptStep::Failed(error) => return Err(error),
                 AcceptStep::Exhausted(error, rejected) => {
-                    warn_exhausted(&error, rejected);
+                    warn_exhausted(&self.shared, &error, rejected);
                     sleep(EXHAUSTED_RETRY_DELAY).await;
                     None
                 }
@@ -190,7 +190,7 @@ impl<L: GroupListener> GroupMember<L> {
 
     /// Attaches a connection that this member serves to the driver.
     fn attach(&self, accepted: AcceptedConnection) -> io::Result<Connection> {
-        let connection = Connection::import(accepted.descriptor)?;
+        let connection = Connection::import(accepted.socket)?;
         // The connection may have been assigned to another member, which has left or has no room for it.
         let open_count = match accepted.open_count {
             Some(open_count) => Some(open_count.move_to(self.member)),
@@ -273,8 +273,8 @@ impl<L: GroupListener> GroupMember<L> {
                         connection.trace_accepted();
                         AcceptStep::Accepted(connection)
                     }
-                    Ok(Accepted::Descriptor(descriptor)) => {
-                        AcceptStep::Transfer(AcceptedConnection { descriptor, open_count })
+                    Ok(Accepted::Detached(socket)) => {
+                        AcceptStep::Transfer(AcceptedConnection { socket, open_count })
                     }
                     Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(error, listener.refuse()),
                     Err(error) => AcceptStep::Failed(error),
@@ -330,8 +330,8 @@ impl<L: GroupListener> GroupMember<L> {
         }
         for socket in state.slots[self.member].sockets.clone() {
             let is_open = listeners.iter().any(|(open, _)| *open == socket);
-            if let (false, Some(descriptor)) = (is_open, &state.sockets[socket]) {
-                let listener = Listener::import(descriptor.try_clone()?)?;
+            if let (false, Some(shared)) = (is_open, &state.sockets[socket]) {
+                let listener = Listener::import(shared.try_clone()?)?;
                 listener.set_accept_ahead(self.accepts_ahead.get());
                 if state.has_other(socket, self.member) {
                     listener.share();
@@ -374,7 +374,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Accepts the pending connections of each socket, then closes the socket.
-    fn accept_closing(&self, closing_sockets: &mut Vec<(OwnedFd, u32)>) -> AcceptStep {
+    fn accept_closing(&self, closing_sockets: &mut Vec<(DetachedSocket, u32)>) -> AcceptStep {
         while let Some((socket, left)) = closing_sockets.last_mut() {
             match try_accept(socket) {
                 Ok(connection) if *left > 0 => {

@@ -32,6 +32,7 @@ pub use self::distribution::Distribution;
 pub use self::member::{GroupListener, GroupMember};
 pub use self::pending::PendingConnections;
 use self::state::{CloseWaiter, Group, GroupState, MemberState};
+use crate::driver::DetachedSocket;
 use crate::executor::current;
 
 /// Listening sockets shared by several workers. The sockets outlive the workers. Clones refer to the same group.
@@ -77,7 +78,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::with_state(sockets, members, GroupState::Open)
+        Self::with_state(into_detached::<L>(sockets), members, GroupState::Open)
     }
 
     /// Creates a paused group, which accepts nothing until it is [resumed](Self::resume).
@@ -98,11 +99,10 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new_paused(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::with_state(sockets, members, GroupState::Paused)
+        Self::with_state(into_detached::<L>(sockets), members, GroupState::Paused)
     }
 
-    fn with_state(sockets: Vec<L::Std>, members: usize, group_state: GroupState) -> Self {
-        let sockets = sockets.into_iter().map(Into::into).collect();
+    fn with_state(sockets: Vec<DetachedSocket>, members: usize, group_state: GroupState) -> Self {
         Self { group: Group::new(sockets, members, group_state), kind: PhantomData }
     }
 
@@ -149,7 +149,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// sockets that its members have closed are missing.
     ///
     /// # Errors
-    /// Returns the error from `fcntl(2)` with `F_DUPFD_CLOEXEC`, for example if the process has no descriptors left.
+    /// Returns the error from `fcntl(2)` with `F_DUPFD_CLOEXEC`, for example if the process has no descriptors left, or
+    /// `Unsupported` for sockets on a simulated host.
     ///
     /// ```
     /// # use anello::net::{ListenerGroup, TcpListener};
@@ -161,7 +162,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     pub fn sockets(&self) -> io::Result<Vec<L::Std>> {
         let state = self.group.lock();
         let sockets = state.sockets.iter().flatten();
-        sockets.map(|socket| socket.try_clone().map(L::Std::from)).collect()
+        sockets.map(|socket| socket.try_clone()?.into_descriptor().map(L::Std::from)).collect()
     }
 
     /// Pauses accepting in every member. Connections that the kernel has already accepted are still returned by the
@@ -347,6 +348,10 @@ impl<L: GroupListener> ListenerGroup<L> {
         let mut waiter = CloseWaiter { group: &self.group, id: None };
         poll_fn(move |context| waiter.poll(context))
     }
+}
+
+fn into_detached<L: GroupListener>(sockets: Vec<L::Std>) -> Vec<DetachedSocket> {
+    sockets.into_iter().map(DetachedSocket::from).collect()
 }
 
 impl<L> Clone for ListenerGroup<L> {

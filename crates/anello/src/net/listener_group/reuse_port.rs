@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use super::ListenerGroup;
 use super::distribution::Distribution;
+use super::state::GroupState;
 use crate::driver::{listen_shared, steer_by_core, stop_steering, with_context};
+use crate::executor::with_current;
 use crate::net::TcpListener;
 use crate::net::listener::BACKLOG;
 
@@ -13,7 +15,9 @@ impl ListenerGroup<TcpListener> {
     /// Creates a group of `members` members with one listening TCP socket per member, all bound to one address
     /// (`SO_REUSEPORT`, with a backlog of 4096). If the port is 0, the kernel selects a port for all of them.
     ///
-    /// Needs no runtime, so the address can be bound before the workers start.
+    /// Needs no runtime, so the address can be bound before the workers start. If the runtime that runs on this thread
+    /// is that of a [simulated host](crate::sim), the sockets are those of the host, and several tasks can join the
+    /// group as workers do.
     ///
     /// ```
     /// use anello::Workers;
@@ -45,12 +49,15 @@ impl ListenerGroup<TcpListener> {
     pub fn bind(mut address: SocketAddr, members: usize) -> io::Result<Self> {
         let mut sockets = Vec::with_capacity(members);
         for _ in 0..members {
-            let context = |error| with_context(format_args!("cannot bind {address}"), error);
-            let socket = std::net::TcpListener::from(listen_shared(address, BACKLOG).map_err(context)?);
+            let simulated =
+                with_current(|shared| shared.driver.borrow_mut().listen_detached(address, BACKLOG)).flatten();
+            let listening = simulated.unwrap_or_else(|| listen_shared(address, BACKLOG).map(Into::into));
+            let socket =
+                listening.map_err(|error| with_context(format_args!("cannot bind {address}"), error))?;
             address = socket.local_addr()?;
             sockets.push(socket);
         }
-        Ok(Self::new(sockets, members))
+        Ok(Self::with_state(sockets, members, GroupState::Open))
     }
 
     /// Makes the kernel select the listening socket of a connection by the core on which the connection arrives: on
@@ -76,7 +83,8 @@ impl ListenerGroup<TcpListener> {
     ///
     /// # Errors
     /// Returns `InvalidInput` if the number of cores differs from the number of sockets or is greater than 2,046, or if
-    /// the group is closed. Returns the error from `setsockopt(2)`, for example for Unix sockets.
+    /// the group is closed, and `Unsupported` for simulated sockets. Returns the error from `setsockopt(2)`, for example
+    /// for Unix sockets.
     pub fn steer_by_core(&self, cores: &[usize]) -> io::Result<()> {
         let state = self.group.lock();
         let count = state.sockets.iter().flatten().count();
@@ -87,7 +95,7 @@ impl ListenerGroup<TcpListener> {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         };
-        steer_by_core(socket, cores)?;
+        steer_by_core(&socket.descriptor()?, cores)?;
         drop(state);
         self.set_distribution(Distribution::Kernel);
         Ok(())
@@ -97,7 +105,7 @@ impl ListenerGroup<TcpListener> {
     /// [`steer_by_core`](Self::steer_by_core) (`SO_DETACH_REUSEPORT_BPF`, Linux 5.3).
     ///
     /// # Errors
-    /// Returns the error from `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`, or `Unsupported` for simulated sockets.
     ///
     /// ```
     /// # use anello::net::{Distribution, ListenerGroup, TcpListener};
@@ -110,6 +118,7 @@ impl ListenerGroup<TcpListener> {
     /// ```
     pub fn stop_steering(&self) -> io::Result<()> {
         let state = self.group.lock();
-        state.sockets.iter().flatten().next().map_or(Ok(()), stop_steering)
+        let socket = state.sockets.iter().flatten().next();
+        socket.map_or(Ok(()), |socket| stop_steering(&socket.descriptor()?))
     }
 }

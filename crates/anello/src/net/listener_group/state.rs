@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use super::distribution::Balance;
 use super::pending::PendingConnections;
-use crate::driver::{AcceptSink, OpenCount, OpenCounts, wake_all};
+use crate::driver::{AcceptSink, DetachedSocket, OpenCount, OpenCounts, wake_all};
 use crate::executor::flush_wakes_before_blocking;
 
 /// Maximum number of connections transferred to a member but not yet accepted by it. With 4 workers, this is one
@@ -56,16 +55,15 @@ pub(super) struct Slot {
 /// A connection that is not attached to a driver.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
-    /// In blocking mode.
-    pub descriptor: OwnedFd,
+    pub socket: DetachedSocket,
     /// Set if open connections are counted ([`Distribution::LeastLoaded`]): the share in the count of the member to
     /// which the connection is assigned.
     pub open_count: Option<OpenCount>,
 }
 
-impl From<OwnedFd> for AcceptedConnection {
-    fn from(descriptor: OwnedFd) -> Self {
-        Self { descriptor, open_count: None }
+impl From<DetachedSocket> for AcceptedConnection {
+    fn from(socket: DetachedSocket) -> Self {
+        Self { socket, open_count: None }
     }
 }
 
@@ -74,7 +72,7 @@ pub(super) struct State {
     pub group_state: GroupState,
     pub slots: Vec<Slot>,
     /// `None` once a socket is closed.
-    pub sockets: Vec<Option<OwnedFd>>,
+    pub sockets: Vec<Option<DetachedSocket>>,
     /// Connections that were accepted for released listeners.
     pub unclaimed: VecDeque<AcceptedConnection>,
     /// Wakers of the tasks waiting for the group to close, keyed by an ID that is never reused.
@@ -94,7 +92,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub fn new(sockets: Vec<OwnedFd>, members: usize, group_state: GroupState) -> Arc<Self> {
+    pub fn new(sockets: Vec<DetachedSocket>, members: usize, group_state: GroupState) -> Arc<Self> {
         let slots = (0..members).map(|member| Slot {
             sockets: assigned_sockets(member, members, sockets.len()),
             max_transferred: MAX_TRANSFERRED,
@@ -362,7 +360,7 @@ pub(super) struct GroupAcceptSink {
 }
 
 impl AcceptSink for GroupAcceptSink {
-    fn accept(&self, connection: OwnedFd) {
+    fn accept(&self, connection: DetachedSocket) {
         let mut state = self.group.lock();
         if state.present().next().is_none() {
             return;
@@ -451,7 +449,7 @@ mod tests {
     }
 
     /// Returns a group whose members have all applied the state, and a function that returns a descriptor to transfer.
-    fn joined_group(members: usize, group_state: GroupState) -> (Arc<Group>, impl Fn() -> OwnedFd) {
+    fn joined_group(members: usize, group_state: GroupState) -> (Arc<Group>, impl Fn() -> DetachedSocket) {
         let group = group(members, 1, group_state);
         for member in 0..members {
             group.set_applied(&mut group.lock(), member);
@@ -461,7 +459,7 @@ mod tests {
     }
 
     /// Counts connections that arrive at the first member, and returns how many are transferred.
-    fn arrive(group: &Group, connection: impl Fn() -> OwnedFd, count: usize) -> usize {
+    fn arrive(group: &Group, connection: impl Fn() -> DetachedSocket, count: usize) -> usize {
         let transfers =
             |_: &usize| !group.balance.count(0) && group.transfer(0, connection().into()).is_none();
         (0..count).filter(transfers).count()
@@ -559,7 +557,7 @@ mod tests {
         loop {
             let open_count = group.assign_to_least_loaded(0);
             let is_kept = open_count.member() == 0;
-            let accepted = AcceptedConnection { descriptor: connection(), open_count: Some(open_count) };
+            let accepted = AcceptedConnection { socket: connection(), open_count: Some(open_count) };
             match is_kept {
                 true => kept.push(accepted),
                 false => assert!(group.transfer(0, accepted).is_none()),
@@ -580,7 +578,7 @@ mod tests {
     fn assigned_connection_stays_if_target_is_full_or_group_is_paused() {
         let (group, connection) = joined_group(2, GroupState::Paused);
         let open_count = Some(OpenCount::new(&group.open_counts, 1));
-        let accepted = AcceptedConnection { descriptor: connection(), open_count };
+        let accepted = AcceptedConnection { socket: connection(), open_count };
         assert!(group.transfer(0, accepted).is_some());
         assert_eq!(group.open_counts.all(), [0, 0], "dropped with the connection");
     }

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::super::SimOptions;
 use super::super::completion::SimCompletion;
-use super::super::sockets::{SimNetwork, SimSocket};
+use super::super::socket::SimSocket;
+use super::super::sockets::SimNetwork;
 use crate::driver::{
     Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, Op, SendMode, Sockets, Token, Wait,
 };

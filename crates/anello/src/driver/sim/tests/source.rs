@@ -8,7 +8,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::super::super::Backend;
-use super::super::sockets::{SimNetwork, SimSocket};
+use super::super::socket::SimSocket;
+use super::super::sockets::SimNetwork;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::dropped::for_seeds;
 use crate::Runtime;
