@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::task::Poll;
+use std::time::Duration;
 
-use anello::event_loop::{EventKind, EventLoop, Events, SendBuf, StreamId};
+use anello::event_loop::{Direction, EventKind, EventLoop, Events, SendBuf, StreamId};
 use anello::net::raw_os_error;
 use common::event_loops::{open, wait};
 use common::{on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
@@ -220,6 +221,7 @@ fn closed_stream_accepts_no_more_bytes() {
             sent.extend_from_slice(&message);
         }
         event_loop.close(client);
+        assert!(event_loop.set_deadline(client, Direction::Send, Duration::ZERO).is_err());
         assert!(matches!(event_loop.send(client, &mut Some("late".into())), Poll::Ready(Err(_))));
         assert!(matches!(event_loop.write(client, b"late"), Poll::Ready(Err(_))));
         assert!(matches!(

@@ -49,11 +49,16 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release(key);
     }
 
+    /// Returns the waker slot of one side of an object that has not been released.
     pub fn waker_slot(&mut self, key: Key, side: Side) -> Option<&mut WakerSlot> {
+        let stream = self.streams.get_mut(key).filter(|stream| !stream.released);
         match side {
-            Side::Receive => self.streams.get_mut(key).map(|stream| &mut stream.receive_waker),
-            Side::Send => self.streams.get_mut(key).map(|stream| &mut stream.sends.waker),
-            Side::Accept => self.listeners.get_mut(key).map(|listener| &mut listener.waker),
+            Side::Receive => stream.map(|stream| &mut stream.receive_waker),
+            Side::Send => stream.map(|stream| &mut stream.sends.waker),
+            Side::Accept => {
+                let listener = self.listeners.get_mut(key).filter(|listener| !listener.released);
+                listener.map(|listener| &mut listener.waker)
+            }
             Side::Source(direction) => {
                 let source = self.sources.get_mut(key).filter(|source| !source.released);
                 source.map(|source| source.readiness.waker_slot(direction))
