@@ -4,7 +4,9 @@
 // with a PATH, HTTP/1.1 requests whose responses must be identical except for their Date field: GET, or POST with a body of
 // BYTES bytes if that is not 0.
 //
-// usage: client [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+// usage: client [-n] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+//
+// With -n, the client never preempts the server (SCHED_BATCH), as if it ran on another CPU.
 //
 // Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
 // the peer of a new connection initially acknowledges every segment, which costs more. Prints
@@ -18,6 +20,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -265,6 +268,12 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t mi
 }
 
 int main(int count, char **arguments) {
+  if (count > 1 && !strcmp(arguments[1], "-n")) {
+    struct sched_param parameters = {0};
+    if (sched_setscheduler(0, SCHED_BATCH, &parameters)) fail("sched_setscheduler: %s", strerror(errno));
+    count--;
+    arguments++;
+  }
   if (count > 1 && !strcmp(arguments[1], "-u")) {
     socket_type = SOCK_DGRAM;
     count--;
@@ -276,7 +285,7 @@ int main(int count, char **arguments) {
     arguments += 2;
   }
   if (count != 6 && count != 7)
-    return fprintf(stderr, "usage: client [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
+    return fprintf(stderr, "usage: client [-n] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
   int port = atoi(arguments[1]), connections = atoi(arguments[2]);
   default_request_bytes = default_response_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;

@@ -75,6 +75,25 @@ fn repeated_heads_keep_framing_of_their_version() {
     });
 }
 
+/// The server serves only some of them as soon as it accepts them.
+#[test]
+fn requests_sent_together_are_all_served() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options().http2_max_concurrent_streams(200), async |request: Request| {
+            Response::text(request.query().unwrap_or_default().to_owned())
+        });
+        let mut client = Client::connect(address).await;
+        let mut responses = Vec::new();
+        for number in 0..200 {
+            let (response, _) = client.start(request("GET", &format!("/?{number}")), true).await;
+            responses.push(complete(response));
+        }
+        for (number, response) in join_all(responses).await.into_iter().enumerate() {
+            assert_eq!(response.expect("response").text(), number.to_string(), "{kind}");
+        }
+    });
+}
+
 #[test]
 fn bodies_are_sent_and_received_in_full() {
     for_each_driver(drivers(), async |kind| {

@@ -65,6 +65,11 @@ const MAX_PENDING_RESETS: usize = 20;
 /// Streams that the server has reset because of errors of the client.
 const MAX_LOCAL_RESETS: usize = 1024;
 
+/// Maximum number of requests per poll of the connection's task that are served as soon as they are accepted. Later
+/// ones are served after all of them have been accepted, so that the limit for concurrent streams also limits the number
+/// of requests per poll.
+const MAX_IMMEDIATE_REQUESTS: usize = 64;
+
 /// Status counted and logged if the server cancels a handler before the response is sent.
 const STATUS_ABORTED: u16 = 503;
 /// Status counted and logged if the client disconnects before the response is sent, as in nginx.
@@ -145,6 +150,7 @@ where
     let (mut is_going_away, mut is_closing) = (false, false);
     let mut probe = None;
     poll_fn(|context| {
+        let mut accepted = 0;
         loop {
             match connection.poll_accept(context) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
@@ -153,7 +159,12 @@ where
                         timer.deadlines.begin_request(timer.now(), false);
                     }
                     requests_left = requests_left.saturating_sub(1);
-                    streams.push(shared.serve_stream(request, respond, handler));
+                    let mut stream = Box::pin(shared.serve_stream(request, respond, handler));
+                    accepted += 1;
+                    // Most handlers complete in the first poll. The next call of `poll_accept` sends their responses.
+                    if accepted > MAX_IMMEDIATE_REQUESTS || stream.as_mut().poll(context).is_pending() {
+                        streams.push(stream);
+                    }
                 }
                 // The client has received GOAWAY.
                 Poll::Ready(Some(Err(error))) if error.is_library() && !error.is_io() => {

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::timers::{StreamTimer, Task};
 use crate::h1::{FieldBlock, HttpDate, Method};
-use crate::message::{Body, BodyKind, BodyPart, ChunkStream, Response, StreamEnd};
+use crate::message::{Body, BodyKind, BodyPart, ChunkStream, Response, StreamEnd, recycle_fields};
 use crate::server::output::{call_trailers, next_chunk};
 use crate::server::timer::ConnectionTimer;
 
@@ -68,6 +68,19 @@ impl ResponseSender {
         method: Method,
         response: Response,
     ) -> Result<(), StreamError> {
+        let Some((mut stream, body)) = self.begin(respond, method, response)? else { return Ok(()) };
+        // Boxed, so that the future of each stream is small.
+        let sent = Box::pin(self.send_body(&mut stream, body)).await;
+        sent.inspect_err(|error| stream.send_reset(error.reason()))
+    }
+
+    /// Sends the head, and a body in memory that the client accepts completely. Returns a body that remains to be sent.
+    fn begin(
+        &mut self,
+        respond: &mut SendResponse<Bytes>,
+        method: Method,
+        response: Response,
+    ) -> Result<Option<(SendStream<Bytes>, Body)>, StreamError> {
         let Response { status, shared, fields, body, has_date, .. } = response;
         let mut head = http::Response::new(());
         *head.status_mut() = StatusCode::from_u16(status).map_err(handler_error)?;
@@ -79,6 +92,7 @@ impl ResponseSender {
             append_fields(headers, &shared);
         }
         append_fields(headers, &fields);
+        recycle_fields(fields);
         let is_bodiless = matches!(status, 204 | 205 | 304)
             || method == Method::Head
             || method == Method::Connect && (200..300).contains(&status);
@@ -93,10 +107,21 @@ impl ResponseSender {
         let has_trailers = matches!(body.0, BodyKind::Stream { end: StreamEnd::With(_), .. });
         let is_end = is_bodiless || length == Some(0) && !has_trailers;
         let mut stream = respond.send_response(head, is_end)?;
-        if !is_end {
-            self.send_body(&mut stream, body).await.inspect_err(|error| stream.send_reset(error.reason()))?;
+        if is_end {
+            return Ok(None);
         }
-        Ok(())
+        let bytes = match body.0 {
+            BodyKind::Bytes(bytes) => bytes,
+            BodyKind::Encoded(encoded) => encoded.body(),
+            other => return Ok(Some((stream, Body(other)))),
+        };
+        stream.reserve_capacity(bytes.len());
+        if stream.capacity() < bytes.len() {
+            return Ok(Some((stream, bytes.into())));
+        }
+        self.body_bytes += bytes.len() as u64;
+        stream.send_data(bytes, true)?;
+        Ok(None)
     }
 
     async fn send_body(&mut self, stream: &mut SendStream<Bytes>, body: Body) -> Result<(), StreamError> {
@@ -104,9 +129,8 @@ impl ResponseSender {
             BodyKind::Empty => stream.send_data(Bytes::new(), true)?,
             BodyKind::Encoded(encoded) => self.send_bytes(stream, encoded.body(), true).await?,
             BodyKind::Bytes(bytes) => self.send_bytes(stream, bytes, true).await?,
-            // Boxed, so that the future of each stream is small.
-            BodyKind::Parts { parts, .. } => Box::pin(self.send_parts(stream, parts)).await?,
-            BodyKind::Stream { chunks, end } => Box::pin(self.send_stream(stream, chunks, end)).await?,
+            BodyKind::Parts { parts, .. } => self.send_parts(stream, parts).await?,
+            BodyKind::Stream { chunks, end } => self.send_stream(stream, chunks, end).await?,
         }
         Ok(())
     }
