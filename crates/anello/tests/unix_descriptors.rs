@@ -133,14 +133,16 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
             let base = current_driver_metrics().unwrap().sockets;
             let (mut one, mut other) = pair().await.unwrap();
             one.set_send_buffer_size(5000).unwrap();
-            let (mut sent, mut received, mut pending) = (0, 0, Vec::new());
+            let (mut sent, mut received, mut fillers, mut pending) = (0, 0, 0, Vec::new());
             let filler = pattern(seed, 3000);
             let mut buffer = [0; 700];
             while received < 60 {
                 if sent < 60 && random.bool() {
                     let (reader, writer) = pipe();
-                    // The full socket buffer delays some of the messages.
-                    if random.usize(..8) == 0 {
+                    // The full socket buffer delays some of the messages. Without a limit, a slow kernel thread would
+                    // never send all filler, for which the messages wait.
+                    if fillers <= sent && random.usize(..8) == 0 {
+                        fillers += 1;
                         drop(poll_at_most(1, one.write_all(&filler)).await);
                     }
                     if poll_at_most(random.usize(..2), one.send_with_fds(b"!", &[writer.as_fd()]))
