@@ -99,7 +99,8 @@ pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
 pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
-pub use model::interval::{Counts, Interval, Latency, latency_histogram};
+pub use model::histogram::latency_histogram;
+pub use model::interval::{Counts, Interval, Latency};
 pub use model::report::{
     KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };

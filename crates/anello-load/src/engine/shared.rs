@@ -11,7 +11,8 @@ use hdrhistogram::Histogram;
 
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::model::interval::{Counts, Interval, latency_histogram};
+use crate::model::histogram::latency_histogram;
+use crate::model::interval::{Counts, Interval};
 use crate::model::tls::HandshakeSummary;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;

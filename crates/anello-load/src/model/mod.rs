@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod errors;
+pub(crate) mod histogram;
 pub(crate) mod interval;
 pub(crate) mod report;
 pub mod tls;

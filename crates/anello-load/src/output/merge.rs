@@ -22,7 +22,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::model::interval::add_histogram;
+use crate::model::histogram::add_histogram;
 use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
 
 const SECOND_NS: u128 = 1_000_000_000;

@@ -7,7 +7,8 @@ use crate::engine::measurement::Throughput;
 use crate::engine::worker::{MeasurementResult, ThreadUsage};
 use crate::model::config::{Knee, LoadConfig};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord, Latency, add_histogram, latency_histogram};
+use crate::model::histogram::{add_histogram, latency_histogram};
+use crate::model::interval::{Interval, IntervalRecord, Latency};
 use crate::model::report::{
     KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
