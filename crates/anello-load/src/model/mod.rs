@@ -5,4 +5,5 @@ pub(crate) mod errors;
 pub(crate) mod histogram;
 pub(crate) mod interval;
 pub(crate) mod report;
+pub(crate) mod shard;
 pub mod tls;

@@ -4,6 +4,7 @@
 //! ```text
 //!  #latencies in nanoseconds, maxima in milliseconds
 //!  #[Histogram log format version 1.3]
+//!  #[AnelloRun: {"id":"8a0f6c21d4e7b935","settings":"…","shard":null}]    identity of the run
 //!  #[StartTime: 1700000000.250 (seconds since epoch)]      start of the measurement
 //!  #[BaseTime: 1700000000.250 (seconds since epoch)]       time that starts are relative to
 //!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
@@ -33,12 +34,16 @@ use thiserror::Error;
 use crate::model::errors::Errors;
 use crate::model::histogram::{decode, encode};
 use crate::model::interval::Interval;
+use crate::model::shard::RunIdentity;
 
 /// Tag of the uncorrected latencies, which are measured from the actual send time instead of the scheduled time.
 pub const UNCORRECTED: &str = "uncorrected";
 
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
+
+/// Start of the comment with the identity of a run.
+const RUN_NAME: &str = "[AnelloRun:";
 
 /// Parts of the comment with the error counts: its prefix, the text if there were no errors, and the text that follows
 /// the known counts if there may have been more errors.
@@ -47,7 +52,7 @@ const NO_ERRORS: &str = "none";
 const UNKNOWN_ERRORS: &str = "unknown";
 
 /// Maximum time in a log, chosen so that sums of times do not overflow.
-const MAX_TIME_NS: u64 = u64::MAX / 4;
+pub(crate) const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -61,11 +66,26 @@ pub struct HdrLogWriter<W> {
 impl<W: Write> HdrLogWriter<W> {
     /// Creates a writer and writes the header. The starts of intervals are relative to `started_unix_ns`, the start of
     /// the measurement. `comments` are free text for human readers, such as a description of the run.
-    pub fn new(mut output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+    pub fn new(output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+        Self::with_runs(output, started_unix_ns, comments, &[])
+    }
+
+    /// Creates a writer like [`new`](Self::new). The header also has the identities of the runs whose intervals are in
+    /// the log, so that [`merge`](crate::merge) recognizes shards.
+    pub fn with_runs(
+        mut output: W,
+        started_unix_ns: u64,
+        comments: &[&str],
+        runs: &[RunIdentity],
+    ) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
             // The space prevents readers from parsing a comment as a header.
             let space = if line.starts_with('[') { " " } else { "" };
             writeln!(output, "#{space}{line}")?;
+        }
+        // Before the line with the column names, because the reader of the C library accepts comments only there.
+        for run in runs {
+            writeln!(output, "#{RUN_NAME} {}]", serde_json::to_string(run)?)?;
         }
         let began = format_seconds(round_to_ms(started_unix_ns));
         writeln!(output, "#latencies in nanoseconds, maxima in milliseconds\n{VERSION_LINE}")?;
@@ -170,6 +190,8 @@ pub struct HdrLog {
     pub began_ns: Option<u64>,
     /// Errors reported by all runs in the log.
     pub errors: ReportedErrors,
+    /// Identities of the runs in the log. Empty for logs of other tools.
+    pub runs: Vec<RunIdentity>,
 }
 
 /// Errors that one or more runs have reported.
@@ -198,7 +220,7 @@ impl ReportedErrors {
 /// Line of a log, with the histogram for one interval and one tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// 1-based line number in the log.
+    /// 1-based line number in the log; 0 if the record is from a report.
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
@@ -208,7 +230,7 @@ pub struct LogRecord {
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
     /// Encoded histogram as base64.
-    encoded: String,
+    pub(crate) encoded: String,
 }
 
 impl HdrLog {
@@ -233,6 +255,7 @@ impl HdrLog {
                     log.errors.is_complete &= !is_within_run;
                     is_within_run = true;
                 }
+                log.runs.extend(parse_run_comment(&comment).map_err(at_line)?);
                 if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
                     log.errors.try_merge(errors).map_err(|problem| at_line(problem.to_owned()))?;
                     (has_error_counts, is_within_run) = (true, false);
@@ -259,6 +282,16 @@ impl HdrLog {
     pub fn end_ns(&self) -> Option<u64> {
         self.records.iter().map(LogRecord::end_ns).max()
     }
+}
+
+/// Returns `None` for comments without the identity of a run.
+fn parse_run_comment(comment: &str) -> Result<Option<RunIdentity>, String> {
+    let Some(rest) = comment.strip_prefix(RUN_NAME) else { return Ok(None) };
+    let identity = rest.trim().strip_suffix(']').ok_or("missing ]".to_owned());
+    let identity = identity.and_then(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
+    identity
+        .map(Some)
+        .map_err(|problem| format!("invalid identity of a run {}: {problem}", excerpt(rest.trim())))
 }
 
 /// Returns `None` for comments without error counts.
