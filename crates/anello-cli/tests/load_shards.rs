@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -274,4 +275,61 @@ fn log_on_standard_output_can_be_piped_to_merge() {
     child.stdin.take().unwrap().write_all(&stdout).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Writes an executable script.
+fn script(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Replaces the launchers with scripts that start the processes on this machine.
+#[test]
+fn deployment_scripts_run_all_shards_and_merge() {
+    let echo = Echo::start();
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    script(
+        &directory.join("srun"),
+        "#!/bin/bash\nfor index in 0 1 2; do SLURM_PROCID=$index SLURM_NTASKS=3 \"$@\" & done\nwait\n",
+    );
+    script(
+        &directory.join("mpirun"),
+        "#!/bin/bash\n[[ $1 == -n ]] || exit 1\ncount=$2\nshift 2\nexport SLURM_PROCID=0 SLURM_NTASKS=1\n\
+         for ((index = 0; index < count; index++)); do\n  \
+         OMPI_COMM_WORLD_RANK=$index OMPI_COMM_WORLD_SIZE=$count \"$@\" &\ndone\nwait\n",
+    );
+    script(
+        &directory.join("ssh"),
+        "#!/bin/bash\n[[ $1 == -o && $3 == host[0-9] ]] || exit 255\nexec bash -c \"$4\"\n",
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Returns the exit code and the output of the first attempt in which all processes started in time.
+    let run = |script: &str, launcher: &str| {
+        let attempts = START_DELAYS.into_iter().map(|start_delay| {
+            let mut command = Command::new(root.join(script));
+            command.current_dir(directory).env_remove("ANELLO_DRIVER");
+            VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+            let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+            command.env("PATH", path).env("ANELLO", env!("CARGO_BIN_EXE_anello"));
+            command.env("START_DELAY", start_delay.to_string());
+            let results = format!("{}-{}-{start_delay}", script.replace('/', "-"), launcher.len());
+            command.args(Some(launcher).filter(|launcher| !launcher.is_empty())).arg(results);
+            let flags = ["-c", "6", "-r", "100", "-d", "200ms", "--drain-timeout", "30s", "--timeout", "60s"];
+            command.args(["tcp", &echo.1]).args(flags);
+            output(command)
+        });
+        attempts.into_iter().find(|(.., error)| !error.contains("choose a later time")).unwrap()
+    };
+    for (script, launcher) in [
+        ("deploy/slurm/load.sbatch", ""),
+        ("deploy/mpi/load", "-n 3"),
+        ("deploy/ssh/load", "host1 host2 host3"),
+    ] {
+        let (code, text, error) = run(script, launcher);
+        assert_eq!(code, Some(0), "{script}: {text}{error}");
+        assert!(text.contains("shards          3 of 3") && text.contains(" 20 offered"), "{script}: {text}");
+    }
+    let (code, text, _) = run("deploy/ssh/load", "host1 unknown host3");
+    assert!(code == Some(1) && text.contains("of 3 shards, these are missing: 1"), "{text}");
 }
