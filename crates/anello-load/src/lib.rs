@@ -67,6 +67,12 @@
 //! A sweep ([`Mode::Sweep`]) is a sequence of open loops at rising rates over the same connections, until the server no
 //! longer keeps up ([`Report::knee`]).
 //!
+//! # Shards
+//!
+//! Several processes, usually on different machines, can generate one load without communicating. Each has the
+//! configuration of the whole load and its own [`Shard`]. [`LoadConfig::start_at`] starts them at the same time.
+//! [`merge`] adds up their reports.
+//!
 //! # Usage
 //!
 //! [`run()`] starts the worker threads and waits for them. [`Session`] is the engine of one worker and runs on the
@@ -99,10 +105,13 @@ pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
 pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
-pub use model::interval::{Counts, Interval, Latency, latency_histogram};
+pub use model::histogram::latency_histogram;
+pub use model::interval::{Counts, Interval, Latency};
 pub use model::report::{
-    KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
+    ClockReport, Histograms, KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost,
+    Spread, Step, TlsReport,
 };
+pub use model::shard::{RunIdentity, Shard};
 pub use model::tls::{self, Tls, TlsOptions};
 pub use output::{formats, merge};
 pub use system::machine;

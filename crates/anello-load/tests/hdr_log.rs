@@ -134,7 +134,7 @@ fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let mut writer = None;
     let outcome = run(&load, driver, |event| {
         match event {
-            Event::Began { unix_ns } => {
+            Event::Began { unix_ns, .. } => {
                 writer = Some(HdrLogWriter::new(Vec::new(), unix_ns, &["a run"]).unwrap());
             }
             Event::Interval(interval) => writer.as_mut().unwrap().write(interval).unwrap(),

@@ -28,7 +28,7 @@ fn log(name: usize, digits: u8, lines: &[Line]) -> NamedLog {
 }
 
 fn parsed(name: usize, text: &[u8]) -> NamedLog {
-    NamedLog { name: format!("{name}.hlog"), log: HdrLog::parse(text).unwrap() }
+    NamedLog { name: format!("{name}.hlog"), log: HdrLog::parse(text).unwrap(), report: None }
 }
 
 fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
@@ -187,7 +187,11 @@ fn merged_start_time_without_intervals_is_earliest_header() {
 #[test]
 fn error_names_log_and_line() {
     let good = log(0, 3, &[(0, 1000, false, vec![5])]);
-    let bad = NamedLog { name: "bad.hlog".to_owned(), log: HdrLog::parse(b"#\n1.0,1.0,1.0,AAAA\n").unwrap() };
+    let bad = NamedLog {
+        name: "bad.hlog".to_owned(),
+        log: HdrLog::parse(b"#\n1.0,1.0,1.0,AAAA\n").unwrap(),
+        report: None,
+    };
     let logs = [good, bad];
     assert!(totals(&logs).unwrap_err().to_string().starts_with("bad.hlog, line 2: "));
     let error = seconds(&logs, |_, _| Ok(())).unwrap_err();

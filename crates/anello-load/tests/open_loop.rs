@@ -243,7 +243,7 @@ fn intervals_of_all_threads_sum_to_total() {
         let (mut intervals, mut began): (Vec<Interval>, u64) = (Vec::new(), 0);
         let outcome = run(&load, &driver, |event| {
             match event {
-                Event::Began { unix_ns } => began = unix_ns,
+                Event::Began { unix_ns, .. } => began = unix_ns,
                 Event::Interval(interval) => intervals.push(interval.clone()),
                 Event::Progress(_) | Event::Step(_) => {}
             }

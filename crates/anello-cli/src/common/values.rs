@@ -18,6 +18,28 @@ pub fn up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     }
 }
 
+/// Returns a parser for whole numbers from 1 to `max`, with an optional suffix k or M, such as `10k` or `1.5M`.
+pub fn count_up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| {
+        let count = with_suffix(text).filter(|count| count.fract() == 0.0 && *count >= 1.0);
+        let count = count.map(|count| count as usize).filter(|&count| count <= max);
+        count.ok_or_else(|| format!("expected a whole number from 1 to {max}, such as 500, 10k or 1.5M"))
+    }
+}
+
+/// Parses a decimal number with an optional suffix k (1,000) or M (1,000,000).
+pub fn with_suffix(text: &str) -> Option<f64> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    // Rounded, because the decimal fraction is not exact.
+    let number = digits.parse::<f64>().ok().filter(|_| is_number)?;
+    Some((number * unit * 1e6).round() / 1e6)
+}
+
 /// Parses a duration: a number followed by the unit `us`, `ms`, `s`, `m` or `h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = |problem: &str| format!("invalid duration {text:?}: {problem}");

@@ -3,24 +3,28 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anello_load::tls::{TlsRemedy, Trust};
 use anello_load::{Address, Arrivals, Knee, LoadConfig, Mode, Protocol, Sweep, Tls, TlsOptions};
 use bytes::Bytes;
 use clap::ValueEnum;
 
+use super::shard::ShardFlags;
 use super::url::{Url, parse_url, resolve};
 use super::values::{
-    AllowedErrors, Rate, Statuses, Target, parse_header, parse_rate, parse_statuses, parse_target,
+    AllowedErrors, Rate, Statuses, Target, parse_header, parse_rate, parse_statuses, parse_target, parse_time,
 };
 use crate::common::driver_flags::DriverFlags;
 use crate::common::error::{Context, invalid_input};
 use crate::common::values::{self, Cores};
 
-/// Maximum number of connections and of threads.
+/// Maximum number of threads, and of connections of one process.
 const MAX_COUNT: usize = 1_000_000;
+
+/// Maximum number of connections over all shards.
+const MAX_CONNECTIONS: usize = 1_000_000_000;
 
 /// Maximum size of a message, 1 GiB.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
@@ -223,9 +227,20 @@ pub fn remedy_flags(remedy: Option<TlsRemedy>) -> &'static str {
 /// Flags shared by all protocols.
 #[derive(clap::Args)]
 pub struct CommonFlags {
-    /// Number of connections.
-    #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = values::up_to(MAX_COUNT))]
+    /// Number of connections, such as 500 or 10k, over all shards; at most 1M in one process.
+    #[arg(long, short = 'c', value_name = "N", default_value = "50", value_parser = values::count_up_to(MAX_CONNECTIONS))]
     connections: usize,
+    #[command(flatten)]
+    shard: ShardFlags,
+    /// Start the warm-up, or the measurement without a warm-up, at this time of the system clock: in RFC 3339 format,
+    /// in seconds since 1970, or a duration from now, such as +10s; by default as soon as the connections are open.
+    ///
+    /// Shards on several machines with the same time start together if their clocks are synchronized. The connections
+    /// are opened during the last --connect-timeout before this time. A time that has passed more than 1 s ago is an
+    /// error. If it has passed less than 1 s ago, the load starts immediately: requests that were due are sent late,
+    /// and the report has a warning.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    start_at: Option<SystemTime>,
     /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
     #[arg(long, short = 'd', value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     duration: Duration,
@@ -296,13 +311,17 @@ pub struct CommonFlags {
     /// worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Show a progress line instead of the view on the whole terminal. The line is also shown with --json or
+    /// Show a progress line instead of the view on the whole terminal. The line is also shown with --json, --hdr - or
     /// --ndjson -, in the background, and if standard input or output is not a terminal.
     #[arg(long)]
     pub no_tui: bool,
-    /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
-    #[arg(long)]
-    pub json: bool,
+    /// Print the report as JSON, or write it to a file (=FILE) besides the text. `schema` and `schema_version` identify
+    /// the format; times are in nanoseconds (_ns).
+    ///
+    /// In the names of all output files, {shard} stands for the index of the shard, such as in
+    /// --json=report-{shard}.json.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
     /// Length of the recorded intervals.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s")]
     interval: Duration,
@@ -310,7 +329,7 @@ pub struct CommonFlags {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write the latency histograms of the intervals to this file as an HdrHistogram interval log; a comment at the end
-    /// of the log contains the errors.
+    /// of the log contains the errors. With -, the log is written to standard output, and the report to standard error.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
     /// Write each interval to this file when it ends, as one JSON object per line. With -, the intervals are written to
@@ -325,12 +344,24 @@ pub struct CommonFlags {
 }
 
 impl CommonFlags {
+    /// Returns whether the report or the intervals are written to standard output for other programs.
+    pub fn has_machine_output(&self) -> bool {
+        self.json.iter().chain(&self.hdr).chain(&self.ndjson).any(|path| is_stdout(path))
+    }
+
     fn fill(&self, load: LoadConfig) -> io::Result<LoadConfig> {
         self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
+        if [&self.hdr, &self.ndjson].iter().all(|path| path.as_deref().is_some_and(is_stdout)) {
+            let cause = "--hdr - and --ndjson - cannot share standard output (write one of them to a file)";
+            return Err(invalid_input(cause));
+        }
+        let shard = self.shard.shard().map_err(invalid_input)?;
         let load = LoadConfig {
             mode: self.mode(),
             connections: self.connections,
+            shard,
+            start_at: self.start_at,
             threads: self.threads.unwrap_or(cores.len().max(1)),
             cores,
             duration: self.duration,
@@ -347,6 +378,13 @@ impl CommonFlags {
             ..load
         };
         load.validate().map_err(invalid_input)?;
+        let own_connections = load.own_connections();
+        if own_connections > MAX_COUNT {
+            return Err(invalid_input(format!(
+                "cannot open {own_connections} connections in one process (use more shards, with at most {MAX_COUNT} \
+                 connections each)"
+            )));
+        }
         Ok(load)
     }
 
@@ -368,6 +406,11 @@ impl CommonFlags {
             }
         }
     }
+}
+
+/// Returns whether an output file is standard output, written as `-`.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

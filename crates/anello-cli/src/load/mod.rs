@@ -3,6 +3,7 @@
 mod flags;
 mod merge;
 mod run;
+mod shard;
 mod table;
 mod url;
 mod values;

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
 use anello_load::formats::ndjson::NdjsonWriter;
-use anello_load::{Event, Interval, LoadConfig, Outcome, PauseSwitch};
+use anello_load::{Event, Interval, LoadConfig, Outcome, PauseSwitch, RunIdentity};
 
-use super::flags::{CommonFlags, remedy_flags};
+use super::flags::{CommonFlags, is_stdout, remedy_flags};
 use super::table;
 use super::view::{self, Display};
 use crate::common::error::Context;
@@ -23,7 +23,9 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     process::raise_open_files();
     let has_view = view::is_wanted(flags);
     let stop = process::stop_flag(has_view)?;
-    let mut files = Some(Outputs::create(flags)?);
+    let mut files = Some(Outputs::create(flags, load)?);
+    let json_path = flags.json.as_deref().filter(|path| !is_stdout(path));
+    let json_file = json_path.map(|path| create(path, load)).transpose()?;
     let pause = PauseSwitch::default();
     let mut display = Display::new(has_view, load, &stop, &pause)?;
     let mut writers = None;
@@ -31,8 +33,8 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     let outcome = anello_load::run_with_pause(load, &flags.driver.builder(), &pause, |event| {
         let mut written = Ok(());
         match event {
-            Event::Began { unix_ns } => {
-                let begun = files.take().map(|files| files.begin(unix_ns, load, flags));
+            Event::Began { unix_ns, run } => {
+                let begun = files.take().map(|files| files.begin(unix_ns, run, load, flags));
                 written = begun.transpose().map(|begun| writers = begun);
             }
             Event::Interval(interval) => {
@@ -56,26 +58,26 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     }
     writers.map_or(Ok(()), |writers| writers.finish(&outcome))?;
     flags.driver.report_ignored(&outcome.report.driver);
-    print(&outcome, flags)?;
+    print(&outcome, json_file, flags)?;
     let is_success = outcome.report.requests > 0 && flags.allowed.allows(&outcome.report.errors);
     Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the report to standard output, or to standard error if the intervals are streamed to standard output.
-fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
-    let text = match flags.json {
-        true => serde_json::to_string_pretty(&outcome.report)? + "\n",
-        false => table::render(&outcome.report),
-    };
-    match &flags.ndjson {
-        Some(path) if is_stdout(path) => io::stderr().write_all(text.as_bytes()),
-        _ => output::show(&text),
+/// Writes the report to its file, and prints it to standard output, or to standard error if the intervals are streamed
+/// to standard output.
+fn print(outcome: &Outcome, json_file: Option<File>, flags: &CommonFlags) -> io::Result<()> {
+    let json = || io::Result::Ok(serde_json::to_string_pretty(&outcome.report)? + "\n");
+    if let Some(mut file) = json_file {
+        file.write_all(json()?.as_bytes()).context("cannot write the report")?;
     }
-}
-
-/// Returns whether an output file is standard output, written as `-`.
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
+    let text = match &flags.json {
+        Some(path) if is_stdout(path) => json()?,
+        _ => table::render(&outcome.report),
+    };
+    match [&flags.hdr, &flags.ndjson].into_iter().flatten().any(|path| is_stdout(path)) {
+        true => io::stderr().write_all(text.as_bytes()),
+        false => output::show(&text),
+    }
 }
 
 struct Outputs<Hdr, Ndjson, Csv> {
@@ -86,34 +88,50 @@ struct Outputs<Hdr, Ndjson, Csv> {
 
 type Writer = Box<dyn Write>;
 
-impl Outputs<File, Writer, File> {
+/// Creates an output file. `{shard}` in its name is replaced with the index of the shard.
+fn create(path: &Path, load: &LoadConfig) -> io::Result<File> {
+    let index = load.shard.as_ref().map_or(0, |shard| shard.index);
+    let path = match path.to_str() {
+        Some(name) => PathBuf::from(name.replace("{shard}", &index.to_string())),
+        None => path.to_owned(),
+    };
+    File::create(&path).context(format_args!("cannot write {}", path.display()))
+}
+
+impl Outputs<Writer, Writer, File> {
     /// Opens the files before the load starts, so that an invalid path is reported immediately.
-    fn create(flags: &CommonFlags) -> io::Result<Self> {
-        let create =
-            |path: &PathBuf| File::create(path).context(format_args!("cannot write {}", path.display()));
+    fn create(flags: &CommonFlags, load: &LoadConfig) -> io::Result<Self> {
         let create_stream = |path: &PathBuf| match is_stdout(path) {
             true => io::Result::Ok(Box::new(io::stdout()) as Writer),
-            false => Ok(Box::new(create(path)?) as Writer),
+            false => Ok(Box::new(create(path, load)?) as Writer),
         };
         Ok(Self {
-            hdr: flags.hdr.as_ref().map(create).transpose()?,
+            hdr: flags.hdr.as_ref().map(create_stream).transpose()?,
             ndjson: flags.ndjson.as_ref().map(create_stream).transpose()?,
-            csv: flags.csv.as_ref().map(create).transpose()?,
+            csv: flags.csv.as_ref().map(|path| create(path, load)).transpose()?,
         })
     }
 
-    fn begin(self, unix_ns: u64, load: &LoadConfig, flags: &CommonFlags) -> io::Result<OutputWriters> {
-        let title = format!("anello load of {} with {} connections", load.target, load.connections);
+    fn begin(
+        self,
+        unix_ns: u64,
+        run: &RunIdentity,
+        load: &LoadConfig,
+        flags: &CommonFlags,
+    ) -> io::Result<OutputWriters> {
+        let title = format!("anello load of {} with {} connections", load.target, load.own_connections());
         let comments: Vec<&str> = [title.as_str()].into_iter().chain(flags.comment.as_deref()).collect();
+        let runs = std::slice::from_ref(run);
+        let hdr = self.hdr.map(|output| HdrLogWriter::with_runs(output, unix_ns, &comments, runs));
         Ok(Outputs {
-            hdr: self.hdr.map(|file| HdrLogWriter::new(file, unix_ns, &comments)).transpose()?,
+            hdr: hdr.transpose()?,
             ndjson: self.ndjson.map(|output| NdjsonWriter::new(output, unix_ns)).transpose()?,
             csv: self.csv.map(CsvWriter::new).transpose()?,
         })
     }
 }
 
-type OutputWriters = Outputs<HdrLogWriter<File>, NdjsonWriter<Writer>, CsvWriter<File>>;
+type OutputWriters = Outputs<HdrLogWriter<Writer>, NdjsonWriter<Writer>, CsvWriter<File>>;
 
 impl OutputWriters {
     fn write(&mut self, interval: &Interval) -> io::Result<()> {

@@ -9,11 +9,19 @@ const NAME_WIDTH: usize = 14;
 /// Minimum plausible server CPU time per request. A lower value means that another process served the requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
+/// Delay after the configured start time above which there is a warning. A load normally starts within a millisecond.
+const START_DELAY_THRESHOLD_NS: u64 = 10_000_000;
+
 pub fn render(report: &Report) -> String {
     let mut table = Table::default();
     let check = if report.verified { "every byte verified" } else { "bytes counted, not verified" };
     table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
-    table.line("load", &load(report));
+    let is_part = report.run.shard.as_ref().is_some_and(|shard| shard.count > 1);
+    let all = if is_part { ", over all shards" } else { "" };
+    table.line("load", &load(report, all));
+    if let Some(shard) = &report.run.shard {
+        table.line("shard", &format!("{shard}, from {}", shard.source));
+    }
     table.line("connections", &connections(report));
     tls(&mut table, report);
     let interrupted = if report.interrupted { ", interrupted" } else { "" };
@@ -123,8 +131,8 @@ pub fn mode(mode: &Mode) -> String {
     }
 }
 
-fn load(report: &Report) -> String {
-    let mode = mode(&report.mode);
+fn load(report: &Report, all: &str) -> String {
+    let mode = mode(&report.mode) + if report.offered.is_some() { all } else { "" };
     let (threads, plural) = (report.threads, if report.threads == 1 { "" } else { "s" });
     let cores: Vec<String> = report.cores.iter().map(usize::to_string).collect();
     let cores = if cores.is_empty() { String::new() } else { format!(" on core {}", cores.join(",")) };
@@ -141,6 +149,9 @@ fn connections(report: &Report) -> String {
     }
     if report.connections_reopened > 0 {
         text += &format!(", reopened {} times", format_count(report.connections_reopened));
+    }
+    if report.connections < report.all_connections {
+        text += &format!(", of {} over all shards", format_count(report.all_connections));
     }
     if report.source_addresses.len() > 1 {
         text += &format!(", from {} addresses", report.source_addresses.len());
@@ -277,6 +288,12 @@ fn warnings(table: &mut Table, report: &Report) {
     } else if report.load_was_bottleneck {
         table.warn("load generator saturated (increase --threads, or lower the rate)");
     }
+    if let Some(clock) = report.clock.as_ref().filter(|clock| clock.start_delay_ns > START_DELAY_THRESHOLD_NS)
+    {
+        let delay = format_ns(clock.start_delay_ns as f64);
+        let remedy = "start the process earlier, or use a later --start-at";
+        table.warn(&format!("the load started {delay} late: requests due before were sent late ({remedy})"));
+    }
     if let Some(server) = &report.server
         && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
@@ -293,11 +310,8 @@ fn warnings(table: &mut Table, report: &Report) {
         ));
     }
     // The corrected latency includes delays in the load generator itself.
-    if let Some((error, latency)) = report.schedule_error.zip(report.latency)
-        && error.p99_ns * 10 > latency.p99_ns
-        && error.p99_ns > 100_000
-    {
-        let lag = format_ns(error.p99_ns as f64);
+    if let Some(p99_ns) = report.late_sends_p99_ns() {
+        let lag = format_ns(p99_ns as f64);
         table.warn(&format!(
             "the load generator sent 1 % of the requests at least {lag} late; the corrected latency includes this"
         ));

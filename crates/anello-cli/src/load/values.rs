@@ -1,6 +1,12 @@
-//! Flag values of `anello load`: addresses, rates, status codes and error kinds.
+//! Flag values of `anello load`: addresses, rates, start times, status codes and error kinds.
+
+use std::time::{Duration, SystemTime};
 
 use anello_load::{Address, ErrorKind, Errors};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::common::values::{duration, with_suffix};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Rate {
@@ -74,15 +80,28 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
 
 /// Parses a number of requests per second, such as `500`, `50k` or `1.5M`.
 fn parse_number(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),
-        _ => (text, 1.0),
-    };
-    let number = digits.parse::<f64>().ok().map(|number| (number * unit).round());
+    let number = with_suffix(text).map(f64::round);
     number.filter(|number| (1.0..=1e9).contains(number)).map(|number| number as u64).ok_or_else(|| {
         format!("invalid rate {text:?} (expected requests per second, such as 500, 50k or 1.5M)")
     })
+}
+
+/// Parses a time in RFC 3339 format, in seconds since the Unix epoch, or as `+` and a duration from now.
+pub fn parse_time(text: &str) -> Result<SystemTime, String> {
+    let invalid = || {
+        format!(
+            "invalid time {text:?} (expected a time in RFC 3339 format, such as 2026-01-31T12:00:00Z, seconds since \
+             1970, or a duration from now, such as +10s)"
+        )
+    };
+    if let Some(rest) = text.strip_prefix('+') {
+        return SystemTime::now().checked_add(duration(rest)?).ok_or_else(invalid);
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        let since_epoch = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        return since_epoch.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)).ok_or_else(invalid);
+    }
+    OffsetDateTime::parse(text, &Rfc3339).map(SystemTime::from).map_err(|_| invalid())
 }
 
 #[derive(clap::Args)]
@@ -100,5 +119,29 @@ impl AllowedErrors {
         let is_allowed =
             |kind| self.allow_errors.iter().any(|allowed| allowed.is_none_or(|allowed| allowed == kind));
         errors.iter().all(|error| is_allowed(error.kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_unix_seconds_or_relative() {
+        let unix = |text: &str| {
+            parse_time(text).map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis())
+        };
+        assert_eq!(unix("2026-11-27T01:02:03Z"), Ok(1_795_741_323_000));
+        assert_eq!(unix("2026-11-27T02:32:03.25+01:30"), Ok(1_795_741_323_250));
+        assert_eq!(unix("1795741323"), Ok(1_795_741_323_000));
+        assert_eq!(unix("1795741323.5"), Ok(1_795_741_323_500));
+        let (before, at, after) = (SystemTime::now(), parse_time("+10s").unwrap(), SystemTime::now());
+        let wait = Duration::from_secs(10);
+        assert!((before + wait..=after + wait).contains(&at), "{at:?}");
+        for invalid in
+            ["", "now", "-5", "+", "+10", "+-1s", "2026-11-27", "2026-11-27T01:02:03", "1e9", "1.2.3"]
+        {
+            assert!(parse_time(invalid).is_err(), "{invalid}");
+        }
     }
 }

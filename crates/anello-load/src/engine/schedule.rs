@@ -11,10 +11,13 @@
 //!
 //! With Poisson arrivals, each thread independently generates requests at its share of the rate. Together, the arrivals
 //! of all threads form a Poisson process at the full rate.
+//!
+//! The threads of all shards of a load are numbered together: thread t of shard i of n has the number i + n * t. The
+//! requests of the shards are therefore those of a single process with all the threads.
 
 use fastrand::Rng;
 
-use crate::model::config::Arrivals;
+use crate::model::config::{Arrivals, LoadConfig};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -25,15 +28,25 @@ const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Index of the thread.
+    /// Index of the thread, over all shards.
     pub thread: usize,
-    /// Number of threads.
+    /// Number of threads, over all shards.
     pub threads: usize,
     /// Number of connections over all threads.
     pub connections: usize,
 }
 
 impl Share {
+    /// Returns the share of a thread of this process. `local_thread` is its index within the process.
+    pub fn new(load: &LoadConfig, local_thread: usize) -> Self {
+        let (index, count) = load.shard.as_ref().map_or((0, 1), |shard| (shard.index, shard.count));
+        Self {
+            thread: index + count * local_thread,
+            threads: count * load.threads,
+            connections: load.connections,
+        }
+    }
+
     /// Returns the number of connections in the share.
     pub fn count(&self) -> usize {
         (self.connections + self.threads - 1 - self.thread) / self.threads

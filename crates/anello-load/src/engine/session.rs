@@ -88,7 +88,7 @@ impl Session {
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
-        let share = Share { thread: 0, threads: 1, connections: load.connections };
+        let share = Share::new(&load, 0);
         let references = load.http_load().map(references).unwrap_or_default();
         let no_tick = &mut |_| ControlFlow::Continue(());
         Ok(Self::open(load, share, Instant::now(), references, no_tick).await)

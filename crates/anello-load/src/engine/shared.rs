@@ -11,7 +11,8 @@ use hdrhistogram::Histogram;
 
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::model::interval::{Counts, Interval, latency_histogram};
+use crate::model::histogram::latency_histogram;
+use crate::model::interval::{Counts, Interval};
 use crate::model::tls::HandshakeSummary;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;
@@ -131,7 +132,9 @@ impl Shared {
         limit: Duration,
     ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        let source = self.source_addresses.get((index % count) as usize).copied();
+        // Numbered within the shard, so that every shard uses all addresses.
+        let local_index = index / self.load.shard.as_ref().map_or(1, |shard| shard.count as u64);
+        let source = self.source_addresses.get((local_index % count) as usize).copied();
         let (target, connect_timeout) = (self.load.target.clone(), self.load.connect_timeout);
         let tls = self.tls.clone();
         async move {

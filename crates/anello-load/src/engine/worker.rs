@@ -14,21 +14,24 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::measurement::{MeasurementRequest, Observer, Throughput};
+use crate::engine::measurement::{MeasurementRequest, Observer, TICK, Throughput};
 use crate::engine::pause::PauseSwitch;
 use crate::engine::schedule::Share;
 use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
+use crate::engine::start_time::until_opening;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, latency_histogram};
+use crate::model::histogram::latency_histogram;
+use crate::model::interval::Interval;
 use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
 use crate::wire::http::References;
 
 pub(crate) struct Worker {
     pub load: LoadConfig,
-    pub share: Share,
+    /// Index of the thread within the process.
+    pub thread: usize,
     pub runtime: anello::RuntimeBuilder,
     pub origin: Instant,
     pub references: References,
@@ -127,7 +130,7 @@ impl SharedProgress {
 impl Worker {
     /// `core` is the core to pin the thread to, if any.
     pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
-        thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
+        thread::Builder::new().name(format!("load-{}", self.thread)).spawn(move || {
             if let Err(error) = self.work(core) {
                 self.report(WorkerEvent::Failed(error));
             }
@@ -145,13 +148,20 @@ impl Worker {
             })?;
         }
         let runtime = self.runtime.build()?;
+        while let wait = until_opening(&self.load)
+            && !wait.is_zero()
+            && self.tick(ProgressSnapshot::default()).is_continue()
+        {
+            thread::sleep(wait.min(TICK));
+        }
         let mut session = runtime.block_on(async {
             let (references, tick) = (Arc::clone(&self.references), &mut |snapshot| self.tick(snapshot));
-            Session::open(self.load.clone(), self.share, self.origin, references, tick).await
+            let share = Share::new(&self.load, self.thread);
+            Session::open(self.load.clone(), share, self.origin, references, tick).await
         });
         let errors = session.connect_errors().clone();
         let open = session.open_connections();
-        self.shared_progress.update(self.share.thread, |progress| progress.open = open);
+        self.shared_progress.update(self.thread, |progress| progress.open = open);
         self.report(WorkerEvent::Opened { driver: runtime.driver(), errors });
         for (index, request) in self.request_queue.iter().enumerate() {
             if index == 0 {
@@ -190,11 +200,11 @@ impl Worker {
 
     fn report(&self, event: WorkerEvent) {
         // Fails if the receiver has been dropped. No report is needed then.
-        self.reports.send((self.share.thread, event)).ok();
+        self.reports.send((self.thread, event)).ok();
     }
 
     fn tick(&self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
-        self.shared_progress.update(self.share.thread, |progress| *progress = snapshot);
+        self.shared_progress.update(self.thread, |progress| *progress = snapshot);
         let is_stopped = self.shared_progress.stop.load(Ordering::Relaxed);
         if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

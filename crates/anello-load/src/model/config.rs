@@ -3,11 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::model::shard::Shard;
 use crate::model::tls::Tls;
 use crate::system::nanoseconds;
 
@@ -63,8 +64,16 @@ pub struct LoadConfig {
     pub protocol: Protocol,
     /// When requests are sent: after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
     pub mode: Mode,
-    /// Total number of connections over all threads; 50 by default.
+    /// Total number of connections over all threads and shards; 50 by default.
     pub connections: usize,
+    /// Part of the load that this process generates; `None` by default, which means the whole load. `connections`, the
+    /// rate and the ramp are those of the whole load.
+    pub shard: Option<Shard>,
+    /// Start of the warm-up, or of the measurement if there is no warm-up, according to the system clock
+    /// (`CLOCK_REALTIME`). `None` by default: the load starts as soon as the connections are open. Otherwise, the
+    /// connections are opened during the last [`connect_timeout`](Self::connect_timeout) before this time. Ignored by
+    /// [`Session`](crate::Session).
+    pub start_at: Option<SystemTime>,
     /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
     pub threads: usize,
     /// Cores that the threads are pinned to, one per thread. Empty by default; the threads are then not pinned.
@@ -264,6 +273,8 @@ impl LoadConfig {
             protocol,
             mode: Mode::Closed { think_time: Duration::ZERO },
             connections: 50,
+            shard: None,
+            start_at: None,
             threads: 1,
             cores: Vec::new(),
             duration: Duration::from_secs(10),
@@ -300,6 +311,11 @@ impl LoadConfig {
         addresses.map(|address| IpAddr::V4(address.into())).collect()
     }
 
+    /// Returns the number of connections of this process: those of its shard, or all.
+    pub fn own_connections(&self) -> usize {
+        self.shard.as_ref().map_or(self.connections, |shard| shard.connections(self.connections))
+    }
+
     fn tcp_target(&self) -> Option<SocketAddr> {
         if let Address::Tcp(target) = self.target { Some(target) } else { None }
     }
@@ -316,6 +332,25 @@ impl LoadConfig {
         };
         let problem = if connections == 0 || self.max_concurrent_connects == 0 {
             "the numbers of connections and of concurrent connection attempts must be at least 1".to_owned()
+        } else if let Some(shard) = &self.shard
+            && shard.index >= shard.count
+        {
+            format!("invalid shard {shard} (expected an index from 0 to the number of shards minus 1)")
+        } else if let Some(shard) = &self.shard
+            // The same for all shards, so that none of them runs if one cannot.
+            && threads > connections / shard.count
+        {
+            format!(
+                "cannot divide {connections} connections into {} shards with {threads} threads each (every thread \
+                 needs at least one connection)",
+                shard.count
+            )
+        } else if self.shard.as_ref().is_some_and(|shard| shard.count > 1)
+            && matches!(self.mode, Mode::Sweep(_))
+        {
+            "a sweep cannot be divided into shards, because each would find a knee of its own (use a single rate for \
+             each run)"
+                .to_owned()
         } else if !(1..=MAX_THREADS).contains(&threads) || threads > connections {
             format!(
                 "cannot run {threads} threads with {connections} connections (use 1 to {MAX_THREADS} threads with at \

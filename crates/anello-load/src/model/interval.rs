@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::model::errors::Errors;
+use crate::model::histogram::{add_histogram, latency_histogram};
 use crate::system::process::ProcessUsage;
 
 /// Measurements of one time interval of a run, summed over all threads, or of a single thread before summation.
@@ -213,9 +214,6 @@ impl From<&Interval> for IntervalRecord {
     }
 }
 
-/// Maximum latency that the histograms can record, in nanoseconds: one day, which is the maximum timeout.
-const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
-
 /// Quantiles of a latency distribution, in nanoseconds with three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -248,35 +246,4 @@ impl Latency {
             max_ns: histogram.max(),
         })
     }
-}
-
-/// Returns an empty histogram with the bounds of all latency histograms: 1 ns to one day, with three significant
-/// digits. Longer latencies are recorded as one day.
-pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid constants")
-}
-
-/// Adds `other` to `sum` bucket by bucket. If their layouts (lowest discernible value and number of significant digits)
-/// differ, `sum` is converted to the coarser one. Each bucket of the finer layout lies within a single bucket of the
-/// coarser layout, so each value is counted in the bucket in which it would have been recorded directly, and the order
-/// of additions does not matter.
-pub(crate) fn add_histogram(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
-    if sum.low() < other.low() || sum.sigfig() > other.sigfig() {
-        let (low, high) = (sum.low().max(other.low()), sum.high().max(other.high()));
-        // The bounds are valid because both inputs are valid: `high` is at least twice the `low` of either input, and
-        // the input that provides `low` has at least as many significant digits as the result.
-        let mut coarser = Histogram::new_with_bounds(low, high, sum.sigfig().min(other.sigfig()))
-            .expect("the coarser layout of two valid histograms is valid");
-        append(&mut coarser, sum);
-        *sum = coarser;
-    }
-    append(sum, other);
-}
-
-/// Adds `other` to `sum`, whose layout must not be finer than that of `other`.
-fn append(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
-    let auto_resize = sum.is_auto_resize();
-    sum.auto(true);
-    sum.add(other).expect("an auto-resizing histogram accepts any value");
-    sum.auto(auto_resize);
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod config;
 pub(crate) mod errors;
+pub(crate) mod histogram;
 pub(crate) mod interval;
 pub(crate) mod report;
+pub(crate) mod shard;
 pub mod tls;

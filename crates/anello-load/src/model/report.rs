@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::config::{Knee, LoadConfig, Mode, Protocol};
 use crate::model::errors::Errors;
 use crate::model::interval::{Interval, IntervalRecord, Latency};
+use crate::model::shard::RunIdentity;
 use crate::model::tls::{HandshakeSummary, Trust};
 use crate::system::process::ProcessUsage;
 
@@ -24,6 +25,12 @@ pub struct Report {
     pub schema: String,
     /// Value of [`SCHEMA_VERSION`] in the program that wrote the report.
     pub schema_version: u32,
+    /// Identity of the run, with its shard.
+    #[serde(default)]
+    pub run: RunIdentity,
+    /// Clock that the start of the load was taken from. `None` if the load was stopped before it started.
+    #[serde(default)]
+    pub clock: Option<ClockReport>,
     /// Start of the measurement, in nanoseconds since the Unix epoch.
     #[serde(alias = "began_unix_ns")]
     pub started_unix_ns: u64,
@@ -31,7 +38,7 @@ pub struct Report {
     pub target: String,
     /// Protocol and requests.
     pub protocol: ProtocolReport,
-    /// Schedule of the requests.
+    /// Schedule of the requests, over all shards.
     pub mode: Mode,
     /// I/O driver of the load generator: `uring` or `epoll`.
     pub driver: String,
@@ -43,6 +50,9 @@ pub struct Report {
     pub cores: Vec<usize>,
     /// Number of connections requested.
     pub connections: usize,
+    /// Number of connections requested over all shards; 0 in reports of earlier versions.
+    #[serde(default)]
+    pub all_connections: usize,
     /// Number of connections opened successfully.
     pub connections_opened: usize,
     /// Number of connections still usable at the end of the load. Without keep-alive, this includes connections that
@@ -125,12 +135,41 @@ pub struct Report {
     pub load_was_bottleneck: bool,
     /// Steal time, as in [`IntervalRecord::stolen_ns`].
     pub stolen_ns: Option<u64>,
+    /// Histograms of the whole run, which [`merge`](crate::merge) adds. `None` in reports of earlier versions.
+    #[serde(default)]
+    pub histograms: Option<Histograms>,
     /// Measurements for each interval.
     pub intervals: Vec<IntervalRecord>,
     /// Steps of a sweep. Empty in other modes.
     pub steps: Vec<Step>,
     /// First step of a sweep at which the server did not keep up with the offered rate, if any.
     pub knee: Option<KneeReport>,
+}
+
+/// Clock that the start of a load was taken from, and its readings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReport {
+    /// Name of the clock: `CLOCK_REALTIME`. Durations and latencies are measured with `CLOCK_MONOTONIC`.
+    pub name: String,
+    /// Hardware clock that the kernel reads, such as `tsc`. `None` if unknown.
+    pub source: Option<String>,
+    /// Change of the clock relative to `CLOCK_MONOTONIC` during the run: the sum of its corrections.
+    pub step_ns: i64,
+    /// Configured start of the load, in nanoseconds since the Unix epoch. `None` if none was configured.
+    pub start_at_unix_ns: Option<u64>,
+    /// Time from the configured start to the actual start of the load. 0 if no start was configured.
+    pub start_delay_ns: u64,
+}
+
+/// Histograms of a run in nanoseconds, in the V2 compressed encoding of HdrHistogram, as base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histograms {
+    /// Values of [`Report::latency`].
+    pub latency: String,
+    /// Values of [`Report::uncorrected_latency`].
+    pub uncorrected: Option<String>,
+    /// Values of [`Report::schedule_error`].
+    pub schedule_error: Option<String>,
 }
 
 /// Protocol and requests of a load run.
@@ -241,6 +280,14 @@ impl Knee {
 }
 
 impl Report {
+    /// Returns the 99th percentile of [`schedule_error`](Self::schedule_error) if the load generator sent requests late
+    /// enough to affect the latency: if it exceeds 0.1 ms and a tenth of the 99th percentile of the latency.
+    pub fn late_sends_p99_ns(&self) -> Option<u64> {
+        let (error, latency) = self.schedule_error.zip(self.latency)?;
+        let is_late = error.p99_ns > 100_000 && error.p99_ns.saturating_mul(10) > latency.p99_ns;
+        is_late.then_some(error.p99_ns)
+    }
+
     /// Returns `true` if at least one request was answered and no errors occurred.
     pub fn is_success(&self) -> bool {
         self.requests > 0 && self.errors.is_empty()

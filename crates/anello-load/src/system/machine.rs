@@ -31,6 +31,12 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
     Ok(cores.into_iter().collect())
 }
 
+/// Returns the name of the hardware clock that the kernel reads, such as `tsc`; `None` if sysfs is not mounted.
+pub(crate) fn clock_source() -> Option<String> {
+    let name = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
+    Some(name.trim().to_owned())
+}
+
 /// Returns the time that the hypervisor has stolen from these cores, in nanoseconds, summed over the cores. The source
 /// is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Duplicate entries in `cores` count
 /// once, and offline cores count as 0. Only differences between two values are meaningful. Returns an error if

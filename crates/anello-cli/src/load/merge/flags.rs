@@ -4,23 +4,28 @@ use std::path::PathBuf;
 
 use crate::load::values::AllowedErrors;
 
-/// Merge the latency histograms of several runs, for example of one load test run from several machines.
+/// Merge the reports and latency histograms of several runs, for example of the shards of a load.
 ///
-/// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
-/// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the resulting percentiles apply to all
-/// requests. Tags are merged separately: lines without a tag contain latencies measured from the scheduled time (in a
-/// closed loop, from the time of sending); lines with the tag `uncorrected` contain latencies measured from the time of
-/// sending. Error counts are added as well; they are unknown for logs from other programs and from runs that were
-/// killed.
+/// The inputs are reports (`anello load … --json`, one or more in a file), and logs that are written by `anello load …
+/// --hdr FILE` or by any program that writes HdrHistogram interval logs (version 2) in nanoseconds. Of a directory, the
+/// files *.json and *.hlog are read. The report and the log of the same run count once. The command adds histograms,
+/// not percentiles, so the resulting percentiles apply to all requests. Tags are merged separately: lines without a tag
+/// contain latencies measured from the scheduled time (in a closed loop, from the time of sending); lines with the tag
+/// `uncorrected` contain latencies measured from the time of sending. Error counts are added as well; they are unknown
+/// for logs from other programs and from runs that were killed.
 ///
-/// Exits with 0 if there were responses and no known errors; with 2 if the command line is invalid; with 1 otherwise,
-/// including if a log cannot be read, contains neither intervals nor errors, or is malformed (the message names the
-/// line).
+/// Shards (`anello load … --shard I/N`) are checked: missing and unfinished shards, shards that ran twice, and shards
+/// of different loads are errors. Differences of the start times, corrected clocks and saturated load generators are
+/// warnings.
+///
+/// Exits with 0 if there were responses, no known errors, and all shards of one load; with 2 if the command line is
+/// invalid; with 1 otherwise, including if an input cannot be read, contains neither intervals nor errors, or is
+/// malformed (the message names the line).
 #[derive(clap::Args)]
 pub struct MergeArguments {
-    /// Interval logs to merge.
-    #[arg(value_name = "LOG", required = true)]
-    pub logs: Vec<PathBuf>,
+    /// Reports, interval logs and directories to merge; - is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    pub inputs: Vec<PathBuf>,
     /// Also write the sum as an interval log, with one line per wall-clock second and tag.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,

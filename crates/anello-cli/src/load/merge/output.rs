@@ -1,10 +1,11 @@
 //! Renders the sums as a text table, as comma-separated values and as JSON.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use anello_load::formats::csv::write_row;
 use anello_load::formats::hdr_log::{HdrLog, ReportedErrors, UNCORRECTED};
-use anello_load::merge::{self, NamedLog, Sum, TagSum};
+use anello_load::merge::{self, LoadTotals, NamedLog, Runs, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
 
@@ -21,7 +22,7 @@ fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     Some(all)
 }
 
-pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String {
+pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors, runs: &Runs) -> String {
     let mut text = String::new();
     let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
     let row = |name: &str, sum: &Sum| {
@@ -51,10 +52,56 @@ pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Str
         text += &row("all tags", &all);
         text.push('\n');
     }
-    match error_summary(logs, errors) {
-        summary if summary.is_empty() => text + "errors          none\n",
-        summary => text + &summary,
+    if let Some(load) = &runs.load {
+        text += &load_summary(load);
     }
+    text += &match error_summary(logs, errors) {
+        summary if summary.is_empty() => "errors          none\n".to_owned(),
+        summary => summary,
+    };
+    text + &run_summary(runs)
+}
+
+fn load_summary(load: &LoadTotals) -> String {
+    let (opened, connections) = (format_count(load.connections_opened), format_count(load.connections));
+    let mut text = format!("connections     {connections}");
+    if opened != connections {
+        text += &format!(", {opened} opened");
+    }
+    text += &format!(
+        "\nrequests/s      {} (sum of the rates of all runs)\n",
+        group_digits(load.requests_per_second)
+    );
+    if let Some(offered) = load.offered {
+        let [offered, late, unsent] = [offered, load.late, load.unsent].map(format_count);
+        text += &format!("schedule        {offered} offered, {late} late, {unsent} never sent");
+        if let Some(error) = &load.schedule_error {
+            let [p50, p99, max] = [error.p50_ns, error.p99_ns, error.max_ns].map(|ns| format_ns(ns as f64));
+            text += &format!("; error p50 {p50}, p99 {p99}, max {max}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Renders the number of shards, the difference of their start times, and the problems of the runs.
+pub fn run_summary(runs: &Runs) -> String {
+    let mut text = String::new();
+    if let Some(count) = runs.shards {
+        let present =
+            runs.runs.iter().filter_map(|run| run.run.shard.as_ref()).filter(|shard| shard.count == count);
+        let present: BTreeSet<usize> = present.map(|shard| shard.index).collect();
+        text += &format!("shards          {} of {}", format_count(present.len()), format_count(count));
+        if let Some(difference_ns) = runs.start_difference_ns {
+            text += &format!(", started within {}", format_ns(difference_ns as f64));
+        }
+        text.push('\n');
+    }
+    for problem in &runs.problems {
+        let name = if problem.is_error() { "ERROR" } else { "WARNING" };
+        text += &format!("{name:<16}{}\n", problem.text);
+    }
+    text
 }
 
 /// Renders the errors as text: a line for each kind, and a line for the logs whose errors are not fully known.
@@ -114,7 +161,7 @@ pub fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
 }
 
 #[derive(Serialize)]
-pub struct Report {
+pub struct Report<'a> {
     schema: &'static str,
     schema_version: u32,
     logs: Vec<String>,
@@ -124,6 +171,8 @@ pub struct Report {
     /// Whether all logs contain the errors of all their runs.
     errors_are_complete: bool,
     errors_by_log: Vec<LogErrors>,
+    #[serde(flatten)]
+    runs: &'a Runs,
 }
 
 #[derive(Serialize)]
@@ -164,8 +213,8 @@ struct Figures {
     latency: Option<Latency>,
 }
 
-impl Report {
-    pub fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Self {
+impl<'a> Report<'a> {
+    pub fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors, runs: &'a Runs) -> Self {
         let log_report =
             |(log, sum): &(usize, Sum)| LogReport { log: logs[*log].name.clone(), figures: Figures::of(sum) };
         let tag_report = |sum: &TagSum| TagReport {
@@ -173,7 +222,7 @@ impl Report {
             total: Figures::of(&sum.total),
             by_log: sum.by_log.iter().map(log_report).collect(),
         };
-        let log_errors = |NamedLog { name, log: HdrLog { errors, .. } }: &NamedLog| LogErrors {
+        let log_errors = |NamedLog { name, log: HdrLog { errors, .. }, .. }: &NamedLog| LogErrors {
             log: name.clone(),
             errors: (!errors.is_unknown()).then(|| counts(&errors.known)),
             errors_are_complete: errors.is_complete,
@@ -187,6 +236,7 @@ impl Report {
             errors: counts(&errors.known),
             errors_are_complete: errors.is_complete,
             errors_by_log: logs.iter().map(log_errors).collect(),
+            runs,
         }
     }
 }

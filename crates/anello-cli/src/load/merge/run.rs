@@ -1,27 +1,34 @@
 //! Merging logs and printing the sums.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anello_load::formats::hdr_log::HdrLog;
-use anello_load::merge::{self, NamedLog};
+use anello_load::merge::{self, NamedLog, Problem, Runs};
 
 use super::flags::MergeArguments;
-use super::output::{Report, csv, error_summary, table};
+use super::output::{Report, csv, error_summary, run_summary, table};
 use crate::common::error::{Context, invalid_input};
 use crate::common::output::{print_stderr, show};
+use crate::load::flags::is_stdout;
 
 pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
-    let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
+    let mut paths = Vec::new();
+    for input in &arguments.inputs {
+        paths.extend(files(input)?);
+    }
+    let mut logs = Vec::new();
+    paths.iter().try_for_each(|path| read(path, &mut logs))?;
+    let runs = Runs::new(&mut logs)?;
     let sums = merge::totals(&logs)?;
     let errors = merge::errors(&logs)?;
     if let Some(path) = &arguments.hdr {
-        let is_same = |log: &PathBuf| {
-            path.canonicalize().is_ok_and(|target| log.canonicalize().is_ok_and(|log| log == target))
+        let is_same = |input: &PathBuf| {
+            path.canonicalize().is_ok_and(|target| input.canonicalize().is_ok_and(|input| input == target))
         };
-        if arguments.logs.iter().any(is_same) {
+        if paths.iter().any(is_same) {
             let cause =
                 "cannot write the merged log: the file is one of the logs to merge (choose another file)";
             return Err(invalid_input(cause)).context(path.display());
@@ -33,31 +40,80 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
         print_stderr(format_args!("anello: {warning}"));
     }
     let text = match (arguments.json, arguments.csv) {
-        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors))? + "\n",
+        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors, &runs))? + "\n",
         (_, true) => {
-            error_summary(&logs, &errors).lines().for_each(print_stderr);
+            (error_summary(&logs, &errors) + &run_summary(&runs)).lines().for_each(print_stderr);
             csv(&logs, &sums)?
         }
-        _ => table(&logs, &sums, &errors),
+        _ => table(&logs, &sums, &errors, &runs),
     };
     show(&text)?;
     let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
-    if !has_responses && is_allowed {
+    let is_one_load = !runs.problems.iter().any(Problem::is_error);
+    if !has_responses && is_allowed && is_one_load {
         // Explains exit code 1, because nothing else in the output does.
         print_stderr("anello: no responses in any of the runs");
     }
-    Ok(if has_responses && is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_success = has_responses && is_allowed && is_one_load;
+    Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn read(path: &Path) -> io::Result<NamedLog> {
-    let text = fs::read(path).context(path.display())?;
-    let log = HdrLog::parse(&text).map_err(invalid_data).context(path.display())?;
+/// Returns the files to read for an argument: those of a directory that are reports or logs, or the file itself.
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.context(path.display())?.into_iter().map(|entry| entry.path());
+    let is_input = |path: &PathBuf| path.extension().is_some_and(|end| end == "json" || end == "hlog");
+    // A run that failed or was killed leaves an empty report.
+    let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() == 0);
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| is_input(path) && !path.is_dir() && !is_empty(path)).collect();
+    if files.is_empty() {
+        return Err(invalid_data("no files *.json or *.hlog in the directory")).context(path.display());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file with an interval log or with reports.
+fn read(path: &Path, logs: &mut Vec<NamedLog>) -> io::Result<()> {
+    let (name, text) = match is_stdout(path) {
+        true => {
+            let mut text = Vec::new();
+            ("standard input".to_owned(), io::stdin().read_to_end(&mut text).map(|_| text))
+        }
+        false => (path.display().to_string(), fs::read(path)),
+    };
+    let text = text.context(&name)?;
+    if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        let before = logs.len();
+        for report in serde_json::Deserializer::from_slice(&text).into_iter() {
+            // Several reports in a file are numbered.
+            let log = report.map_err(not_a_report).and_then(|report| {
+                NamedLog::from_report(format!("{name}#{}", logs.len() - before + 1), report)
+                    .map_err(invalid_data)
+            });
+            logs.push(log.context(&name)?);
+        }
+        if let [only] = &mut logs[before..] {
+            only.name = name;
+        }
+        return Ok(());
+    }
+    let log = HdrLog::parse(&text).map_err(invalid_data).context(&name)?;
     // The log of a run without a successful connection contains only errors.
     if log.records.is_empty() && log.errors.known.is_empty() {
-        return Err(invalid_data("no intervals in the log")).context(path.display());
+        return Err(invalid_data("no intervals in the log")).context(&name);
     }
-    Ok(NamedLog { name: path.display().to_string(), log })
+    logs.push(NamedLog { name, log, report: None });
+    Ok(())
+}
+
+fn not_a_report(error: serde_json::Error) -> io::Error {
+    invalid_data(format!("not a report of anello load --json: {error}"))
 }
 
 fn invalid_data(error: impl ToString) -> io::Error {

@@ -65,6 +65,7 @@ fn draw_phase(state: &LoadState, frame: &mut Frame<'_>, area: Rect) {
     };
     let (elapsed, planned) = (progress.elapsed.as_secs_f64(), progress.planned.as_secs_f64());
     let name = match progress.phase {
+        Phase::Waiting => "waiting for the start time",
         Phase::Connecting => "connecting",
         Phase::WarmUp => "warm-up",
         Phase::Measuring if elapsed > planned => "waiting for the last replies",

@@ -50,6 +50,10 @@ impl ProgressLine {
         self.bar.set_position(u64::try_from(elapsed.min(planned).as_millis()).unwrap_or(u64::MAX));
         self.measure_rate(progress);
         let mut text = match progress.phase {
+            Phase::Waiting => {
+                let remaining = planned.saturating_sub(elapsed).as_secs();
+                format!("waiting for the start time, {remaining} s left")
+            }
             Phase::Connecting => "connecting".to_owned(),
             Phase::WarmUp => format!("warming up, {} requests/s", group_digits(self.rate)),
             Phase::Measuring => format!("{} requests/s", group_digits(self.rate)),

@@ -5,7 +5,6 @@ mod line;
 mod state;
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,8 +18,7 @@ use crate::common::terminal::{self, Screen};
 
 /// Returns whether the view is shown. Otherwise, the progress line is shown if standard error is a terminal.
 pub fn is_wanted(flags: &CommonFlags) -> bool {
-    let streams_to_stdout = flags.ndjson.as_deref().is_some_and(|path| path == Path::new("-"));
-    !flags.no_tui && !flags.json && !streams_to_stdout && terminal::is_available()
+    !flags.no_tui && !flags.has_machine_output() && terminal::is_available()
 }
 
 pub enum Display {

@@ -73,8 +73,9 @@ impl LoadState {
     pub fn new(load: &LoadConfig) -> Self {
         Self {
             target: load.target.to_string(),
-            mode: table::mode(&load.mode),
-            connections: load.connections,
+            mode: table::mode(&load.mode)
+                + &load.shard.as_ref().map_or(String::new(), |shard| format!(", shard {shard}")),
+            connections: load.own_connections(),
             duration: load.duration,
             is_open_loop: !matches!(load.mode, Mode::Closed { .. }),
             is_sweep: matches!(load.mode, Mode::Sweep(_)),

@@ -14,30 +14,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 pub use self::results::Outcome;
 use self::results::{Results, Totals};
+use crate::engine::identity::new_identity;
 use crate::engine::measurement::MeasurementRequest;
 use crate::engine::pause::PauseSwitch;
-use crate::engine::schedule::Share;
 use crate::engine::series::{Sampler, Series};
 use crate::engine::shared::ProgressSnapshot;
+use crate::engine::start_time::{self, ClockStart, MAX_START_DELAY, until, until_opening};
 use crate::engine::worker::{SharedProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::interval::Interval;
 use crate::model::report::{Pause, Step};
+use crate::model::shard::RunIdentity;
 use crate::system::nanoseconds;
 use crate::wire::http::references;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Delay before the start of an open loop, so that all threads are ready in time.
-const START_DELAY_NS: u64 = 2_000_000;
+/// Time between the request to the threads and the start of an open loop, so that all threads are ready in time.
+const START_LEAD: Duration = Duration::from_millis(2);
 
 /// Phase of a load run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// The load waits for its start time, before or after the connections are opened.
+    Waiting,
     /// Connections are being opened.
     Connecting,
     /// The warm-up before the measurement, which is not part of the results.
@@ -74,6 +78,8 @@ pub enum Event<'a> {
     Began {
         /// Start time, in nanoseconds since the Unix epoch.
         unix_ns: u64,
+        /// Identity of the run.
+        run: &'a RunIdentity,
     },
     /// An interval is complete on all threads.
     Interval(&'a Interval),
@@ -88,8 +94,10 @@ pub enum Event<'a> {
 /// sends wrong replies: use [`Report::is_success`](crate::Report::is_success) to check for this.
 ///
 /// # Errors
-/// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server process cannot be inspected
-/// at the start, or if a thread cannot be started, pinned to its core or given a runtime.
+/// Returns `InvalidInput` if [`LoadConfig::validate`] fails, or if [`LoadConfig::start_at`] is more than a week in the
+/// future or has passed more than one second ago, at the call or when the connections are open. Returns an error if the
+/// server process cannot be inspected at the start, or if a thread cannot be started, pinned to its core or given a
+/// runtime.
 pub fn run(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
@@ -131,18 +139,23 @@ pub fn run_with_pause(
     on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
     load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    load.start_at.map_or(Ok(()), start_time::check)?;
     // Created first, so that a wrong process ID is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, pause, on_event)?;
-    let result = run.connect().and_then(|()| run.run_all());
+    let result = run.connect().and_then(|()| run.wait_for_start()).and_then(|()| run.run_all());
     run.stop_threads();
-    result.map(|()| run.results.into_outcome(load))
+    result.map(|()| run.results.into_outcome(load, run.identity))
 }
 
 struct Run<'a, W> {
     load: &'a LoadConfig,
+    identity: RunIdentity,
     on_event: W,
     origin: Instant,
+    launched: Instant,
+    /// Time from the launch until the connections start to be opened.
+    opening_wait: Duration,
     shared_progress: Arc<SharedProgress>,
     request_senders: Vec<Sender<MeasurementRequest>>,
     reports: Receiver<WorkerReport>,
@@ -177,13 +190,15 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
     ) -> io::Result<Self> {
         let shared_progress = Arc::new(SharedProgress::new(load.threads, pause.clone()));
         let references = load.http_load().map(references).unwrap_or_default();
-        let (origin, (report, reports)) = (Instant::now(), channel());
+        let (now, (report, reports)) = (Instant::now(), channel());
+        // The start time can have passed already.
+        let origin = load.start_at.and_then(|_| now.checked_sub(2 * MAX_START_DELAY)).unwrap_or(now);
         let (mut request_senders, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..load.threads {
             let (sender, request_queue) = channel();
             let worker = Worker {
                 load: load.clone(),
-                share: Share { thread, threads: load.threads, connections: load.connections },
+                thread,
                 runtime: runtime.clone(),
                 origin,
                 references: Arc::clone(&references),
@@ -198,8 +213,11 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let began_ns = None;
         Ok(Self {
             load,
+            identity: new_identity(load),
             on_event,
             origin,
+            launched: now,
+            opening_wait: until_opening(load),
             shared_progress,
             request_senders,
             reports,
@@ -207,7 +225,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             sampler,
             began_ns,
             paused_since_ns: None,
-            last_progress: origin,
+            last_progress: now,
             results,
         })
     }
@@ -223,12 +241,42 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                     remaining_threads -= 1;
                 }
                 _ => {
-                    let (elapsed, timeout) = (self.origin.elapsed(), self.load.connect_timeout);
-                    self.report_progress(Phase::Connecting, elapsed, timeout, None);
+                    let opening = self.launched + self.opening_wait;
+                    match opening.checked_duration_since(Instant::now()) {
+                        Some(_) => self.report_waiting(),
+                        None => {
+                            let timeout = self.load.connect_timeout;
+                            self.report_progress(Phase::Connecting, opening.elapsed(), timeout, None);
+                        }
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits until the start time, or until just before it in an open loop.
+    fn wait_for_start(&mut self) -> io::Result<()> {
+        let Some(start_at) = self.load.start_at else { return Ok(()) };
+        let lead = if self.load.mode.open_loop().is_some() { START_LEAD } else { Duration::ZERO };
+        while !self.results.interrupted {
+            let remaining = until(start_at).saturating_sub(lead);
+            if remaining.is_zero() {
+                break;
+            }
+            // Threads have nothing to report in this phase, unless they fail.
+            self.next_report(remaining)?;
+            if self.last_progress.elapsed() >= TICK {
+                self.report_waiting();
+            }
+        }
+        start_time::check(start_at)
+    }
+
+    fn report_waiting(&mut self) {
+        let elapsed = self.launched.elapsed();
+        let planned = elapsed + self.load.start_at.map_or(Duration::ZERO, until);
+        self.report_progress(Phase::Waiting, elapsed, planned, None);
     }
 
     fn run_all(&mut self) -> io::Result<()> {
@@ -277,7 +325,11 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     fn start_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> Measurement {
         let (duration, interval) = (self.load.duration, self.load.interval);
-        let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
+        let clock = ClockStart::now();
+        let start_ns = match self.load.start_at.filter(|_| self.began_ns.is_none()) {
+            Some(start_at) => clock.to_monotonic_ns(start_at, self.origin),
+            None => self.now_ns() + if rate.is_some() { nanoseconds(START_LEAD) } else { 0 },
+        };
         let request = MeasurementRequest { start_ns, warm_up, duration, interval: Some(interval), rate };
         for sender in &self.request_senders {
             // A thread that has exited has already reported the reason.
@@ -286,10 +338,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
         let end_ns = first_ns.saturating_add(nanoseconds(duration));
         if self.began_ns.is_none() {
-            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
-            self.results.started_unix_ns = unix_ns;
-            self.emit(Event::Began { unix_ns });
+            let unix_ns = clock.to_unix_ns(first_ns, self.origin);
+            (self.results.started_unix_ns, self.results.clock) = (unix_ns, Some(clock));
+            let run = self.identity.clone();
+            self.emit(Event::Began { unix_ns, run: &run });
         }
         let offset_ns = first_ns - *self.began_ns.get_or_insert(first_ns);
         (self.results.requests_by_connection, self.results.opened) = (Vec::new(), 0);

@@ -4,13 +4,17 @@ use anello::DriverInfo;
 use hdrhistogram::Histogram;
 
 use crate::engine::measurement::Throughput;
+use crate::engine::start_time::ClockStart;
 use crate::engine::worker::{MeasurementResult, ThreadUsage};
 use crate::model::config::{Knee, LoadConfig};
 use crate::model::errors::Errors;
-use crate::model::interval::{Interval, IntervalRecord, Latency, add_histogram, latency_histogram};
+use crate::model::histogram::{add_histogram, encode, latency_histogram};
+use crate::model::interval::{Interval, IntervalRecord, Latency};
 use crate::model::report::{
-    KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
+    Histograms, KneeReport, Pause, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+    TlsReport,
 };
+use crate::model::shard::RunIdentity;
 use crate::model::tls::HandshakeSummary;
 use crate::system::nanoseconds;
 
@@ -29,6 +33,8 @@ pub struct Outcome {
 #[derive(Default)]
 pub(super) struct Results {
     pub started_unix_ns: u64,
+    /// Clocks at the start of the load.
+    pub clock: Option<ClockStart>,
     pub driver: Option<DriverInfo>,
     pub interrupted: bool,
     pub errors: Errors,
@@ -130,7 +136,7 @@ impl Results {
         self.knee.is_some() || self.requests_by_connection.is_empty()
     }
 
-    pub fn into_outcome(mut self, load: &LoadConfig) -> Outcome {
+    pub fn into_outcome(mut self, load: &LoadConfig, run: RunIdentity) -> Outcome {
         let total =
             self.totals.interval.unwrap_or_else(|| Interval::empty(0, load.mode.open_loop().is_some()));
         self.errors.merge(total.counts.errors.clone());
@@ -147,6 +153,8 @@ impl Results {
         let report = Report {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
+            run,
+            clock: self.clock.map(|clock| clock.report(load.start_at)),
             started_unix_ns: self.started_unix_ns,
             target: load.target.to_string(),
             protocol: ProtocolReport::of(&load.protocol),
@@ -155,7 +163,8 @@ impl Results {
             driver_features,
             threads: load.threads,
             cores: load.cores.clone(),
-            connections: load.connections,
+            connections: load.own_connections(),
+            all_connections: load.connections,
             connections_opened: self.opened,
             connections_open_at_end: self.requests_by_connection.len(),
             connections_reopened: self.reopened,
@@ -191,6 +200,11 @@ impl Results {
             load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT_THRESHOLD)
                 || self.steps.iter().any(|step| step.load_was_bottleneck),
             stolen_ns: total.stolen_ns,
+            histograms: Some(Histograms {
+                latency: encode(&total.latency),
+                uncorrected: total.uncorrected.as_ref().map(encode),
+                schedule_error: total.uncorrected.as_ref().map(|_| encode(&self.totals.schedule_error)),
+            }),
             intervals: self.records,
             steps: self.steps,
             knee: self.knee,

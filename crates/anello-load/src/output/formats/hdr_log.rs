@@ -4,6 +4,7 @@
 //! ```text
 //!  #latencies in nanoseconds, maxima in milliseconds
 //!  #[Histogram log format version 1.3]
+//!  #[AnelloRun: {"id":"8a0f6c21d4e7b935","settings":"…","shard":null}]    identity of the run
 //!  #[StartTime: 1700000000.250 (seconds since epoch)]      start of the measurement
 //!  #[BaseTime: 1700000000.250 (seconds since epoch)]       time that starts are relative to
 //!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
@@ -20,25 +21,20 @@
 //!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
 //!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
 //!   unknown. If only some runs in a log have the comment, the error counts are incomplete.
-//! - A histogram is stored in the *V2 compressed* encoding, as base64: a cookie, a length, and zlib data that contains
-//!   a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128 numbers; a negative number
-//!   stands for a run of zeros.
 //!
 //! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, and it checks
 //! numbers before it uses them. Histograms stay encoded until they are requested, because a decoded histogram uses
 //! about a hundred times as much memory.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use thiserror::Error;
 
 use crate::model::errors::Errors;
+use crate::model::histogram::{decode, encode};
 use crate::model::interval::Interval;
+use crate::model::shard::RunIdentity;
 
 /// Tag of the uncorrected latencies, which are measured from the actual send time instead of the scheduled time.
 pub const UNCORRECTED: &str = "uncorrected";
@@ -46,24 +42,17 @@ pub const UNCORRECTED: &str = "uncorrected";
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
 
+/// Start of the comment with the identity of a run.
+const RUN_NAME: &str = "[AnelloRun:";
+
 /// Parts of the comment with the error counts: its prefix, the text if there were no errors, and the text that follows
 /// the known counts if there may have been more errors.
 const ERRORS_NAME: &str = "[AnelloErrors:";
 const NO_ERRORS: &str = "none";
 const UNKNOWN_ERRORS: &str = "unknown";
 
-/// Cookies at the start of an encoded histogram. The flag 0x10 denotes counts of variable length.
-const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
-const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
-/// Cookies of older encodings, with the bits that specify the size of a count cleared.
-const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
-
-/// Size of the header of an encoded histogram: cookie, length, offset, digits, lowest value, highest value, ratio.
-const HEADER_BYTES: usize = 40;
-/// Sufficient for the finest layout, which has 6 million counts of at most 9 bytes each.
-const MAX_ENCODED_BYTES: u64 = 64 << 20;
 /// Maximum time in a log, chosen so that sums of times do not overflow.
-const MAX_TIME_NS: u64 = u64::MAX / 4;
+pub(crate) const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -77,11 +66,26 @@ pub struct HdrLogWriter<W> {
 impl<W: Write> HdrLogWriter<W> {
     /// Creates a writer and writes the header. The starts of intervals are relative to `started_unix_ns`, the start of
     /// the measurement. `comments` are free text for human readers, such as a description of the run.
-    pub fn new(mut output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+    pub fn new(output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+        Self::with_runs(output, started_unix_ns, comments, &[])
+    }
+
+    /// Creates a writer like [`new`](Self::new). The header also has the identities of the runs whose intervals are in
+    /// the log, so that [`merge`](crate::merge) recognizes shards.
+    pub fn with_runs(
+        mut output: W,
+        started_unix_ns: u64,
+        comments: &[&str],
+        runs: &[RunIdentity],
+    ) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
             // The space prevents readers from parsing a comment as a header.
             let space = if line.starts_with('[') { " " } else { "" };
             writeln!(output, "#{space}{line}")?;
+        }
+        // Before the line with the column names, because the reader of the C library accepts comments only there.
+        for run in runs {
+            writeln!(output, "#{RUN_NAME} {}]", serde_json::to_string(run)?)?;
         }
         let began = format_seconds(round_to_ms(started_unix_ns));
         writeln!(output, "#latencies in nanoseconds, maxima in milliseconds\n{VERSION_LINE}")?;
@@ -118,12 +122,10 @@ impl<W: Write> HdrLogWriter<W> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        let mut encoded = Vec::new();
-        V2DeflateSerializer::new().serialize(histogram, &mut encoded).map_err(io::Error::other)?;
         let (start_ms, end_ms) = (round_to_ms(start_ns), round_to_ms(end_ns));
         let (start, length) = (format_seconds(start_ms), format_seconds(end_ms.saturating_sub(start_ms)));
         let max_ms = histogram.max() as f64 / NS_PER_MS as f64;
-        self.write_line(format!("{tag}{start},{length},{max_ms:.3},{}\n", BASE64.encode(encoded)))
+        self.write_line(format!("{tag}{start},{length},{max_ms:.3},{}\n", encode(histogram)))
     }
 
     /// Writes the comment with the error counts of a run, including errors before the first interval.
@@ -188,6 +190,8 @@ pub struct HdrLog {
     pub began_ns: Option<u64>,
     /// Errors reported by all runs in the log.
     pub errors: ReportedErrors,
+    /// Identities of the runs in the log. Empty for logs of other tools.
+    pub runs: Vec<RunIdentity>,
 }
 
 /// Errors that one or more runs have reported.
@@ -216,7 +220,7 @@ impl ReportedErrors {
 /// Line of a log, with the histogram for one interval and one tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// 1-based line number in the log.
+    /// 1-based line number in the log; 0 if the record is from a report.
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
@@ -226,7 +230,7 @@ pub struct LogRecord {
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
     /// Encoded histogram as base64.
-    encoded: String,
+    pub(crate) encoded: String,
 }
 
 impl HdrLog {
@@ -251,6 +255,7 @@ impl HdrLog {
                     log.errors.is_complete &= !is_within_run;
                     is_within_run = true;
                 }
+                log.runs.extend(parse_run_comment(&comment).map_err(at_line)?);
                 if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
                     log.errors.try_merge(errors).map_err(|problem| at_line(problem.to_owned()))?;
                     (has_error_counts, is_within_run) = (true, false);
@@ -277,6 +282,16 @@ impl HdrLog {
     pub fn end_ns(&self) -> Option<u64> {
         self.records.iter().map(LogRecord::end_ns).max()
     }
+}
+
+/// Returns `None` for comments without the identity of a run.
+fn parse_run_comment(comment: &str) -> Result<Option<RunIdentity>, String> {
+    let Some(rest) = comment.strip_prefix(RUN_NAME) else { return Ok(None) };
+    let identity = rest.trim().strip_suffix(']').ok_or("missing ]".to_owned());
+    let identity = identity.and_then(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
+    identity
+        .map(Some)
+        .map_err(|problem| format!("invalid identity of a run {}: {problem}", excerpt(rest.trim())))
 }
 
 /// Returns `None` for comments without error counts.
@@ -371,22 +386,7 @@ impl LogRecord {
 
     /// Decodes the histogram. Returns a [`LogError`] if the text is not a valid histogram in V2 encoding.
     pub fn histogram(&self) -> Result<Histogram<u64>, LogError> {
-        self.decode().map_err(|problem| LogError { line: self.line, problem })
-    }
-
-    fn decode(&self) -> Result<Histogram<u64>, String> {
-        let bytes = BASE64.decode(&self.encoded).map_err(|error| format!("invalid base64: {error}"))?;
-        let plain = match read_cookie(&bytes)? {
-            V2_COMPRESSED_COOKIE => inflate(&bytes)?,
-            _ => bytes,
-        };
-        check(&plain)?;
-        let histogram: Histogram<u64> = Deserializer::new()
-            .deserialize(&mut plain.as_slice())
-            .map_err(|error| format!("cannot decode the histogram: {error}"))?;
-        let mut counts = histogram.iter_recorded().map(|value| value.count_at_value());
-        let total = counts.try_fold(0u64, u64::checked_add);
-        total.map(|_| histogram).ok_or_else(|| "invalid histogram: sum of counts out of range".to_owned())
+        decode(&self.encoded).map_err(|problem| LogError { line: self.line, problem })
     }
 }
 
@@ -410,61 +410,4 @@ fn excerpt(text: &str) -> String {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}…", &text[..end]),
     }
-}
-
-/// Reads the cookie, which identifies the encoding, and checks that it is supported.
-fn read_cookie(bytes: &[u8]) -> Result<u32, String> {
-    let cookie = read_u32(bytes, 0).ok_or("histogram truncated")?;
-    match cookie {
-        V2_COOKIE | V2_COMPRESSED_COOKIE => Ok(cookie),
-        _ if OLD_COOKIES.contains(&(cookie & !0xf0)) => {
-            Err("unsupported histogram encoding: older than V2 (HIST…)".to_owned())
-        }
-        0x0c72_124e..=0x0c72_124f => {
-            Err("unsupported histogram of floating-point values (expected integers)".to_owned())
-        }
-        _ => Err(format!("not a histogram: unknown cookie {cookie:#010x}")),
-    }
-}
-
-fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let declared = read_u32(bytes, 4).ok_or("histogram truncated")?;
-    let (compressed, found) = (&bytes[8..], bytes.len() - 8);
-    if usize::try_from(declared).ok() != Some(found) {
-        return Err(format!("invalid histogram: header declares {declared} compressed bytes, found {found}"));
-    }
-    let mut plain = Vec::new();
-    let read = ZlibDecoder::new(compressed).take(MAX_ENCODED_BYTES + 1).read_to_end(&mut plain);
-    read.map_err(|error| format!("cannot decompress the histogram: {error}"))?;
-    match read_cookie(&plain)? {
-        V2_COOKIE => Ok(plain),
-        _ => Err("invalid histogram: compressed twice".to_owned()),
-    }
-}
-
-/// Checks a decompressed histogram, because the decoder trusts the lengths and numbers in it.
-fn check(plain: &[u8]) -> Result<(), String> {
-    let (Some(counts), Some(declared)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
-        return Err("histogram truncated in its header".to_owned());
-    };
-    let found = counts.len();
-    if usize::try_from(declared).ok() != Some(found) || found as u64 > MAX_ENCODED_BYTES {
-        return Err(format!("invalid histogram: header declares {declared} bytes of counts, found {found}"));
-    }
-    // Each count is encoded in up to nine bytes. In all but the ninth, the high bit is set if more bytes follow.
-    let mut rest = counts;
-    while !rest.is_empty() {
-        if rest.starts_with(&[0xff; 9]) {
-            // These bytes encode -2^63, which the decoder cannot negate without overflow.
-            return Err("invalid histogram: too many counts".to_owned());
-        }
-        let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();
-        rest = rest.get(length..).ok_or("histogram truncated in the middle of a count")?;
-    }
-    Ok(())
-}
-
-/// Reads a big-endian number.
-fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }

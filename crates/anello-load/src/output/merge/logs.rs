@@ -1,29 +1,15 @@
-//! Exact merging of interval logs from several machines. Histograms are added bucket by bucket; quantiles are never
-//! combined.
-//!
-//! ```text
-//!  Unix time     … :07            :08            :09 …
-//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤      each line belongs to the second that contains its midpoint
-//!  B.hlog             ├──── b1 ──────┼──── b2 ──────┤
-//!                         ↓ midpoint     ↓ midpoint
-//!  merged          ├──── a1+b1 ──────┤                  from the earliest start to the latest end
-//!                                 ├──── a2+b2 ──────┤
-//! ```
-//!
-//! A line is never split, so no value is estimated. Seconds are aligned to Unix time, not to the start of a log. The
-//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so the order and grouping of the
-//! logs do not affect the result. Logs with different precision or range are added in the coarser layout.
-//!
-//! The clocks of the machines should agree to within a fraction of a second. Clock skew changes which lines are merged
-//! into an interval, but not the totals of the whole run.
+//! Sums of the histograms and errors of logs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::model::interval::add_histogram;
-use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
+use crate::model::histogram::add_histogram;
+use crate::model::report::{Report, SCHEMA};
+use crate::output::formats::hdr_log::{
+    HdrLog, HdrLogWriter, LogError, LogRecord, MAX_TIME_NS, ReportedErrors, UNCORRECTED,
+};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -34,6 +20,8 @@ pub struct NamedLog {
     pub name: String,
     /// Parsed content of the log.
     pub log: HdrLog,
+    /// Report of the run in the log, if known.
+    pub report: Option<Box<Report>>,
 }
 
 /// Latencies, in nanoseconds, that were recorded during a period of time.
@@ -148,7 +136,8 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     let began_ns = began_ns / 1_000_000 * 1_000_000;
     let names: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
     let comment = format!("sum of {}", names.join(", ").replace(['\r', '\n'], " "));
-    let mut writer = HdrLogWriter::new(output, began_ns, &[&comment])?;
+    let runs: Vec<_> = logs.iter().flat_map(|log| log.log.runs.iter().cloned()).collect();
+    let mut writer = HdrLogWriter::with_runs(output, began_ns, &[&comment], &runs)?;
     seconds(logs, |tag, sum| {
         writer.write_histogram(tag, sum.start_ns - began_ns, sum.end_ns - began_ns, &sum.latency)
     })?;
@@ -157,8 +146,40 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
 }
 
 impl NamedLog {
+    /// Creates a log from a report.
+    ///
+    /// # Errors
+    /// Returns a description of the problem if the report has another schema or no histograms.
+    pub fn from_report(name: String, report: Report) -> Result<Self, String> {
+        if report.schema != SCHEMA {
+            return Err(format!("not a report of anello load: the schema is {:?}", report.schema));
+        }
+        let Some(histograms) = &report.histograms else {
+            return Err("no histograms: written by an earlier version (merge the log of --hdr)".to_owned());
+        };
+        let record = |tag: Option<&str>, encoded: &str| LogRecord {
+            line: 0,
+            tag: tag.map(str::to_owned),
+            start_ns: report.started_unix_ns.min(MAX_TIME_NS),
+            length_ns: report.elapsed_ns.min(MAX_TIME_NS),
+            encoded: encoded.to_owned(),
+        };
+        let uncorrected = histograms.uncorrected.iter().map(|encoded| record(Some(UNCORRECTED), encoded));
+        let log = HdrLog {
+            records: [record(None, &histograms.latency)].into_iter().chain(uncorrected).collect(),
+            began_ns: Some(report.started_unix_ns),
+            errors: ReportedErrors { known: report.errors.clone(), is_complete: true },
+            runs: vec![report.run.clone()],
+        };
+        Ok(Self { name, log, report: Some(Box::new(report)) })
+    }
+
     fn error(&self, error: &LogError) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}, {error}", self.name))
+        let text = match error.line {
+            0 => format!("{}: {}", self.name, error.problem),
+            _ => format!("{}, {error}", self.name),
+        };
+        io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
     fn error_at_end(&self, problem: &str) -> io::Error {
