@@ -246,7 +246,10 @@ fn fault_40_sandbox_applies_to_every_thread() {
         let server = start(&directory.path().join("site"), &[&common[..], &observability].concat());
         // A directory listing uses the blocking pool.
         assert!(get(server.ready_value("addr"), "/").contains("hello.txt"));
-        assert!(get(server.ready_value("metrics"), "/metrics").contains("process_resident_memory_bytes"));
+        let metrics = get(server.ready_value("metrics"), "/metrics");
+        for name in ["process_resident_memory_bytes", "process_start_time_seconds"] {
+            assert!(metrics.contains(&format!("\n{name} ")), "{name}");
+        }
         assert_eq!(server.ready_value("sandbox"), expected);
         let threads = threads(&server);
         assert!(threads.len() >= 6, "main, two workers, log, metrics, blocking pool: {threads:?}");

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 #[derive(Debug, Default)]
 pub(super) struct Process {
@@ -13,7 +14,7 @@ pub(super) struct Process {
     /// `/proc/self/fd`.
     descriptors: Option<File>,
     /// Boot time of the machine.
-    boot_unix_ns: Option<u64>,
+    boot_unix_ns: u64,
 }
 
 /// A value that could not be read is `None`.
@@ -40,15 +41,16 @@ impl Process {
     pub(super) fn open() -> Self {
         let warn = |path: &str, error: io::Error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)");
         let open_file = |path| File::open(path).map_err(|error| warn(path, error)).ok();
-        let boot_unix_ns = fs::read_to_string("/proc/stat").ok().and_then(|stat| boot_unix_ns(&stat));
-        Self { stat: open_file("/proc/self/stat"), descriptors: open_file("/proc/self/fd"), boot_unix_ns }
+        Self {
+            stat: open_file("/proc/self/stat"),
+            descriptors: open_file("/proc/self/fd"),
+            boot_unix_ns: boot_unix_ns(),
+        }
     }
 
     pub(super) fn snapshot(&self) -> ProcessSnapshot {
         let stat = self.stat.as_ref().and_then(|file| read(file).ok()).and_then(|text| Stat::parse(&text));
-        let start_unix_ns = stat
-            .zip(self.boot_unix_ns)
-            .map(|(stat, boot_unix_ns)| boot_unix_ns.saturating_add(ticks_ns(stat.start_ticks)));
+        let start_unix_ns = stat.map(|stat| self.boot_unix_ns.saturating_add(ticks_ns(stat.start_ticks)));
         ProcessSnapshot {
             stat,
             start_unix_ns,
@@ -105,9 +107,14 @@ fn ticks_ns(ticks: u64) -> u64 {
     ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-fn boot_unix_ns(stat: &str) -> Option<u64> {
-    let seconds: u64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    seconds.checked_mul(1_000_000_000)
+/// Returns the boot time in nanoseconds since the Unix epoch, from the clocks: a sandbox can deny `/proc/stat`.
+fn boot_unix_ns() -> u64 {
+    let ns = |clock| {
+        let time = clock_gettime(clock);
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    };
+    // The result is less than zero if the clock has not been set since boot.
+    u64::try_from(ns(ClockId::Realtime) - ns(ClockId::Boottime)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -122,7 +129,5 @@ mod tests {
         assert_eq!((stat.virtual_bytes, stat.resident_pages), (23_000, 24));
         assert_eq!(Stat::parse("7 (a) S 1 2"), None);
         assert_eq!(Stat::parse(""), None);
-        assert_eq!(boot_unix_ns("cpu 1\nbtime 12\n"), Some(12_000_000_000));
-        assert_eq!(boot_unix_ns("cpu 1\n"), None);
     }
 }
