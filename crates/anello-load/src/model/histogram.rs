@@ -25,6 +25,7 @@ const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_930
 const HEADER_BYTES: usize = 40;
 /// Sufficient for the finest layout, which has 6 million counts of at most 9 bytes each.
 const MAX_ENCODED_BYTES: u64 = 64 << 20;
+
 /// Returns an empty histogram with the bounds of all latency histograms: 1 ns to one day, with three significant
 /// digits. Longer latencies are recorded as one day.
 pub fn latency_histogram() -> Histogram<u64> {
