@@ -50,7 +50,8 @@ fn main() {
         "spawn-blocking" => serve(|count| runtime.block_on(run_blocking(count))),
         "read-cached" | "read-direct" | "read-direct-registered" | "write-cached" | "write-direct"
         | "write-direct-registered" => {
-            serve(|count| runtime.block_on(file(count, &arguments)));
+            let mut buffers = Vec::new();
+            serve(|count| runtime.block_on(file(count, &arguments, &mut buffers)));
         }
         "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
         "udp-echo-batch" => runtime.block_on(udp_echo_batch(arguments.listen_address())).unwrap(),
@@ -307,8 +308,8 @@ async fn run_blocking(count: u64) {
     }
 }
 
-/// Random reads or writes of blocks by `depth` tasks.
-async fn file(count: u64, arguments: &Arguments) {
+/// Random reads or writes of blocks by `depth` tasks. The buffers are kept for the next slice.
+async fn file(count: u64, arguments: &Arguments, buffers: &mut Vec<AlignedBuf>) {
     let writes = arguments.workload.starts_with("write");
     let is_registered = arguments.workload.ends_with("registered");
     let mut options = OpenOptions::new();
@@ -318,11 +319,11 @@ async fn file(count: u64, arguments: &Arguments) {
     let tasks: Vec<_> = (0..arguments.depth)
         .map(|task| {
             let file = Rc::clone(&file);
+            let new = || if is_registered { AlignedBuf::registered(bytes) } else { AlignedBuf::new(bytes) };
+            let mut block = buffers.pop().unwrap_or_else(new);
+            assert_eq!(block.is_registered(), is_registered);
             spawn(async move {
                 let mut random = fastrand::Rng::with_seed(task as u64);
-                let mut block =
-                    if is_registered { AlignedBuf::registered(bytes) } else { AlignedBuf::new(bytes) };
-                assert_eq!(block.is_registered(), is_registered);
                 if writes {
                     block.fill(7);
                 }
@@ -346,11 +347,12 @@ async fn file(count: u64, arguments: &Arguments) {
                     }
                     block = returned;
                 }
+                block
             })
         })
         .collect();
     for task in tasks {
-        task.await.unwrap();
+        buffers.push(task.await.unwrap());
     }
 }
 

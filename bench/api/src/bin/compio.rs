@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use anello_bench_api::{ALIGNMENT, Arguments, MAX_DATAGRAM_BYTES, announce, serve, share, unsupported};
-use compio::buf::IoBuf;
+use compio::buf::{IntoInner, IoBuf};
 use compio::fs::OpenOptions;
 use compio::io::{AsyncReadAtExt, AsyncWriteAtExt};
 use compio::net::UdpSocket;
-use futures_util::future::join_all;
 
 fn main() {
     let arguments = Arguments::parse();
     let runtime = compio::runtime::Runtime::new().expect("runtime starts");
     match &*arguments.workload {
         "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
-            serve(|count| runtime.block_on(file(count, &arguments)));
+            let mut buffers = Vec::new();
+            serve(|count| runtime.block_on(file(count, &arguments, &mut buffers)));
         }
         "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
         _ => unsupported(),
@@ -37,7 +37,8 @@ async fn udp_echo(address: SocketAddr) -> io::Result<()> {
     }
 }
 
-async fn file(count: u64, arguments: &Arguments) {
+/// Random reads or writes of blocks by `depth` tasks. The buffers are kept for the next slice.
+async fn file(count: u64, arguments: &Arguments, buffers: &mut Vec<Vec<u8>>) {
     let writes = arguments.workload.starts_with("write");
     let mut options = OpenOptions::new();
     let options = options.read(true).write(writes).custom_flags(arguments.open_flags());
@@ -45,10 +46,10 @@ async fn file(count: u64, arguments: &Arguments) {
     let (bytes, blocks, share) = (arguments.bytes, arguments.blocks(), share(count, arguments.depth));
     let tasks = (0..arguments.depth).map(|task| {
         let file = Rc::clone(&file);
+        // A slice of a larger vector: aligned, as direct I/O requires.
+        let memory = buffers.pop().unwrap_or_else(|| vec![7; bytes + ALIGNMENT]);
         compio::runtime::spawn(async move {
             let mut random = fastrand::Rng::with_seed(task as u64);
-            // A slice of a larger vector: aligned, as direct I/O requires.
-            let memory = vec![7; bytes + ALIGNMENT];
             let start = memory.as_ptr().align_offset(ALIGNMENT);
             let mut block = memory.slice(start..start + bytes);
             for _ in 0..share {
@@ -64,7 +65,10 @@ async fn file(count: u64, arguments: &Arguments) {
                     block
                 };
             }
+            block.into_inner()
         })
     });
-    join_all(tasks.collect::<Vec<_>>()).await;
+    for task in tasks.collect::<Vec<_>>() {
+        buffers.push(task.await.unwrap());
+    }
 }

@@ -55,7 +55,8 @@ fn main() {
         "spawn" => serve(|count| runtime.block_on(spawn(count))),
         "spawn-blocking" => serve(|count| runtime.block_on(spawn_blocking(count))),
         "read-cached" | "read-direct" | "write-cached" | "write-direct" => {
-            serve(|count| runtime.block_on(file(count, &arguments)));
+            let mut buffers = Vec::new();
+            serve(|count| runtime.block_on(file(count, &arguments, &mut buffers)));
         }
         "udp-echo" => runtime.block_on(udp_echo(arguments.listen_address())).unwrap(),
         "udp-echo-quinn" => runtime.block_on(udp_echo_quinn(arguments.listen_address())).unwrap(),
@@ -463,8 +464,8 @@ async fn spawn_blocking(count: u64) {
 }
 
 /// Random reads or writes of blocks by `depth` tasks. Each operation is one call of `spawn_blocking`: the files of
-/// `tokio::fs` cannot read at an offset nor into aligned memory.
-async fn file(count: u64, arguments: &Arguments) {
+/// `tokio::fs` cannot read at an offset nor into aligned memory. The buffers are kept for the next slice.
+async fn file(count: u64, arguments: &Arguments, buffers: &mut Vec<Vec<u8>>) {
     let writes = arguments.workload.starts_with("write");
     let mut options = OpenOptions::new();
     let options = options.read(true).write(writes).custom_flags(arguments.open_flags());
@@ -473,9 +474,9 @@ async fn file(count: u64, arguments: &Arguments) {
     let tasks: Vec<_> = (0..arguments.depth)
         .map(|task| {
             let file = Arc::clone(&file);
+            let mut memory = buffers.pop().unwrap_or_else(|| vec![7; bytes + ALIGNMENT]);
             tokio::spawn(async move {
                 let mut random = fastrand::Rng::with_seed(task as u64);
-                let mut memory = vec![7; bytes + ALIGNMENT];
                 for _ in 0..share {
                     let (file, offset) = (Arc::clone(&file), random.u64(..blocks) * bytes as u64);
                     let operation = move || {
@@ -491,10 +492,11 @@ async fn file(count: u64, arguments: &Arguments) {
                     };
                     memory = tokio::task::spawn_blocking(operation).await.unwrap();
                 }
+                memory
             })
         })
         .collect();
     for task in tasks {
-        task.await.unwrap();
+        buffers.push(task.await.unwrap());
     }
 }
