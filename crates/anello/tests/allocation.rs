@@ -1,5 +1,5 @@
-//! In the steady state, requests, deadlines and wake-ups do not allocate. This test program's allocator counts the
-//! allocations on each thread.
+//! In the steady state, requests, deadlines and wake-ups do not allocate, and a detached task keeps no memory for its
+//! result. This test program's allocator counts the allocations on each thread.
 
 mod common;
 
@@ -12,40 +12,43 @@ use anello::time::timeout;
 use anello::{spawn, yield_now};
 use common::{all_drivers, both_drivers, on_each, pair};
 
-/// Allocator that counts the allocations on each thread.
+/// Allocator that counts the allocations on each thread, and the allocated bytes that the thread has not freed.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-fn count() {
-    // When a thread exits, its counter may already have been destroyed.
-    ALLOCATIONS.try_with(|count| count.set(count.get() + 1)).ok();
+fn count(allocated: usize, freed: usize) {
+    // When a thread exits, its counters may already have been destroyed.
+    ALLOCATIONS.try_with(|count| count.set(count.get() + u64::from(allocated > 0))).ok();
+    BYTES.try_with(|bytes| bytes.set(bytes.get() + allocated as isize - freed as isize)).ok();
 }
 
 // SAFETY: every call is forwarded unchanged to the system allocator. Counting does not allocate, because the counter
 // is initialised at compile time and has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size(), 0);
         // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size(), 0);
         // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
+        count(new_size, layout.size());
         // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(0, layout.size());
         // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -159,6 +162,30 @@ fn no_allocation_when_task_first_wakes_another_task() {
                 ALLOCATIONS.get() - before
             });
             assert_eq!(first.await.unwrap(), 0, "{}", setup.name);
+        });
+    });
+}
+
+/// A server has a detached task for each connection.
+#[test]
+fn detached_task_keeps_no_memory_for_its_result() {
+    const RESULT_BYTES: isize = 64 * 1024;
+    async fn waiting() -> [u8; RESULT_BYTES as usize] {
+        std::future::pending::<()>().await;
+        [0; RESULT_BYTES as usize]
+    }
+    on_each(all_drivers(), |setup| {
+        setup.run(async {
+            let before = BYTES.get();
+            let joined = spawn(waiting());
+            yield_now().await;
+            let with_result = BYTES.get() - before;
+            assert!(with_result >= RESULT_BYTES, "{}: {with_result} bytes", setup.name);
+            spawn(waiting()).detach();
+            yield_now().await;
+            let detached = BYTES.get() - before - with_result;
+            assert!(detached < RESULT_BYTES, "{}: {detached} bytes", setup.name);
+            drop(joined);
         });
     });
 }

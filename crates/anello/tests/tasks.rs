@@ -3,11 +3,12 @@
 mod common;
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -139,6 +140,46 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
         assert!(!error.is_panic());
         assert!(error.to_string().contains("cancelled"), "{error}");
         assert!(error.is_cancelled() && error.try_into_panic().is_err());
+    });
+}
+
+/// The task drops what its handle has left: the waker, or the result.
+#[test]
+fn detached_task_contains_panics_of_the_waker_and_of_the_result() {
+    struct PanicsOnDrop;
+    impl Wake for PanicsOnDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("deliberate");
+        }
+    }
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let polls = Rc::new(Cell::new(0));
+            let counted = Rc::clone(&polls);
+            let mut task = spawn(async move {
+                for _ in 0..3 {
+                    counted.set(counted.get() + 1);
+                    yield_now().await;
+                }
+                PanicsOnDrop
+            });
+            let waker = Waker::from(Arc::new(PanicsOnDrop));
+            let pending = Pin::new(&mut task).poll(&mut Context::from_waker(&waker));
+            assert!(pending.is_pending());
+            // The handle has registered a clone.
+            drop(waker);
+            drop(task);
+            for _ in 0..5 {
+                yield_now().await;
+            }
+            assert_eq!(polls.get(), 3, "{}", setup.name);
+            let (mut client, mut server) = pair().await.unwrap();
+            client.write_all(b"!").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"!"[..]));
+        });
     });
 }
 

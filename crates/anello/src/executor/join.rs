@@ -1,5 +1,6 @@
 //! Join handles and task results.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,7 +178,8 @@ impl<T> JoinHandle<T> {
         info: Info,
     ) -> (Task<O>, Self) {
         let shared = Join::new(info.id);
-        let task = Task::new(JoinFuture { future: Some(future), shared: Arc::clone(&shared) }, owner, info);
+        let task =
+            Task::new(JoinFuture { future: Some(future), shared: Some(Arc::clone(&shared)) }, owner, info);
         let handle = Self { shared, target: Target::Task(task.handle()) };
         (task, handle)
     }
@@ -380,16 +382,17 @@ impl fmt::Debug for AbortHandle {
 struct JoinFuture<F: Future> {
     /// `None` once the future has completed.
     future: Option<F>,
-    shared: Arc<Join<F::Output>>,
+    /// `None` after a poll that has found the task detached: the task then occupies no memory for its result.
+    shared: Option<Arc<Join<F::Output>>>,
 }
 
 impl<F: Future> JoinFuture<F> {
-    fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &Join<F::Output>) {
+    fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &mut Option<Arc<Join<F::Output>>>) {
         // SAFETY: `future` is structurally pinned: it is never moved out and is only dropped in place, by `set(None)`.
         // `shared` is not pinned.
         unsafe {
             let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut this.future), &this.shared)
+            (Pin::new_unchecked(&mut this.future), &mut this.shared)
         }
     }
 }
@@ -405,10 +408,16 @@ impl<F: Future> Future for JoinFuture<F> {
             None => Poll::Ready(None),
         }));
         let result = match polled {
-            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Pending) => {
+                // Only the task has a reference, so its result cannot be taken any more.
+                if shared.as_ref().is_some_and(|shared| Arc::strong_count(shared) == 1) {
+                    release(shared);
+                }
+                return Poll::Pending;
+            }
             Ok(Poll::Ready(Some(output))) => Ok(output),
-            Ok(Poll::Ready(None)) => Err(JoinError::cancelled(shared.id)),
-            Err(panic) => Err(JoinError::panicked(shared.id, panic)),
+            Ok(Poll::Ready(None)) => Err(None),
+            Err(panic) => Err(Some(panic)),
         };
         complete(future, shared, result);
         Poll::Ready(())
@@ -418,25 +427,41 @@ impl<F: Future> Future for JoinFuture<F> {
 impl<F: Future> Abort for JoinFuture<F> {
     fn abort(self: Pin<&mut Self>) {
         let (future, shared) = self.parts();
-        complete(future, shared, Err(JoinError::cancelled(shared.id)));
+        complete(future, shared, Err(None));
     }
 }
 
-/// Drops the future and then stores the result. A panic in the future's destructor replaces the result.
+/// Frees the shared state of a detached task. It may contain the last waker of the handle.
+#[cold]
+fn release<T>(shared: &mut Option<Arc<Join<T>>>) {
+    let shared = shared.take();
+    catch_and_log_panic("waker of a join handle panicked while being dropped", || drop(shared));
+}
+
+/// Drops the future and then stores the result: the output, the payload of a panic, or `None` after a cancellation. A
+/// panic in the future's destructor replaces the result.
 fn complete<F: Future>(
     mut future: Pin<&mut Option<F>>,
-    shared: &Join<F::Output>,
-    mut result: Result<F::Output, JoinError>,
+    shared: &mut Option<Arc<Join<F::Output>>>,
+    mut result: Result<F::Output, Option<Box<dyn Any + Send>>>,
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
-        let replaced = std::mem::replace(&mut result, Err(JoinError::panicked(shared.id, panic)));
+        let replaced = std::mem::replace(&mut result, Err(Some(panic)));
         catch_and_log_panic("result of a task panicked while being dropped", || drop(replaced));
     }
-    shared.complete(result);
+    let Some(shared) = shared else {
+        return catch_and_log_panic("result of a task panicked while being dropped", || drop(result));
+    };
+    shared.complete(result.map_err(|panic| match panic {
+        Some(panic) => JoinError::panicked(shared.id, panic),
+        None => JoinError::cancelled(shared.id),
+    }));
 }
 
 impl<F: Future> Drop for JoinFuture<F> {
     fn drop(&mut self) {
-        self.shared.complete(Err(JoinError::cancelled(self.shared.id)));
+        if let Some(shared) = &self.shared {
+            shared.complete(Err(JoinError::cancelled(shared.id)));
+        }
     }
 }
