@@ -99,8 +99,10 @@ impl<W: PollSender> Output<W> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_space(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.bytes.len() >= BUFFER_BYTES {
+    /// Completes when `wanted` bytes fit, or the buffer is empty. A frame that does not fit is not split: its end would
+    /// be a short message, which the socket sends in the next turn, and until then it would queue copies of what follows.
+    fn poll_space(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.bytes.is_empty() && self.bytes.len() + wanted > BUFFER_BYTES {
             self.is_full = true;
             ready!(self.poll_write_out(context))?;
             self.is_full = false;
@@ -188,7 +190,7 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
 impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut output = self.output.borrow_mut();
-        ready!(output.poll_space(context))?;
+        ready!(output.poll_space(bytes.len(), context))?;
         Poll::Ready(Ok(output.append(bytes)))
     }
 
@@ -198,7 +200,7 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut output = self.output.borrow_mut();
-        ready!(output.poll_space(context))?;
+        ready!(output.poll_space(slices.iter().map(|slice| slice.len()).sum(), context))?;
         Poll::Ready(Ok(slices.iter().map(|slice| output.append(slice)).sum()))
     }
 
