@@ -1,4 +1,4 @@
-//! A descriptor with which another event loop waits for a driver.
+//! What another event loop or the executor must know about a driver: a descriptor to wait with, and queued work.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,6 +22,15 @@ impl Driver {
         dispatch_by_model!(
             &*self.backend,
             completion machine => machine.has_queued_work(),
+            readiness machine => machine.needs_turn()
+        )
+    }
+
+    /// Returns `true` if the next turn will submit operations.
+    pub fn has_unsubmitted(&self) -> bool {
+        dispatch_by_model!(
+            &*self.backend,
+            completion machine => machine.has_unsubmitted(),
             readiness machine => machine.needs_turn()
         )
     }

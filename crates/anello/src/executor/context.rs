@@ -14,12 +14,14 @@ use super::mailbox::{Mailbox, NotifyResult};
 use super::runtime_clock::RuntimeClock;
 use super::task::{self, Owner};
 use super::task_counters::TaskCounters;
+use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::{Packed, Table};
 use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
 
-/// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first.
+/// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
+/// unless it takes too long (see [`TurnLimit`]).
 pub(super) const POLLS_PER_TURN: usize = 256;
 
 /// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data.
@@ -55,6 +57,7 @@ pub(crate) struct Shared {
     pub(super) budget: Cell<i64>,
     /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
+    pub(super) turn_limit: TurnLimit,
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
     /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
@@ -275,6 +278,7 @@ impl Shared {
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
+            turn_limit: TurnLimit::new(),
             lingering: RefCell::default(),
             exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),

@@ -9,8 +9,8 @@
 //! until an operation completes, another thread notifies the worker or the next timer is due. Submitting and waiting
 //! take a single system call.
 //!
-//! Fairness: the driver gets a turn after a bounded number of polls, however busy the tasks are. A task whose sockets
-//! are always ready must yield when its budget is exhausted.
+//! Fairness: the driver gets a turn after a bounded number of polls and a bounded time ([`turn_limit`]), however busy the
+//! tasks are. A task whose sockets are always ready must yield when its budget is exhausted.
 
 mod blocking;
 mod builder;
@@ -39,6 +39,7 @@ mod task_counters;
 mod task_info;
 mod task_local;
 mod task_memory;
+mod turn_limit;
 mod wait_queue;
 mod wheel;
 mod workers;

@@ -261,38 +261,57 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until no task is ready, `POLLS_PER_TURN` polls have been made
-/// or a task has exhausted its budget.
+/// Polls the ready tasks, and the tasks that they wake, until no task is ready, `POLLS_PER_TURN` polls have been made,
+/// the time limit of the turn is reached or a task has exhausted its budget.
 #[inline]
 pub(super) fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     let mut polls = 0;
+    shared.turn_limit.start_turn();
     while polls < POLLS_PER_TURN {
         std::mem::swap(batch, &mut *shared.ready.borrow_mut());
         if batch.is_empty() {
             break;
         }
         polls += batch.len();
-        add(&shared.counters.polls, batch.len() as u64);
-        if shared.counters.longest_poll_ns.is_some() {
-            run_measured(shared, batch);
-        }
-        for pointer in batch.drain(..) {
-            shared.run(pointer);
-        }
-        if shared.yield_requested.replace(false) {
+        let is_measured = shared.counters.longest_poll_ns.is_some();
+        let is_over =
+            if is_measured { run_measured(shared, batch) } else { run_batch(shared, batch, Shared::run) };
+        if shared.yield_requested.replace(false) || is_over {
             break;
         }
     }
     shared.finish_batch();
 }
 
-/// Polls the tasks of a batch, and records the duration of each poll.
+/// Polls the tasks of a batch. Returns whether the time limit of the turn has been reached. The tasks that have not
+/// been polled are then the first of the ready queue.
+#[inline]
+fn run_batch(shared: &Shared, batch: &mut Vec<TaskPointer>, run: impl Fn(&Shared, TaskPointer)) -> bool {
+    add(&shared.counters.polls, batch.len() as u64);
+    let mut polled = 0;
+    while let Some(&pointer) = batch.get(polled) {
+        polled += 1;
+        run(shared, pointer);
+        let remaining = batch.len() - polled;
+        let has_unsubmitted = || shared.driver.borrow().has_unsubmitted();
+        if shared.turn_limit.is_reached(remaining, || shared.now_ns(), has_unsubmitted) {
+            shared.counters.polls.set(shared.counters.polls.get() - remaining as u64);
+            batch.drain(..polled);
+            let mut ready = shared.ready.borrow_mut();
+            batch.append(&mut ready);
+            std::mem::swap(batch, &mut *ready);
+            return true;
+        }
+    }
+    batch.clear();
+    false
+}
+
+/// Polls the tasks of a batch like [`run_batch`], and records the duration of each poll.
 #[cold]
 #[inline(never)]
-fn run_measured(shared: &Shared, batch: &mut Vec<TaskPointer>) {
-    for pointer in batch.drain(..) {
-        shared.run_measured(pointer);
-    }
+fn run_measured(shared: &Shared, batch: &mut Vec<TaskPointer>) -> bool {
+    run_batch(shared, batch, Shared::run_measured)
 }
 
 /// Runs the driver and the timers for one iteration of the main loop.

@@ -19,6 +19,7 @@
 //! | data that no handler reads | [`STREAM_WINDOW_BYTES`] per stream, [`CONNECTION_WINDOW_BYTES`] per connection |
 //! | responses that the client does not read | [`SEND_BUFFER_BYTES`] per stream; then the send timeout |
 
+mod poll_waker;
 mod request_body;
 mod response;
 mod timers;
@@ -29,7 +30,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -37,6 +39,7 @@ use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, SendResponse};
 use h2::{Ping, Reason, RecvStream};
 
+use self::poll_waker::PollWaker;
 use self::request_body::StreamBody;
 use self::response::{ResponseSender, StreamError};
 use self::timers::{StreamTimers, Task};
@@ -103,7 +106,7 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
     /// Serves the connection until it is closed.
     pub async fn serve<H: AsyncFn(Request) -> Response>(self, handler: &H) -> io::Result<CloseReason> {
         let Self { receiver, sender, received, timer, worker, peer } = self;
-        let (state, timers) = (Rc::new(TransportState::default()), Rc::new(StreamTimers::default()));
+        let (state, timers) = (Rc::new(TransportState::new()), Rc::new(StreamTimers::default()));
         timer.set_streams(timers.clone());
         let metrics = worker.observer.metrics.clone();
         let output = Output::new(sender, Rc::clone(&timer));
@@ -149,10 +152,16 @@ where
     let mut requests_left = worker.options.limits.max_requests_per_connection.max(1);
     let (mut is_going_away, mut is_closing) = (false, false);
     let mut probe = None;
+    let poll_waker = PollWaker::new();
+    let waker = Waker::from(Arc::clone(&poll_waker));
+    let mut h2_context = Context::from_waker(&waker);
     poll_fn(|context| {
+        poll_waker.set_task(context.waker());
+        state.task.borrow_mut().clone_from(context.waker());
         let mut accepted = 0;
         loop {
-            match connection.poll_accept(context) {
+            poll_waker.start();
+            match connection.poll_accept(&mut h2_context) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     if streams.is_empty() {
                         // The deadlines of the streams replace that of the connection.
@@ -223,6 +232,9 @@ where
         }
         if streams.is_empty() && timer.deadlines.phase.get() == Phase::Handling {
             timer.deadlines.enter(Phase::Idle, timer.now());
+        }
+        if poll_waker.finish() {
+            context.waker().wake_by_ref();
         }
         Poll::Pending
     })

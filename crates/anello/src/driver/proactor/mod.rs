@@ -235,10 +235,12 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Returns `true` if operations wait to be submitted or completions to be read, or if the next turn must not sleep.
     pub fn has_queued_work(&self) -> bool {
-        self.confirm_without_sleeping
-            || !self.queued_writes.is_empty()
-            || self.kernel.has_unsubmitted()
-            || self.kernel.has_pending_work()
+        self.confirm_without_sleeping || self.has_unsubmitted() || self.kernel.has_pending_work()
+    }
+
+    /// Returns `true` if operations wait to be submitted.
+    pub fn has_unsubmitted(&self) -> bool {
+        !self.queued_writes.is_empty() || self.kernel.has_unsubmitted()
     }
 
     /// Returns `true` if a turn would submit queued operations or read pending completions.

@@ -1,0 +1,55 @@
+//! The waker that `h2` receives.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+/// Wakes the task of a connection, unless that task is polling `h2` anyway.
+///
+/// A response wakes the task, so that it polls `h2`, which then sends the response. Most responses are created in the
+/// poll of that task itself, which continues with `h2` afterwards. Without this waker, the task would be polled twice
+/// per request.
+pub(super) struct PollWaker {
+    state: AtomicU8,
+    task: Mutex<Waker>,
+}
+
+const IDLE: u8 = 0;
+const POLLING: u8 = 1;
+/// Woken since the last call of [`PollWaker::start`].
+const WOKEN: u8 = 2;
+
+impl PollWaker {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { state: AtomicU8::new(IDLE), task: Mutex::new(Waker::noop().clone()) })
+    }
+
+    /// Sets the waker of the task that is polling.
+    pub fn set_task(&self, waker: &Waker) {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+    }
+
+    /// Called before each poll of `h2`: wake-ups so far have been caused by what this poll will process.
+    pub fn start(&self) {
+        self.state.store(POLLING, Ordering::Relaxed);
+    }
+
+    /// Called when the task has finished polling. Returns whether it was woken since the last poll of `h2`.
+    pub fn finish(&self) -> bool {
+        self.state.swap(IDLE, Ordering::Acquire) == WOKEN
+    }
+}
+
+impl Wake for PollWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let woken = self.state.compare_exchange(POLLING, WOKEN, Ordering::Release, Ordering::Relaxed);
+        if woken == Err(IDLE) {
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            task.wake();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Limit of the time for which tasks are polled before the driver gets a turn.
+//!
+//! The driver sends short messages in its turn. If polls take long, a turn ends before all ready tasks have been polled:
+//! the first messages do not wait for the last polls, and the peers can process them in the meantime. The clock is read
+//! only every few polls.
+
+use std::cell::Cell;
+
+/// A turn ends after this time if its polls are long and operations wait to be submitted.
+const UNSUBMITTED_NS: u64 = 6_000;
+
+/// A turn ends after this time in any case.
+const MAX_TURN_NS: u64 = 250_000;
+
+/// Average duration from which polls are long. Shorter ones produce messages so fast that submitting them together saves
+/// more than it delays.
+const LONG_POLL_NS: u64 = 2_000;
+
+/// Maximum number of polls between two readings of the clock.
+const MAX_INTERVAL: u64 = 32;
+
+/// Number of polls after the first reading of a turn. Small, because the duration of the polls is not known yet.
+const FIRST_POLLS: u64 = 4;
+
+#[derive(Debug)]
+pub(super) struct TurnLimit {
+    /// Number of polls until the clock is read.
+    countdown: Cell<u64>,
+    /// Number of polls between two readings, derived from the last measured polls.
+    interval: Cell<u64>,
+    /// Time of the first reading in this turn, or 0.
+    started_ns: Cell<u64>,
+    /// Number of polls from then to the next reading.
+    polls: Cell<u64>,
+}
+
+impl TurnLimit {
+    pub fn new() -> Self {
+        Self {
+            countdown: Cell::new(FIRST_POLLS),
+            interval: Cell::new(MAX_INTERVAL),
+            started_ns: Cell::new(0),
+            polls: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub fn start_turn(&self) {
+        self.started_ns.set(0);
+    }
+
+    /// Called after each poll. Returns whether the turn must end. `remaining` is the number of tasks that are ready, and
+    /// `has_unsubmitted` tells whether operations wait to be submitted.
+    #[inline]
+    pub fn is_reached(
+        &self,
+        remaining: usize,
+        now_ns: impl FnOnce() -> u64,
+        has_unsubmitted: impl FnOnce() -> bool,
+    ) -> bool {
+        let countdown = self.countdown.get() - 1;
+        self.countdown.set(countdown);
+        countdown == 0 && self.read_clock(remaining, now_ns(), has_unsubmitted)
+    }
+
+    #[inline(never)]
+    fn read_clock(&self, remaining: usize, now_ns: u64, has_unsubmitted: impl FnOnce() -> bool) -> bool {
+        let started_ns = self.started_ns.get();
+        if started_ns == 0 {
+            self.started_ns.set(now_ns);
+            let interval = self.interval.get();
+            let interval = if remaining as u64 >= FIRST_POLLS { interval.min(FIRST_POLLS) } else { interval };
+            self.polls.set(interval);
+            self.countdown.set(interval);
+            return false;
+        }
+        let elapsed_ns = now_ns.saturating_sub(started_ns);
+        let average_ns = elapsed_ns / self.polls.get();
+        let delays_messages = average_ns >= LONG_POLL_NS && has_unsubmitted();
+        let interval =
+            if delays_messages { 1 } else { (MAX_TURN_NS / average_ns.max(1)).clamp(1, MAX_INTERVAL) };
+        self.interval.set(interval);
+        self.countdown.set(interval);
+        self.polls.set(self.polls.get() + interval);
+        elapsed_ns >= if delays_messages { UNSUBMITTED_NS } else { MAX_TURN_NS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs turns in which `tasks` tasks are ready, each of whose polls takes `poll_ns` and submits an operation if
+    /// `submits`. Returns the number of polls in each turn, and how often the clock was read.
+    fn run(poll_ns: u64, tasks: usize, submits: bool) -> (Vec<usize>, usize) {
+        let limit = TurnLimit::new();
+        let (mut now_ns, mut readings) = (1, 0);
+        let mut turn = || {
+            limit.start_turn();
+            for polls in 1..=tasks {
+                now_ns += poll_ns;
+                let read = || {
+                    readings += 1;
+                    now_ns
+                };
+                if limit.is_reached(tasks - polls, read, || submits) {
+                    return polls;
+                }
+            }
+            tasks
+        };
+        let turns = (0..1000).map(|_| turn()).collect();
+        (turns, readings)
+    }
+
+    #[test]
+    fn turn_of_long_polls_ends_early() {
+        // The time before the first reading of a turn is not counted.
+        for (poll_ns, max_polls) in [(2_000, 4), (3_000, 3), (7_000, 2), (1_000_000, 2)] {
+            for tasks in [10, 100] {
+                let (turns, _) = run(poll_ns, tasks, true);
+                assert!(turns[0] <= 2 * FIRST_POLLS as usize, "{poll_ns} ns: {} polls", turns[0]);
+                let max = turns[1..].iter().max();
+                assert_eq!(max, Some(&max_polls), "{poll_ns} ns, {tasks} tasks");
+            }
+        }
+    }
+
+    #[test]
+    fn turn_without_submissions_is_long() {
+        let (turns, _) = run(7_000, 100, false);
+        assert!(turns[1..].iter().all(|polls| (36..36 + 2 * 32).contains(polls)), "{turns:?}");
+    }
+
+    #[test]
+    fn turn_of_very_long_polls_ends_without_submissions() {
+        let (turns, _) = run(1_000_000, 100, false);
+        assert!(turns[1..].iter().all(|&polls| polls == 2), "{turns:?}");
+    }
+
+    #[test]
+    fn turn_of_short_polls_is_long() {
+        let (turns, readings) = run(1_000, 10_000, true);
+        assert!(turns.iter().all(|polls| (250..330).contains(polls)), "{turns:?}");
+        assert!(readings < turns.iter().sum::<usize>() / 25, "{readings} readings");
+        for tasks in [1, 3, 50] {
+            let (turns, readings) = run(1_000, tasks, true);
+            assert!(turns.iter().all(|&polls| polls == tasks), "{tasks} tasks: {turns:?}");
+            assert!(readings <= 1000 * tasks / 15, "{tasks} tasks: {readings} readings");
+        }
+    }
+
+    #[test]
+    fn chain_of_long_polls_ends_the_turn() {
+        let limit = TurnLimit::new();
+        let mut now_ns = 1;
+        let mut next = || {
+            now_ns += 1_000_000;
+            limit.is_reached(0, || now_ns, || false)
+        };
+        // Each task wakes the next one.
+        assert!((0..50).any(|_| next()));
+    }
+
+    #[test]
+    fn clock_that_stands_still_ends_no_turn() {
+        let limit = TurnLimit::new();
+        assert!((0..100_000).all(|_| !limit.is_reached(100, || 42, || true)));
+    }
+}
