@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::sleep;
-use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
+use anello::{Handle, RuntimeMetrics, Workers, allowed_cores, spawn, yield_now};
 use common::{
     ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
     pair,
@@ -140,6 +140,28 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
         assert!(!error.is_panic());
         assert!(error.to_string().contains("cancelled"), "{error}");
         assert!(error.is_cancelled() && error.try_into_panic().is_err());
+    });
+}
+
+/// Messages that tasks have sent are submitted while other tasks are ready.
+#[test]
+fn driver_gets_turns_between_long_polls() {
+    const TASKS: u64 = 200;
+    on_every_driver(|setup| {
+        setup.run(async {
+            let turns = || RuntimeMetrics::current().unwrap().driver.turns;
+            let first = turns();
+            for _ in 0..TASKS {
+                spawn(async {
+                    let started = std::time::Instant::now();
+                    while started.elapsed() < Duration::from_micros(100) {}
+                })
+                .detach();
+            }
+            let last = spawn(async move { turns() }).await.unwrap();
+            // A turn takes at most 250 us, and the time is checked at least every 32 polls.
+            assert!(last - first >= TASKS / 33, "{}: {} turns", setup.name, last - first);
+        });
     });
 }
 

@@ -84,13 +84,22 @@ pub(super) trait Abort: Future<Output = ()> {
     fn abort(self: Pin<&mut Self>);
 }
 
-/// A header and its future. Aligned to a cache line, so that the header and the start of the future share a line.
-#[repr(C, align(64))]
+/// A header and its future.
+#[repr(C)]
 struct TaskCell<F, O: 'static> {
     header: Header<O>,
     future: UnsafeCell<Option<F>>,
     /// Last, because polls do not access it.
     info: Info,
+}
+
+impl<F, O> TaskCell<F, O> {
+    /// Aligned to a cache line, so that the header and the start of the future share a line. Not padded to a multiple of
+    /// the alignment, because the allocator would then need a further cache line for its own header.
+    const LAYOUT: Layout = match Layout::new::<Self>().align_to(64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("task is larger than the address space"),
+    };
 }
 
 /// The worker's reference to a task.
@@ -126,7 +135,7 @@ impl<O: Owner> Task<O> {
     ///
     /// Unless the future is `Send`, only the worker's thread may call [`run`](TaskPointer::run) or drop the task.
     pub fn new<F: Abort>(future: F, owner: Arc<O>, info: Info) -> Self {
-        let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
+        let cell = task_memory::allocate(TaskCell::<F, O>::LAYOUT).cast::<TaskCell<F, O>>();
         let task = TaskCell {
             header: Header {
                 status: Status {
@@ -347,7 +356,7 @@ unsafe fn free<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the cell was allocated with this layout and written in `Task::new`, and nothing refers to it any more.
     unsafe {
         cell.drop_in_place();
-        task_memory::free(cell.cast(), Layout::new::<TaskCell<F, O>>());
+        task_memory::free(cell.cast(), TaskCell::<F, O>::LAYOUT);
     }
 }
 

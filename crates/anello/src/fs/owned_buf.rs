@@ -98,8 +98,9 @@ impl AlignedBuf {
     ///
     /// On this runtime, [`read_owned_at`](super::File::read_owned_at) and
     /// [`write_owned_at`](super::File::write_owned_at) then use `IORING_OP_READ_FIXED` and `IORING_OP_WRITE_FIXED`
-    /// (Linux 5.1), for which the kernel does not pin the buffer's pages each time. Direct reads of 4 KiB then take 7
-    /// to 12 % less CPU time at depths 16 and 64. Registering takes a system call, so reuse the buffer.
+    /// (Linux 5.1), for which the kernel does not pin the buffer's pages each time. With 16 or more operations in flight,
+    /// direct I/O with 128 KiB then takes 40 % less CPU time, and with 4 KiB up to 8 % less. Registering takes a system
+    /// call, so reuse the buffer.
     ///
     /// The buffer can be used everywhere: on another runtime or thread, and after the runtime has been dropped, it
     /// behaves like an unregistered one. The same applies if it cannot be registered: on a driver other than io_uring,

@@ -53,3 +53,39 @@ impl Wake for PollWaker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct CountWakes(AtomicU8);
+
+    impl Wake for CountWakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn task_is_woken_only_if_it_does_not_poll_again_anyway() {
+        let task = Arc::new(CountWakes(AtomicU8::new(0)));
+        let wakes = || task.0.load(Ordering::Relaxed);
+        let poll_waker = PollWaker::new();
+        let waker = Waker::from(Arc::clone(&poll_waker));
+        poll_waker.set_task(&Waker::from(Arc::clone(&task)));
+
+        waker.wake_by_ref();
+        assert_eq!(wakes(), 1, "the task is not polling");
+        poll_waker.start();
+        waker.wake_by_ref();
+        poll_waker.start();
+        assert!(!poll_waker.finish(), "the second poll has followed the wake-up");
+        poll_waker.start();
+        waker.wake_by_ref();
+        assert!(poll_waker.finish());
+        assert!(!poll_waker.finish());
+        assert_eq!(wakes(), 1);
+        waker.wake();
+        assert_eq!(wakes(), 2);
+    }
+}
