@@ -4,7 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream, echo};
+use anello::net::{TcpListener, TcpStream, UnixStream, echo};
 use anello::time::sleep;
 use anello::{Handle, RuntimeMetrics, Workers, allowed_cores, spawn, yield_now};
 use common::{
@@ -143,24 +143,33 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
     });
 }
 
-/// Messages that tasks have sent are submitted while other tasks are ready.
+/// Operations that tasks have started are submitted while other tasks are ready.
 #[test]
 fn driver_gets_turns_between_long_polls() {
-    const TASKS: u64 = 200;
+    const TASKS: usize = 200;
     on_every_driver(|setup| {
         setup.run(async {
             let turns = || RuntimeMetrics::current().unwrap().driver.turns;
-            let first = turns();
+            let mut peers = Vec::new();
             for _ in 0..TASKS {
-                spawn(async {
-                    let started = std::time::Instant::now();
-                    while started.elapsed() < Duration::from_micros(100) {}
-                })
-                .detach();
+                let (mut one, other) = UnixStream::pair().unwrap();
+                peers.push(other);
+                let task = spawn(async move {
+                    let mut receiving = pin!(one.recv());
+                    poll_fn(|context| {
+                        assert!(receiving.as_mut().poll(context).is_pending());
+                        let started = std::time::Instant::now();
+                        while started.elapsed() < Duration::from_micros(100) {}
+                        Poll::Ready(())
+                    })
+                    .await;
+                });
+                task.detach();
             }
+            let first = turns();
             let last = spawn(async move { turns() }).await.unwrap();
             // A turn takes at most 250 us, and the time is checked at least every 32 polls.
-            assert!(last - first >= TASKS / 33, "{}: {} turns", setup.name, last - first);
+            assert!(last - first >= TASKS as u64 / 33, "{}: {} turns", setup.name, last - first);
         });
     });
 }
