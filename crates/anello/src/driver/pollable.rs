@@ -1,4 +1,4 @@
-//! What another event loop or the executor must know about a driver: a descriptor to wait with, and queued work.
+//! The queued work of a driver, and a descriptor with which another event loop waits for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -56,7 +56,7 @@ impl TurnLimit {
     }
 
     /// Called after each poll. Returns whether the turn must end. `remaining` is the number of tasks that are ready, and
-    /// `has_unsubmitted` tells whether operations wait to be submitted.
+    /// `has_unsubmitted` returns whether operations wait to be submitted.
     #[inline]
     pub fn is_reached(
         &self,
