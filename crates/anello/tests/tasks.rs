@@ -174,6 +174,27 @@ fn driver_gets_turns_between_long_polls() {
     });
 }
 
+/// A turn may leave ready tasks to the next one. The main future is polled after them.
+#[test]
+fn main_future_waits_until_all_ready_tasks_are_polled() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let polled = Rc::new(Cell::new(0));
+            for _ in 0..50 {
+                let polled = Rc::clone(&polled);
+                spawn(async move {
+                    let started = std::time::Instant::now();
+                    while started.elapsed() < Duration::from_micros(100) {}
+                    polled.set(polled.get() + 1);
+                })
+                .detach();
+            }
+            yield_now().await;
+            assert_eq!(polled.get(), 50, "{}", setup.name);
+        });
+    });
+}
+
 /// The task drops what its handle has left: the waker, or the result.
 #[test]
 fn detached_task_contains_panics_of_the_waker_and_of_the_result() {

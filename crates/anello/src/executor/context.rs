@@ -261,6 +261,7 @@ impl Shared {
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
         let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
         let clock = driver.clock();
+        let is_simulated = driver.is_simulated();
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| clock.now_ns());
         let timers = Wheel::new(clock.now_ns());
@@ -278,7 +279,7 @@ impl Shared {
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
-            turn_limit: TurnLimit::new(),
+            turn_limit: TurnLimit::new(is_simulated),
             lingering: RefCell::default(),
             exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),

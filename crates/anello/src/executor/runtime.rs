@@ -206,11 +206,14 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        // Swapped with the ready queue. Both queues have capacity from the start, so that a wake-up does not allocate.
-        let mut batch = Vec::with_capacity(POLLS_PER_TURN);
+        let mut guard = BatchGuard(&self.shared, Batch::new());
+        let batch = &mut guard.1;
         let mut wakes = WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks);
         loop {
-            if main.is_woken.load(Ordering::Relaxed) && main.is_woken.swap(false, Ordering::Acquire) {
+            if batch.is_finished()
+                && main.is_woken.load(Ordering::Relaxed)
+                && main.is_woken.swap(false, Ordering::Acquire)
+            {
                 self.shared.budget.set(BUDGET_PER_POLL);
                 add(&self.shared.counters.polls, 1);
                 let mut poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
@@ -223,8 +226,10 @@ impl Runtime {
                     return output;
                 }
             }
-            run_ready(&self.shared, &mut batch);
-            let busy = main.is_woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
+            run_ready(&self.shared, batch);
+            let busy = main.is_woken.load(Ordering::Relaxed)
+                || !batch.is_finished()
+                || !self.shared.ready.borrow().is_empty();
             if let Err(error) = take_turn(&self.shared, &mut wakes, busy, &main.is_woken) {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
@@ -261,56 +266,88 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
+/// Tasks that are polled in order. Those that a turn leaves are polled in the following turns, before the ready queue.
+#[derive(Debug)]
+pub(super) struct Batch {
+    tasks: Vec<TaskPointer>,
+    /// Index of the next task to poll.
+    next: usize,
+}
+
+impl Batch {
+    /// Has capacity from the start, like the ready queue with which it is swapped, so that a wake-up does not allocate.
+    pub fn new() -> Self {
+        Self { tasks: Vec::with_capacity(POLLS_PER_TURN), next: 0 }
+    }
+
+    /// Returns whether all tasks have been polled.
+    pub fn is_finished(&self) -> bool {
+        self.next == self.tasks.len()
+    }
+}
+
+/// Returns the tasks that have not been polled to the ready queue when `block_on` unwinds.
+struct BatchGuard<'a>(&'a Shared, Batch);
+
+impl Drop for BatchGuard<'_> {
+    fn drop(&mut self) {
+        let Self(shared, batch) = self;
+        if !batch.is_finished() {
+            shared.ready.borrow_mut().splice(0..0, batch.tasks.drain(batch.next..));
+        }
+    }
+}
+
 /// Polls the ready tasks, and the tasks that they wake, until no task is ready, `POLLS_PER_TURN` polls have been made,
-/// the time limit of the turn is reached or a task has exhausted its budget.
+/// the time limit of the turn is reached, a task has exhausted its budget, or the rest of an earlier turn's batch has been
+/// polled, because the main task is polled once per batch.
 #[inline]
-pub(super) fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
+pub(super) fn run_ready(shared: &Shared, batch: &mut Batch) {
     let mut polls = 0;
+    let is_rest = !batch.is_finished();
     shared.turn_limit.start_turn();
     while polls < POLLS_PER_TURN {
-        std::mem::swap(batch, &mut *shared.ready.borrow_mut());
-        if batch.is_empty() {
-            break;
+        if batch.is_finished() {
+            batch.next = 0;
+            batch.tasks.clear();
+            std::mem::swap(&mut batch.tasks, &mut *shared.ready.borrow_mut());
+            if batch.tasks.is_empty() {
+                break;
+            }
         }
-        polls += batch.len();
+        let first = batch.next;
         let is_measured = shared.counters.longest_poll_ns.is_some();
         let is_over =
             if is_measured { run_measured(shared, batch) } else { run_batch(shared, batch, Shared::run) };
-        if shared.yield_requested.replace(false) || is_over {
+        polls += batch.next - first;
+        add(&shared.counters.polls, (batch.next - first) as u64);
+        if shared.yield_requested.replace(false) || is_over || is_rest {
             break;
         }
     }
     shared.finish_batch();
 }
 
-/// Polls the tasks of a batch. Returns whether the time limit of the turn has been reached. The tasks that have not
-/// been polled are then the first of the ready queue.
+/// Polls the tasks of a batch. Returns whether the time limit of the turn has been reached.
 #[inline]
-fn run_batch(shared: &Shared, batch: &mut Vec<TaskPointer>, run: impl Fn(&Shared, TaskPointer)) -> bool {
-    add(&shared.counters.polls, batch.len() as u64);
-    let mut polled = 0;
-    while let Some(&pointer) = batch.get(polled) {
-        polled += 1;
+fn run_batch(shared: &Shared, batch: &mut Batch, run: impl Fn(&Shared, TaskPointer)) -> bool {
+    let has_unsubmitted = || shared.driver.try_borrow().is_ok_and(|driver| driver.has_unsubmitted());
+    while let Some(&pointer) = batch.tasks.get(batch.next) {
+        // Before the poll, so that a task is never polled twice.
+        batch.next += 1;
         run(shared, pointer);
-        let remaining = batch.len() - polled;
-        let has_unsubmitted = || shared.driver.borrow().has_unsubmitted();
+        let remaining = batch.tasks.len() - batch.next;
         if shared.turn_limit.is_reached(remaining, || shared.now_ns(), has_unsubmitted) {
-            shared.counters.polls.set(shared.counters.polls.get() - remaining as u64);
-            batch.drain(..polled);
-            let mut ready = shared.ready.borrow_mut();
-            batch.append(&mut ready);
-            std::mem::swap(batch, &mut *ready);
             return true;
         }
     }
-    batch.clear();
     false
 }
 
 /// Polls the tasks of a batch like [`run_batch`], and records the duration of each poll.
 #[cold]
 #[inline(never)]
-fn run_measured(shared: &Shared, batch: &mut Vec<TaskPointer>) -> bool {
+fn run_measured(shared: &Shared, batch: &mut Batch) -> bool {
     run_batch(shared, batch, Shared::run_measured)
 }
 

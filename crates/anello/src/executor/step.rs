@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use super::context::{self, POLLS_PER_TURN, RunGuard, Shared, TaskPointer, is_running};
-use super::runtime::{Runtime, run_ready, take_turn};
+use super::context::{self, RunGuard, Shared, is_running};
+use super::runtime::{Batch, Runtime, run_ready, take_turn};
 use super::task_counters::TaskCounters;
 use crate::driver::{Driver, WakeQueue};
 
@@ -15,7 +15,7 @@ const TURNS_PER_STEP: usize = 4;
 #[derive(Debug)]
 pub(crate) struct SteppedRuntime {
     runtime: Runtime,
-    batch: Vec<TaskPointer>,
+    batch: Batch,
     wakes: WakeQueue,
 }
 
@@ -24,7 +24,7 @@ impl SteppedRuntime {
         let shared = Shared::new(driver, TaskCounters::new(false, None))?;
         Ok(Self {
             runtime: Runtime { shared, drain_timeout: std::time::Duration::ZERO },
-            batch: Vec::with_capacity(POLLS_PER_TURN),
+            batch: Batch::new(),
             wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks),
         })
     }

@@ -94,11 +94,15 @@ struct TaskCell<F, O: 'static> {
 }
 
 impl<F, O> TaskCell<F, O> {
-    /// Aligned to a cache line, so that the header and the start of the future share a line. Not padded to a multiple of
-    /// the alignment, because the allocator would then need a further cache line for its own header.
-    const LAYOUT: Layout = match Layout::new::<Self>().align_to(64) {
-        Ok(layout) => layout,
-        Err(_) => panic!("task is larger than the address space"),
+    /// Aligned to a cache line, so that the header and the start of the future share a line. Padded to cache lines, except
+    /// for the 8 bytes of the allocator's own header, which would otherwise take a further line.
+    const LAYOUT: Layout = {
+        let bytes = (size_of::<Self>() + 8).next_multiple_of(64) - 8;
+        let alignment = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
+        match Layout::from_size_align(bytes, alignment) {
+            Ok(layout) => layout,
+            Err(_) => panic!("task is larger than the address space"),
+        }
     };
 }
 

@@ -18,7 +18,7 @@ const LONG_POLL_NS: u64 = 2_000;
 const MIN_POLLS: u64 = 3;
 const MAX_UNSUBMITTED_NS: u64 = 100_000;
 
-/// A turn ends after this time in any case.
+/// A turn ends after this time in any case, when the clock is read next.
 const MAX_TURN_NS: u64 = 250_000;
 
 /// Time between two readings of the clock, unless messages are delayed, and the maximum number of polls between them.
@@ -41,9 +41,10 @@ pub(super) struct TurnLimit {
 }
 
 impl TurnLimit {
-    pub fn new() -> Self {
+    /// Creates a limit. It is never reached if `is_simulated` is set, because polls take no simulated time.
+    pub fn new(is_simulated: bool) -> Self {
         Self {
-            countdown: Cell::new(FIRST_POLLS),
+            countdown: Cell::new(if is_simulated { u64::MAX } else { FIRST_POLLS }),
             interval: Cell::new(MAX_INTERVAL),
             started_ns: Cell::new(0),
             polls: Cell::new(0),
@@ -64,7 +65,7 @@ impl TurnLimit {
         now_ns: impl FnOnce() -> u64,
         has_unsubmitted: impl FnOnce() -> bool,
     ) -> bool {
-        let countdown = self.countdown.get() - 1;
+        let countdown = self.countdown.get().saturating_sub(1);
         self.countdown.set(countdown);
         countdown == 0 && self.read_clock(remaining, now_ns(), has_unsubmitted)
     }
@@ -74,8 +75,12 @@ impl TurnLimit {
         let started_ns = self.started_ns.get();
         if started_ns == 0 {
             self.started_ns.set(now_ns);
-            let interval = self.interval.get();
-            let interval = if remaining as u64 >= FIRST_POLLS { interval.min(FIRST_POLLS) } else { interval };
+            let mut interval = self.interval.get();
+            // If turns have few polls, this is their only reading, which becomes rarer from turn to turn.
+            self.interval.set((2 * interval).min(MAX_INTERVAL));
+            if remaining as u64 >= FIRST_POLLS {
+                interval = interval.min(FIRST_POLLS);
+            }
             self.polls.set(interval);
             self.countdown.set(interval);
             return false;
@@ -103,7 +108,7 @@ mod tests {
     /// Runs turns in which `tasks` tasks are ready, each of whose polls takes `poll_ns` and submits an operation if
     /// `submits`. Returns the number of polls in each turn, and how often the clock was read.
     fn run(poll_ns: u64, tasks: usize, submits: bool) -> (Vec<usize>, usize) {
-        let limit = TurnLimit::new();
+        let limit = TurnLimit::new(false);
         let (mut now_ns, mut readings) = (1, 0);
         let mut turn = || {
             limit.start_turn();
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn chain_of_long_polls_ends_the_turn() {
-        let limit = TurnLimit::new();
+        let limit = TurnLimit::new(false);
         let mut now_ns = 1;
         let mut next = || {
             now_ns += 1_000_000;
@@ -173,8 +178,30 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_stands_still_ends_no_turn() {
-        let limit = TurnLimit::new();
-        assert!((0..100_000).all(|_| !limit.is_reached(100, || 42, || true)));
+    fn simulated_turn_never_reads_the_clock() {
+        let limit = TurnLimit::new(true);
+        assert!((0..100_000).all(|_| !limit.is_reached(100, || unreachable!(), || true)));
+    }
+
+    #[test]
+    fn clock_is_read_rarely_after_long_polls() {
+        let limit = TurnLimit::new(false);
+        let (mut now_ns, mut readings) = (1, 0);
+        let mut poll = |poll_ns, remaining| {
+            now_ns += poll_ns;
+            let read = || {
+                readings += 1;
+                now_ns
+            };
+            limit.is_reached(remaining, read, || true);
+            readings
+        };
+        (0..100).for_each(|_| _ = poll(10_000, 100));
+        let before = poll(10_000, 100);
+        for _ in 0..1000 {
+            limit.start_turn();
+            poll(10_000, 0);
+        }
+        assert!(poll(0, 0) - before < 50, "turns with one poll each");
     }
 }
