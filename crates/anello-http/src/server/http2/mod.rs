@@ -157,7 +157,7 @@ where
     let mut h2_context = Context::from_waker(&waker);
     poll_fn(|context| {
         poll_waker.set_task(context.waker());
-        state.task.borrow_mut().clone_from(context.waker());
+        state.set_task(context.waker());
         let mut accepted = 0;
         loop {
             poll_waker.start();

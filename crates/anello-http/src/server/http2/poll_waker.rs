@@ -1,7 +1,7 @@
 //! The waker that `h2` receives.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 /// Wakes the task of a connection, unless that task is polling `h2` anyway.
@@ -26,7 +26,17 @@ impl PollWaker {
 
     /// Sets the waker of the task that is polling.
     pub fn set_task(&self, waker: &Waker) {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+        if self.task().will_wake(waker) {
+            return;
+        }
+        // Cloning and dropping a waker can run arbitrary code, so neither happens while the lock is held.
+        let clone = waker.clone();
+        let replaced = std::mem::replace(&mut *self.task(), clone);
+        drop(replaced);
+    }
+
+    fn task(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called before each poll of `h2`: wake-ups so far have been caused by what this poll will process.
@@ -48,7 +58,8 @@ impl Wake for PollWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         let woken = self.state.compare_exchange(POLLING, WOKEN, Ordering::Release, Ordering::Relaxed);
         if woken == Err(IDLE) {
-            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            // The waker is called without the lock. Only the task replaces it, and it is not polling.
+            let task = self.task().clone();
             task.wake();
         }
     }

@@ -13,8 +13,9 @@ use crate::server::deadline::Phase;
 use crate::server::timer::ConnectionTimer;
 use crate::transport::{PollSender, Receiver};
 
-/// Frames are collected up to this size and then passed to the socket, so that small responses share a system call.
-const BUFFER_BYTES: usize = 64 * 1024;
+/// Frames are collected up to this size and then passed to the socket, so that small responses share a system call. Holds
+/// the frames of a response of 64 KiB.
+const BUFFER_BYTES: usize = 65 * 1024;
 
 thread_local! {
     /// Output buffer, shared by all connections of the thread. A connection holds one only while its socket is not
@@ -55,7 +56,7 @@ pub(super) struct Output<W> {
 #[derive(Debug)]
 pub(super) struct TransportState {
     /// The waker of the task, for which the socket has a faster path than for the waker that `h2` passes on.
-    pub task: RefCell<Waker>,
+    task: RefCell<Waker>,
     /// `true` after the client has shut down its write half, or the server its read half.
     pub is_eof: Cell<bool>,
     /// `true` if `h2` may learn of EOF. It then drops all streams, so it must not before they are complete.
@@ -71,6 +72,15 @@ impl TransportState {
             is_eof: Cell::default(),
             is_eof_reported: Cell::default(),
             is_established: Cell::default(),
+        }
+    }
+
+    /// Sets the waker of the task that is polling.
+    pub fn set_task(&self, waker: &Waker) {
+        if !self.task.borrow().will_wake(waker) {
+            // Cloning and dropping a waker can run arbitrary code, so the cell is not borrowed meanwhile.
+            let replaced = self.task.replace(waker.clone());
+            drop(replaced);
         }
     }
 }
