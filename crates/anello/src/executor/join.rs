@@ -375,6 +375,8 @@ impl fmt::Debug for AbortHandle {
     }
 }
 
+type SharedJoin<T> = Option<Arc<Join<T>>>;
+
 /// Stores the result of a task: the output of its future, a panic or a cancellation.
 ///
 /// The future is the first field, so that it starts in the same cache line as the task's header.
@@ -383,11 +385,11 @@ struct JoinFuture<F: Future> {
     /// `None` once the future has completed.
     future: Option<F>,
     /// `None` after a poll that has found the task detached: the task then occupies no memory for its result.
-    shared: Option<Arc<Join<F::Output>>>,
+    shared: SharedJoin<F::Output>,
 }
 
 impl<F: Future> JoinFuture<F> {
-    fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &mut Option<Arc<Join<F::Output>>>) {
+    fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &mut SharedJoin<F::Output>) {
         // SAFETY: `future` is structurally pinned: it is never moved out and is only dropped in place, by `set(None)`.
         // `shared` is not pinned.
         unsafe {
@@ -433,7 +435,7 @@ impl<F: Future> Abort for JoinFuture<F> {
 
 /// Frees the shared state of a detached task. It may contain the last waker of the handle.
 #[cold]
-fn release<T>(shared: &mut Option<Arc<Join<T>>>) {
+fn release<T>(shared: &mut SharedJoin<T>) {
     let shared = shared.take();
     catch_and_log_panic("waker of a join handle panicked while being dropped", || drop(shared));
 }
@@ -442,7 +444,7 @@ fn release<T>(shared: &mut Option<Arc<Join<T>>>) {
 /// panic in the future's destructor replaces the result.
 fn complete<F: Future>(
     mut future: Pin<&mut Option<F>>,
-    shared: &mut Option<Arc<Join<F::Output>>>,
+    shared: &mut SharedJoin<F::Output>,
     mut result: Result<F::Output, Option<Box<dyn Any + Send>>>,
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
