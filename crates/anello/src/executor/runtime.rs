@@ -266,7 +266,7 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Tasks that are polled in order. Those that a turn leaves are polled in the following turns, before the ready queue.
+/// Tasks that are polled in order. Tasks that a turn leaves are polled in the following turns, before the ready queue.
 #[derive(Debug)]
 pub(super) struct Batch {
     tasks: Vec<TaskPointer>,
