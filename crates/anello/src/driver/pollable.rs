@@ -26,6 +26,11 @@ impl Driver {
         )
     }
 
+    /// Returns `true` if polls of tasks make the system calls that receive. Otherwise, turns of the driver do.
+    pub fn receives_in_polls(&self) -> bool {
+        dispatch_by_model!(&*self.backend, completion _ => false, readiness _ => true)
+    }
+
     /// Returns `true` if the next turn will submit operations.
     pub fn has_unsubmitted(&self) -> bool {
         dispatch_by_model!(

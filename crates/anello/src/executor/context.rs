@@ -261,7 +261,7 @@ impl Shared {
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
         let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
         let clock = driver.clock();
-        let is_simulated = driver.is_simulated();
+        let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| clock.now_ns());
         let timers = Wheel::new(clock.now_ns());
@@ -279,7 +279,7 @@ impl Shared {
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
-            turn_limit: TurnLimit::new(is_simulated),
+            turn_limit: TurnLimit::new(is_simulated, receives_in_polls),
             lingering: RefCell::default(),
             exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),

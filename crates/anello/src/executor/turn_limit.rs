@@ -13,6 +13,9 @@ const UNSUBMITTED_NS: u64 = 6_000;
 /// more than it delays.
 const LONG_POLL_NS: u64 = 2_000;
 
+/// The same for polls that make the system calls that receive.
+const LONG_RECEIVING_POLL_NS: u64 = 10_000;
+
 /// A turn with fewer measured polls continues until [`MAX_UNSUBMITTED_NS`]: messages that are submitted one by one wake
 /// the peers more often.
 const MIN_POLLS: u64 = 3;
@@ -30,6 +33,7 @@ const FIRST_POLLS: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct TurnLimit {
+    long_poll_ns: u64,
     /// Number of polls until the clock is read.
     countdown: Cell<u64>,
     /// Number of polls between two readings, derived from the last measured polls.
@@ -42,8 +46,9 @@ pub(super) struct TurnLimit {
 
 impl TurnLimit {
     /// Creates a limit. It is never reached if `is_simulated` is set, because polls take no simulated time.
-    pub fn new(is_simulated: bool) -> Self {
+    pub fn new(is_simulated: bool, receives_in_polls: bool) -> Self {
         Self {
+            long_poll_ns: if receives_in_polls { LONG_RECEIVING_POLL_NS } else { LONG_POLL_NS },
             countdown: Cell::new(if is_simulated { u64::MAX } else { FIRST_POLLS }),
             interval: Cell::new(MAX_INTERVAL),
             started_ns: Cell::new(0),
@@ -87,7 +92,7 @@ impl TurnLimit {
         }
         let (elapsed_ns, polls) = (now_ns.saturating_sub(started_ns), self.polls.get());
         let average_ns = elapsed_ns / polls;
-        let delays_messages = average_ns >= LONG_POLL_NS && has_unsubmitted();
+        let delays_messages = average_ns >= self.long_poll_ns && has_unsubmitted();
         let (interval, limit_ns) = match () {
             () if !delays_messages => (INTERVAL_NS / average_ns.max(1), MAX_TURN_NS),
             () if polls < MIN_POLLS => (1, MAX_UNSUBMITTED_NS),
@@ -108,7 +113,7 @@ mod tests {
     /// Runs turns in which `tasks` tasks are ready, each of whose polls takes `poll_ns` and submits an operation if
     /// `submits`. Returns the number of polls in each turn, and how often the clock was read.
     fn run(poll_ns: u64, tasks: usize, submits: bool) -> (Vec<usize>, usize) {
-        let limit = TurnLimit::new(false);
+        let limit = TurnLimit::new(false, false);
         let (mut now_ns, mut readings) = (1, 0);
         let mut turn = || {
             limit.start_turn();
@@ -167,7 +172,7 @@ mod tests {
 
     #[test]
     fn chain_of_long_polls_ends_the_turn() {
-        let limit = TurnLimit::new(false);
+        let limit = TurnLimit::new(false, false);
         let mut now_ns = 1;
         let mut next = || {
             now_ns += 1_000_000;
@@ -179,13 +184,13 @@ mod tests {
 
     #[test]
     fn simulated_turn_never_reads_the_clock() {
-        let limit = TurnLimit::new(true);
+        let limit = TurnLimit::new(true, false);
         assert!((0..100_000).all(|_| !limit.is_reached(100, || unreachable!(), || true)));
     }
 
     #[test]
     fn clock_is_read_rarely_after_long_polls() {
-        let limit = TurnLimit::new(false);
+        let limit = TurnLimit::new(false, false);
         let (mut now_ns, mut readings) = (1, 0);
         let mut poll = |poll_ns, remaining| {
             now_ns += poll_ns;
