@@ -168,7 +168,7 @@ fn driver_gets_turns_between_long_polls() {
             }
             let first = turns();
             let last = spawn(async move { turns() }).await.unwrap();
-            // A turn takes at most 250 us, and the time is checked at least every 32 polls.
+            // A turn takes about 1 ms at most, and the time is checked at least every 32 polls.
             assert!(last - first >= TASKS as u64 / 33, "{}: {} turns", setup.name, last - first);
         });
     });
