@@ -31,10 +31,6 @@ use crate::transport::{PollSender, Receiver, Sender};
 /// read occupies little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Maximum number of encrypted bytes that the kernel has not accepted. Higher than the size of a chunk, so that the frames
-/// of HTTP/2 with 64 KiB of data fit.
-const MAX_UNFLUSHED_BYTES: usize = ENCRYPT_CHUNK_BYTES + 1024;
-
 thread_local! {
     /// Buffer for file data, shared by all connections. A connection does not hold it while waiting for its client.
     static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -318,15 +314,15 @@ impl<S: Stream> TlsSender<S> {
 impl<S: Stream> PollSender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Only an empty queue is filled without splitting `bytes` into more records than necessary.
-        if self.unflushed_bytes + bytes.len() > MAX_UNFLUSHED_BYTES {
+        if self.unflushed_bytes + bytes.len() > ENCRYPT_CHUNK_BYTES {
             let flush_result = self.poll_flush(context)?;
-            if flush_result.is_pending() && self.unflushed_bytes >= MAX_UNFLUSHED_BYTES {
+            if flush_result.is_pending() && self.unflushed_bytes >= ENCRYPT_CHUNK_BYTES {
                 return Poll::Pending;
             }
         }
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;
-        let count = bytes.len().min(MAX_UNFLUSHED_BYTES - self.unflushed_bytes);
+        let count = bytes.len().min(ENCRYPT_CHUNK_BYTES - self.unflushed_bytes);
         session.tls.encrypt(&bytes[..count])?;
         self.unflushed_bytes += count;
         if let Poll::Ready(Err(error)) = session.poll_flush_for_sender(context) {
