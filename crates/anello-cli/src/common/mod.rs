@@ -3,6 +3,7 @@
 pub mod activation;
 pub mod address;
 pub mod build_identity;
+pub mod cpu_limits;
 pub mod driver_flags;
 pub mod error;
 pub mod format;

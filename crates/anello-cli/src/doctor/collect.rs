@@ -11,6 +11,7 @@ use super::facts::{
     Cause, Choice, Chosen, Epoll, Facts, Feature, Limit, Limits, Network, Processor, Refusal, Restrictions,
     Uring,
 };
+use crate::common::cpu_limits::GroupLimits;
 
 pub fn facts() -> Facts {
     let tree = Tree { root: PathBuf::from("/") };
@@ -24,7 +25,7 @@ pub fn facts() -> Facts {
             allowed_cores: anello::allowed_cores().unwrap_or_default(),
             smt_active: tree.number::<u32>("sys/devices/system/cpu/smt/active").map(|active| active != 0),
             governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            cgroup_cpus: cgroup_cpus(&tree),
+            cgroup_cpus: GroupLimits::open(&tree.root).cpus(),
         },
         uring: try_uring(),
         epoll: Epoll { error: start(DriverKind::Epoll, false).err() },
@@ -75,36 +76,6 @@ fn network(tree: &Tree) -> Network {
         receive_memory_bytes: three_numbers("proc/sys/net/ipv4/tcp_rmem"),
         send_memory_bytes: three_numbers("proc/sys/net/ipv4/tcp_wmem"),
     }
-}
-
-/// Returns the lowest CPU limit among this process's control groups, in cores; `None` if there is no limit.
-fn cgroup_cpus(tree: &Tree) -> Option<f64> {
-    let groups = tree.text("proc/self/cgroup")?;
-    let limits = groups.lines().filter_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let hierarchy = match controllers {
-            "" if tree.root.join("sys/fs/cgroup/unified").exists() => "sys/fs/cgroup/unified",
-            "" => "sys/fs/cgroup",
-            names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
-            _ => return None,
-        };
-        // Limits of parent groups apply as well. Inside a container, the path can contain groups that are not visible;
-        // the root of the mounted hierarchy is then the container's own group.
-        let groups = Path::new(path.trim_start_matches('/')).ancestors();
-        groups.filter_map(|group| group_cpus(tree, &Path::new(hierarchy).join(group))).min_by(f64::total_cmp)
-    });
-    limits.min_by(f64::total_cmp)
-}
-
-fn group_cpus(tree: &Tree, group: &Path) -> Option<f64> {
-    let (quota, period) = match tree.line(group.join("cpu.max")) {
-        Some(line) => {
-            let (quota, period) = line.split_once(' ')?;
-            (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?)
-        }
-        None => (tree.number(group.join("cpu.cfs_quota_us"))?, tree.number(group.join("cpu.cfs_period_us"))?),
-    };
-    (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
 fn try_uring() -> Uring {
@@ -180,7 +151,6 @@ mod tests {
         assert_eq!(restrictions(&empty).seccomp_mode, None);
         assert_eq!(container(&empty), None);
         assert_eq!(network(&empty).receive_memory_bytes, None);
-        assert_eq!(cgroup_cpus(&empty), None);
         let (_directory, tree) = tree(&[
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("proc/sys/net/ipv4/tcp_wmem", "4096\n"),
@@ -201,25 +171,5 @@ mod tests {
         assert_eq!((restrictions.io_uring_disabled, restrictions.io_uring_group), (Some(1), Some(-1)));
         assert_eq!(restrictions.seccomp_mode, Some(2));
         assert_eq!(restrictions.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
-    }
-
-    #[test]
-    fn smallest_cpu_limit_of_parent_groups_applies() {
-        let version_2 = [
-            ("proc/self/cgroup", "0::/service/worker\n"),
-            ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
-            ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
-            ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
-        ];
-        let version_1 = [
-            ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-            ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
-        ];
-        for (files, cpus) in [(version_2, 1.5), (version_1, 0.5)] {
-            let (_directory, tree) = tree(&files);
-            assert_eq!(cgroup_cpus(&tree), Some(cpus));
-        }
     }
 }

@@ -27,6 +27,7 @@ use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
 use super::sockets::{Sockets, Startup};
 use super::worker::{Service, open, serve};
+use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::error::Context;
 use crate::common::listening::SocketFile;
 use crate::common::{activation, output, process};
@@ -52,6 +53,8 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
     // Must run before the process enters the sandbox, which denies connect(2).
     let manager = ServiceManager::find();
+    // Must be opened before the process enters the sandbox.
+    let group_limits = GroupLimits::open(Path::new("/"));
     let reload_signals = ReloadSignals::install()?;
     let socket_file = listening.file.as_ref().map(|file| file.path.as_path());
     if let Some(identity) = &identity {
@@ -88,7 +91,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         admin::start(listener, state, descriptors.metrics)
     });
     let admin = admin.transpose()?;
-    let result = serve_to_end(&service, startup, admin, reload_signals);
+    let result = serve_to_end(&service, startup, admin, reload_signals, group_limits);
     if let Some(log) = log {
         log.close()?;
     }
@@ -102,6 +105,7 @@ fn serve_to_end(
     startup: Startup,
     admin: Option<ListenerGroup<TcpListener>>,
     reload_signals: ReloadSignals,
+    group_limits: GroupLimits,
 ) -> io::Result<()> {
     let listening = &service.listening;
     let builder = Workers::builder().runtime(service.flags.driver.builder());
@@ -120,6 +124,8 @@ fn serve_to_end(
             service.manager.ready(exit_guard.took_over);
             reload_signals.spawn_handler(Arc::clone(service));
             directory_watch::start(Arc::clone(&service.directory_watch), Arc::clone(listening));
+            let watched = Arc::clone(listening);
+            cpu_limits::watch(group_limits, service.workers, move || watched.is_closed());
         }
         Ok((false, _)) => {}
         Err(_) => {
