@@ -1,6 +1,6 @@
 //! The connections of a worker: accepting, the limit, and draining.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -77,7 +77,12 @@ async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPerm
 
 /// The open connections of a worker.
 #[derive(Default)]
-pub struct OpenConnections(RefCell<Slab<ShutdownHandle>>);
+pub struct OpenConnections {
+    handles: RefCell<Slab<ShutdownHandle>>,
+    /// Number of connections below which unused memory of `handles` is returned: half of the largest number since the
+    /// last time.
+    shrink_below: Cell<usize>,
+}
 
 /// Slot of an open connection. Released on drop.
 struct ConnectionPermit {
@@ -88,23 +93,25 @@ struct ConnectionPermit {
 
 impl OpenConnections {
     fn enter(open: &Rc<Self>, limits: &Arc<Limits>, stream: &impl Stream) -> ConnectionPermit {
-        let index = open.0.borrow_mut().insert(stream.shutdown_handle());
+        let mut handles = open.handles.borrow_mut();
+        let index = handles.insert(stream.shutdown_handle());
+        open.shrink_below.set(open.shrink_below.get().max(handles.len() / 2));
         ConnectionPermit { open: Rc::clone(open), limits: Arc::clone(limits), index }
     }
 
     /// Shuts down the read half of every connection, so that its task echoes what was received and finishes. Waits
     /// until all have finished, the timeout expires, or `abort_requested` completes.
     pub async fn drain(&self, drain_timeout: Duration, abort_requested: impl Future<Output = ()>) {
-        for (_, shutdown_handle) in self.0.borrow().iter() {
+        for (_, shutdown_handle) in self.handles.borrow().iter() {
             shutdown_handle.shutdown_read();
         }
         let finished = timeout(drain_timeout, async {
-            while !self.0.borrow().is_empty() {
+            while !self.handles.borrow().is_empty() {
                 sleep(Duration::from_millis(5)).await;
             }
         });
         select(pin!(finished), pin!(abort_requested)).await;
-        let connections = self.0.borrow().len();
+        let connections = self.handles.borrow().len();
         if connections > 0 {
             tracing::warn!(connections, "drain ended early; closing the remaining connections");
         }
@@ -113,7 +120,12 @@ impl OpenConnections {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.open.0.borrow_mut().remove(self.index);
+        let mut handles = self.open.handles.borrow_mut();
+        handles.remove(self.index);
+        if handles.len() < self.open.shrink_below.get() {
+            handles.shrink_to_fit();
+            self.open.shrink_below.set(handles.len() / 2);
+        }
         self.limits.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -166,6 +166,9 @@ impl Drop for ResetOnDrop {
 #[derive(Debug, Default)]
 pub(crate) struct TimerRegistry {
     slab: RefCell<Slab<Rc<ConnectionTimer>>>,
+    /// Number of connections below which unused memory of the slab is returned: half of the largest number since the last
+    /// time.
+    shrink_below: Cell<usize>,
 }
 
 /// The registration of a timer, removed on drop.
@@ -176,7 +179,10 @@ pub(crate) struct TimerEntry {
 
 impl TimerRegistry {
     pub fn add(self: &Rc<Self>, timer: Rc<ConnectionTimer>) -> TimerEntry {
-        TimerEntry { registry: Rc::clone(self), key: self.slab.borrow_mut().insert(timer) }
+        let mut slab = self.slab.borrow_mut();
+        let key = slab.insert(timer);
+        self.shrink_below.set(self.shrink_below.get().max(slab.len() / 2));
+        TimerEntry { registry: Rc::clone(self), key }
     }
 
     pub fn count(&self) -> usize {
@@ -218,7 +224,12 @@ impl TimerRegistry {
 
 impl Drop for TimerEntry {
     fn drop(&mut self) {
-        self.registry.slab.borrow_mut().try_remove(self.key);
+        let mut slab = self.registry.slab.borrow_mut();
+        slab.try_remove(self.key);
+        if slab.len() < self.registry.shrink_below.get() {
+            slab.shrink_to_fit();
+            self.registry.shrink_below.set(slab.len() / 2);
+        }
     }
 }
 

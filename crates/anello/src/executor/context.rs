@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
+use super::heap_trim::HeapTrim;
 use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
     pub(super) turn_limit: TurnLimit,
+    pub(super) heap_trim: HeapTrim,
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
     /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
@@ -280,6 +282,7 @@ impl Shared {
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
             turn_limit: TurnLimit::new(is_simulated, receives_in_polls),
+            heap_trim: HeapTrim::default(),
             lingering: RefCell::default(),
             exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),

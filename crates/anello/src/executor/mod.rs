@@ -19,6 +19,7 @@ mod coop;
 mod dump;
 mod file_queue;
 mod handle;
+mod heap_trim;
 mod join;
 mod join_error;
 mod mailbox;

@@ -370,6 +370,9 @@ pub(super) fn take_turn(
         mailbox.finish_sleep();
         wait = Wait::None;
     }
+    if wait != Wait::None {
+        shared.heap_trim.before_sleep(shared.tasks.borrow().len());
+    }
     let turned = shared.driver.borrow_mut().turn(wait, wakes);
     if wait != Wait::None {
         mailbox.finish_sleep();

@@ -22,7 +22,7 @@
 //!                                 slot   slot          head, tail, earliest_tick
 //!                                   |
 //!                                   v
-//!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one slab, FIFO order
+//!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one table, FIFO order
 //! ```
 //!
 //! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list.
@@ -43,10 +43,12 @@
 //!    empty levels, before a timer can be inserted there directly.
 //! 4. A slot's `earliest_tick` is not later than the tick of any of its timers, and not before the start of the slot.
 //!    After a cancellation, it can be too early, but never too late.
-//! 5. An entry holds a value exactly while its timer is pending. Its generation changes when it is released, and an
-//!    entry with the maximum generation is not reused, so that a stale key never refers to a later timer.
+//! 5. The table contains exactly the pending timers, so that a stale key never refers to a later timer.
 
 #![forbid(unsafe_code)]
+
+use crate::driver::Key;
+use crate::driver::table::{Packed, Table};
 
 /// log2 of the tick's length in nanoseconds.
 const TICK_SHIFT: u32 = 17;
@@ -56,7 +58,7 @@ const LEVEL_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
 /// Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
 const LEVELS: usize = 8;
-/// Index that marks the end of a list.
+/// Index that marks the end of a list. No entry has it: a table of 2^32 entries would need 200 GiB.
 const NONE: u32 = u32::MAX;
 
 /// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due. The
@@ -68,18 +70,11 @@ pub(crate) struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// The slots of all levels, lowest level first.
     slots: Box<[Slot; LEVELS * SLOTS_PER_LEVEL]>,
-    /// Slab of timers. Released entries form a free list that starts at `free_head` and is linked through `next`.
-    entries: Vec<Entry<T>>,
-    free_head: u32,
-    len: usize,
+    entries: Table<Entry<T>, Packed>,
 }
 
 /// Identifies a timer. The key is stale once the timer has fired or been cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TimerKey {
-    index: u32,
-    generation: u32,
-}
+pub(crate) type TimerKey = Key;
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -93,15 +88,14 @@ struct Entry<T> {
     tick: u64,
     previous: u32,
     next: u32,
-    generation: u32,
     /// Index into `Wheel::slots`.
     slot: u16,
-    value: Option<T>,
+    value: T,
 }
 
 impl<T> std::fmt::Debug for Wheel<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Wheel").field("len", &self.len).finish_non_exhaustive()
+        formatter.debug_struct("Wheel").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -113,18 +107,16 @@ impl<T> Wheel<T> {
             elapsed_tick: completed_tick(now_ns),
             occupied: [0; LEVELS],
             slots: Box::new([empty; LEVELS * SLOTS_PER_LEVEL]),
-            entries: Vec::new(),
-            free_head: NONE,
-            len: 0,
+            entries: Table::new(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
@@ -133,26 +125,21 @@ impl<T> Wheel<T> {
     /// current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
-        let index = self.acquire(tick, value);
-        self.link(index);
-        self.len += 1;
-        TimerKey { index, generation: self.entries[index as usize].generation }
+        let key = self.entries.insert(Entry { tick, previous: NONE, next: NONE, slot: 0, value });
+        self.link(key.index, tick);
+        key
     }
 
     /// Returns the value of a pending timer, or `None` if the key is stale.
     pub(crate) fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
-        let entry = self.entries.get_mut(key.index as usize)?;
-        if entry.generation != key.generation {
-            return None;
-        }
-        entry.value.as_mut()
+        self.entries.get_mut(key).map(|entry| &mut entry.value)
     }
 
     /// Removes a pending timer and returns its value, or `None` if the key is stale.
     pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<T> {
-        self.get_mut(key)?;
-        self.unlink(key.index);
-        self.release(key.index)
+        let entry = self.entries.remove(key)?;
+        self.unlink(&entry);
+        Some(entry.value)
     }
 
     /// Returns the time at which [`expire`](Self::expire) must be called next, or `None` if no timer is pending.
@@ -182,13 +169,12 @@ impl<T> Wheel<T> {
             self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
             self.slots[slot].tail = NONE;
             let mut index = std::mem::replace(&mut self.slots[slot].head, NONE);
-            while index != NONE {
-                let next = self.entries[index as usize].next;
+            while let Some((_, &mut Entry { tick, next, .. })) = self.entries.occupant(index) {
                 match slot < SLOTS_PER_LEVEL {
                     // All timers in a slot on the lowest level have the same tick.
-                    true => fired.extend(self.release(index)),
+                    true => fired.extend(self.entries.remove_occupant(index).map(|entry| entry.value)),
                     // `elapsed_tick` has entered the slot, so this moves the timer to a lower level.
-                    false => self.link(index),
+                    false => self.link(index, tick),
                 }
                 index = next;
             }
@@ -218,72 +204,41 @@ impl<T> Wheel<T> {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    /// Appends an entry to the slot of its tick.
-    fn link(&mut self, index: u32) {
-        let tick = self.entries[index as usize].tick;
+    /// Appends the entry at `index` to the slot of its `tick`.
+    fn link(&mut self, index: u32, tick: u64) {
         let slot = self.slot_of(tick);
         let list = &mut self.slots[slot];
         let previous = std::mem::replace(&mut list.tail, index);
-        if previous == NONE {
+        if let Some((_, previous)) = self.entries.occupant(previous) {
+            list.earliest_tick = list.earliest_tick.min(tick);
+            previous.next = index;
+        } else {
             list.head = index;
             list.earliest_tick = tick;
             self.occupied[slot / SLOTS_PER_LEVEL] |= 1 << (slot % SLOTS_PER_LEVEL);
-        } else {
-            list.earliest_tick = list.earliest_tick.min(tick);
-            self.entries[previous as usize].next = index;
         }
-        let entry = &mut self.entries[index as usize];
-        entry.slot = slot as u16;
-        entry.previous = previous;
-        entry.next = NONE;
+        if let Some((_, entry)) = self.entries.occupant(index) {
+            entry.slot = slot as u16;
+            entry.previous = previous;
+            entry.next = NONE;
+        }
     }
 
-    /// Removes an entry from its slot.
-    fn unlink(&mut self, index: u32) {
-        let Entry { previous, next, slot, .. } = self.entries[index as usize];
+    /// Closes the gap that a removed entry leaves in its slot.
+    fn unlink(&mut self, removed: &Entry<T>) {
+        let &Entry { previous, next, slot, .. } = removed;
         let slot = slot as usize;
-        match previous {
-            NONE => self.slots[slot].head = next,
-            _ => self.entries[previous as usize].next = next,
+        match self.entries.occupant(previous) {
+            Some((_, previous)) => previous.next = next,
+            None => self.slots[slot].head = next,
         }
-        match next {
-            NONE => self.slots[slot].tail = previous,
-            _ => self.entries[next as usize].previous = previous,
+        match self.entries.occupant(next) {
+            Some((_, next)) => next.previous = previous,
+            None => self.slots[slot].tail = previous,
         }
         if previous == NONE && next == NONE {
             self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
         }
-    }
-
-    /// Creates an unlinked entry and returns its index.
-    fn acquire(&mut self, tick: u64, value: T) -> u32 {
-        if self.free_head == NONE {
-            // 2^32 entries would need more than 100 GiB of memory.
-            let index = u32::try_from(self.entries.len()).ok().filter(|&index| index != NONE);
-            let index = index.expect("timer wheel is limited to 2^32 - 1 timers");
-            let value = Some(value);
-            self.entries.push(Entry { tick, previous: NONE, next: NONE, generation: 0, slot: 0, value });
-            return index;
-        }
-        let index = self.free_head;
-        let entry = &mut self.entries[index as usize];
-        self.free_head = entry.next;
-        entry.tick = tick;
-        entry.value = Some(value);
-        index
-    }
-
-    /// Releases an unlinked entry and returns its value.
-    fn release(&mut self, index: u32) -> Option<T> {
-        self.len -= 1;
-        let entry = &mut self.entries[index as usize];
-        // An entry is not reused after 2^32 timers, because the generation would wrap: a stale key could then match a
-        // later timer.
-        if let Some(generation) = entry.generation.checked_add(1) {
-            entry.generation = generation;
-            entry.next = std::mem::replace(&mut self.free_head, index);
-        }
-        entry.value.take()
     }
 }
 
