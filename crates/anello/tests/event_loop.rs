@@ -402,6 +402,30 @@ fn dropped_buffer_may_run_another_loop() {
 }
 
 #[test]
+fn closed_sources_report_no_event() {
+    on_every_driver_and_sim(|setup| {
+        let (mut event_loop, mut events) = (open(setup), Events::new());
+        let turn = |event_loop: &mut EventLoop, events: &mut Events| {
+            event_loop.turn(events, Some(Duration::from_millis(1))).unwrap();
+            assert!(events.is_empty(), "{events:?}");
+        };
+        let socket = event_loop.bind_udp(ANY_PORT, 1).unwrap();
+        assert!(event_loop.recv_from(socket, &mut [0; 9]).is_pending());
+        turn(&mut event_loop, &mut events);
+        event_loop.close_udp(socket);
+        turn(&mut event_loop, &mut events);
+        if !matches!(setup.kind, DriverKind::Sim(_)) {
+            let (near, _far) = UnixStream::pair().unwrap();
+            let source = event_loop.register(&near, Interest::READABLE, 2).unwrap();
+            assert!(event_loop.poll_ready(source, Interest::READABLE).is_pending());
+            turn(&mut event_loop, &mut events);
+            event_loop.deregister(source);
+            turn(&mut event_loop, &mut events);
+        }
+    });
+}
+
+#[test]
 fn shut_down_sends_accepted_bytes_and_closes_everything() {
     on_every_driver(|setup| {
         let mut event_loop = open(setup);
