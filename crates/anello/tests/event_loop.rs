@@ -388,6 +388,9 @@ fn dropped_buffer_may_run_another_loop() {
             let mut inner = open(&inner_setup);
             inner.add_timer(Duration::from_micros(1), 77);
             assert_eq!(next_events(&mut inner), [(77, EventKind::Timer)]);
+            // Dropping the inner loop cancels a call, which the outer loop must not report.
+            let socket = inner.bind_udp(ANY_PORT, 78).unwrap();
+            assert!(inner.recv_from(socket, &mut [0; 9]).is_pending());
         };
         let mut outgoing = Some(SendBuf::from(common::bytes_of_owner(inner)));
         assert!(event_loop.recv(server).is_pending());
