@@ -429,6 +429,32 @@ fn closed_sources_report_no_event() {
 }
 
 #[test]
+fn fault_17_panic_of_dropped_buffer_does_not_reach_the_loop() {
+    on_every_driver_and_sim(|setup| {
+        let mut event_loop = open(setup);
+        let (client, server) = pair(&mut event_loop);
+        for send_vectored in [false, true] {
+            let hostile = SendBuf::from(common::bytes_of_owner(|| panic!("panic of a buffer")));
+            let sent = if send_vectored {
+                event_loop.send_vectored(client, &mut vec![SendBuf::from(""), hostile])
+            } else {
+                event_loop.send(client, &mut Some(hostile))
+            };
+            assert!(matches!(sent, Poll::Ready(Ok(()))));
+            let mut received = Vec::new();
+            while received.len() < b"owned bytes".len() {
+                let chunk = wait(&mut event_loop, |event_loop| event_loop.recv(server)).unwrap();
+                received.extend_from_slice(&chunk.expect("more bytes"));
+            }
+            assert_eq!(received, b"owned bytes");
+        }
+        // This buffer is dropped with the loop.
+        let hostile = common::bytes_of_owner(|| panic!("panic of a buffer"));
+        assert!(event_loop.send(client, &mut Some(hostile.into())).map(Result::unwrap).is_ready());
+    });
+}
+
+#[test]
 fn shut_down_sends_accepted_bytes_and_closes_everything() {
     on_every_driver(|setup| {
         let mut event_loop = open(setup);
