@@ -11,6 +11,7 @@ use crate::errors::invalid_input;
 /// I/O model: how the server waits until it can receive or send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Model {
     /// io_uring: multishot accept, multishot receive into provided buffers, one io_uring_enter(2) per turn. Linux 6.0.
     Uring,
@@ -131,6 +132,7 @@ pub const MAX_RINGS: u16 = 256;
 /// When the kernel runs task work, which completes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
+#[non_exhaustive]
 pub enum TaskWork {
     /// When the thread waits for completions, until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux 6.1).
     Deferred,

@@ -138,7 +138,7 @@ fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
                 writer = Some(HdrLogWriter::new(Vec::new(), unix_ns, &["a run"]).unwrap());
             }
             Event::Interval(interval) => writer.as_mut().unwrap().write(interval).unwrap(),
-            Event::Progress(_) | Event::Step(_) => {}
+            _ => {}
         }
         ControlFlow::Continue(())
     });

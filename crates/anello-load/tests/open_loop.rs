@@ -245,7 +245,7 @@ fn intervals_of_all_threads_sum_to_total() {
             match event {
                 Event::Began { unix_ns, .. } => began = unix_ns,
                 Event::Interval(interval) => intervals.push(interval.clone()),
-                Event::Progress(_) | Event::Step(_) => {}
+                _ => {}
             }
             ControlFlow::Continue(())
         });

@@ -2,15 +2,17 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use anello::event_loop::{
-    Direction, EventKind, EventLoop, Events, Interest, ListenerId, MAX_TOKEN, SendBuf, StreamId,
+    Direction, Event, EventKind, EventLoop, Events, Interest, ListenerId, MAX_TOKEN, SendBuf, StreamId,
 };
 use anello::{DriverKind, SimFaults, SimModel, SimOptions};
 use common::event_loops::{open, wait};
@@ -117,22 +119,66 @@ fn events_drive_streams_in_both_directions() {
     });
 }
 
+/// Returns a simulated kernel of the model that the seed selects.
+fn simulator(seed: u64, mut faults: SimFaults) -> Setup {
+    let model = if seed.is_multiple_of(2) { SimModel::Completion } else { SimModel::Readiness };
+    faults.descriptor_exhaustion = 0;
+    let options = SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(700);
+    Setup::new("sim", DriverKind::Sim(options), |_| {})
+}
+
+/// Runs a test for each seed, and prints the seed if it fails.
+fn for_seeds(count: u64, test: impl Fn(u64)) {
+    for seed in 0..count {
+        assert!(catch_unwind(AssertUnwindSafe(|| test(seed))).is_ok(), "failed with seed {seed}");
+    }
+}
+
+fn exchange_on(setup: &Setup) {
+    let mut event_loop = open(setup);
+    exchange(&mut event_loop, 20_000);
+    event_loop.shutdown(Duration::from_secs(1)).unwrap();
+}
+
 #[test]
 fn fault_42_events_drive_streams_under_simulated_faults() {
-    for seed in 0..200 {
-        let model = if seed % 2 == 0 { SimModel::Completion } else { SimModel::Readiness };
-        let mut faults = SimFaults::lossless([0, 30, 300][seed as usize % 3]);
-        faults.descriptor_exhaustion = 0;
-        let kind =
-            DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(700));
-        let setup = Setup::new("sim", kind, |_| {});
-        let run = std::panic::catch_unwind(|| {
-            let mut event_loop = open(&setup);
-            exchange(&mut event_loop, 20_000);
-            event_loop.shutdown(Duration::from_secs(1)).unwrap();
-        });
-        assert!(run.is_ok(), "failed with seed {seed}");
-    }
+    for_seeds(200, |seed| {
+        exchange_on(&simulator(seed, SimFaults::lossless([0, 30, 300][seed as usize % 3])));
+    });
+}
+
+#[test]
+fn fault_13_terminated_multishot_operations_are_rearmed() {
+    for_seeds(50, |seed| {
+        exchange_on(&simulator(seed, SimFaults::none().multishot_terminations(900).short_receives(300)));
+    });
+}
+
+#[test]
+fn fault_12_late_completion_after_slot_reuse_reports_no_event() {
+    let late_completions = Cell::new(0);
+    for_seeds(50, |seed| {
+        let mut event_loop = open(&simulator(seed, SimFaults::none().late_completions(900)));
+        let (listener, address) = listen(&mut event_loop);
+        let mut events = Events::new();
+        for round in 0..20 {
+            // The streams of each round reuse the slots of the previous one, for which completions still arrive.
+            let tokens = [2 * round, 2 * round + 1];
+            let client = event_loop.connect(address, tokens[0]).unwrap();
+            let server = wait(&mut event_loop, |event_loop| event_loop.accept(listener, tokens[1])).unwrap();
+            wait(&mut event_loop, |event_loop| event_loop.poll_connect(client)).unwrap();
+            assert!(event_loop.recv(client).is_pending() && event_loop.recv(server).is_pending());
+            for _ in 0..10 {
+                event_loop.turn(&mut events, Some(Duration::from_micros(10))).unwrap();
+                let is_live = |event: Event| tokens.contains(&event.token());
+                assert!(events.iter().all(is_live), "{events:?} in round {round}");
+            }
+            event_loop.abort(client);
+            event_loop.abort(server);
+        }
+        late_completions.set(late_completions.get() + event_loop.metrics().late_completions);
+    });
+    assert!(late_completions.get() > 100, "{} late completions", late_completions.get());
 }
 
 #[test]
@@ -241,7 +287,7 @@ fn deadline_cancels_waiting_operation_only() {
 }
 
 #[test]
-fn cancelled_operations_report_no_event_and_lose_nothing() {
+fn fault_10_cancelled_operations_report_no_event_and_lose_nothing() {
     on_every_driver_and_sim(|setup| {
         let mut event_loop = open(setup);
         let (client, server) = pair(&mut event_loop);
@@ -267,7 +313,7 @@ fn cancelled_operations_report_no_event_and_lose_nothing() {
 }
 
 #[test]
-fn stale_identifiers_are_errors_even_if_the_slot_is_reused() {
+fn fault_12_stale_identifiers_are_errors_even_if_the_slot_is_reused() {
     on_every_driver_and_sim(|setup| {
         let mut event_loop = open(setup);
         let (client, server) = pair(&mut event_loop);
@@ -388,6 +434,9 @@ fn dropped_buffer_may_run_another_loop() {
             let mut inner = open(&inner_setup);
             inner.add_timer(Duration::from_micros(1), 77);
             assert_eq!(next_events(&mut inner), [(77, EventKind::Timer)]);
+            // Dropping the inner loop cancels a call, which the outer loop must not report.
+            let socket = inner.bind_udp(ANY_PORT, 78).unwrap();
+            assert!(inner.recv_from(socket, &mut [0; 9]).is_pending());
         };
         let mut outgoing = Some(SendBuf::from(common::bytes_of_owner(inner)));
         assert!(event_loop.recv(server).is_pending());
@@ -398,6 +447,56 @@ fn dropped_buffer_may_run_another_loop() {
             &event_loop.recv(server).map(|chunk| chunk.unwrap().unwrap().to_vec()),
             &Poll::Ready(b"owned bytes".to_vec())
         );
+    });
+}
+
+#[test]
+fn fault_17_panic_of_dropped_buffer_does_not_reach_the_loop() {
+    on_every_driver_and_sim(|setup| {
+        let mut event_loop = open(setup);
+        let (client, server) = pair(&mut event_loop);
+        for send_vectored in [false, true] {
+            let hostile = SendBuf::from(common::bytes_of_owner(|| panic!("panic of a buffer")));
+            let sent = if send_vectored {
+                event_loop.send_vectored(client, &mut vec![SendBuf::from(""), hostile])
+            } else {
+                event_loop.send(client, &mut Some(hostile))
+            };
+            assert!(matches!(sent, Poll::Ready(Ok(()))));
+            let mut received = Vec::new();
+            while received.len() < b"owned bytes".len() {
+                let chunk = wait(&mut event_loop, |event_loop| event_loop.recv(server)).unwrap();
+                received.extend_from_slice(&chunk.expect("more bytes"));
+            }
+            assert_eq!(received, b"owned bytes");
+        }
+        // This buffer is dropped with the loop.
+        let hostile = common::bytes_of_owner(|| panic!("panic of a buffer"));
+        assert!(event_loop.send(client, &mut Some(hostile.into())).map(Result::unwrap).is_ready());
+    });
+}
+
+#[test]
+fn closed_sources_report_no_event() {
+    on_every_driver_and_sim(|setup| {
+        let (mut event_loop, mut events) = (open(setup), Events::new());
+        let turn = |event_loop: &mut EventLoop, events: &mut Events| {
+            event_loop.turn(events, Some(Duration::from_millis(1))).unwrap();
+            assert!(events.is_empty(), "{events:?}");
+        };
+        let socket = event_loop.bind_udp(ANY_PORT, 1).unwrap();
+        assert!(event_loop.recv_from(socket, &mut [0; 9]).is_pending());
+        turn(&mut event_loop, &mut events);
+        event_loop.close_udp(socket);
+        turn(&mut event_loop, &mut events);
+        if !matches!(setup.kind, DriverKind::Sim(_)) {
+            let (near, _far) = UnixStream::pair().unwrap();
+            let source = event_loop.register(&near, Interest::READABLE, 2).unwrap();
+            assert!(event_loop.poll_ready(source, Interest::READABLE).is_pending());
+            turn(&mut event_loop, &mut events);
+            event_loop.deregister(source);
+            turn(&mut event_loop, &mut events);
+        }
     });
 }
 
@@ -420,7 +519,7 @@ fn shut_down_sends_accepted_bytes_and_closes_everything() {
 }
 
 #[test]
-fn dropped_loop_cancels_operations_in_flight() {
+fn fault_10_dropped_loop_cancels_operations_in_flight() {
     on_every_driver_and_sim(|setup| {
         let mut event_loop = open(setup);
         let (client, server) = pair(&mut event_loop);

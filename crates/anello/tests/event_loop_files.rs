@@ -126,7 +126,7 @@ fn errors_and_the_end_of_the_file_are_returned_with_the_buffer() {
 }
 
 #[test]
-fn cancelled_operations_report_no_event_and_complete_in_the_background() {
+fn fault_10_cancelled_operations_report_no_event_and_complete_in_the_background() {
     on_every_driver(|setup| {
         let (mut event_loop, mut events) = (open(setup), Events::new());
         let (plain, file) = temporary();

@@ -81,6 +81,30 @@ fn aborted_attempt_is_forgotten() {
 }
 
 #[test]
+fn fault_11_cancelled_connects_and_accepts_leave_no_socket_open() {
+    on_every_driver_and_sim(|setup| {
+        let (mut event_loop, mut events) = (open(setup), Events::new());
+        for turns in (0..20).map(|round| round % 4) {
+            let listener = event_loop.listen(ANY_PORT, 0).unwrap();
+            let address = event_loop.local_addr(listener).unwrap();
+            assert!(event_loop.accept(listener, 2).is_pending());
+            assert!(event_loop.cancel(listener, Direction::Receive));
+            let (aborted, closed) =
+                (event_loop.connect(address, 1).unwrap(), event_loop.connect(address, 1).unwrap());
+            for _ in 0..turns {
+                event_loop.turn(&mut events, Some(Duration::ZERO)).unwrap();
+            }
+            event_loop.abort(aborted);
+            event_loop.close(closed);
+            event_loop.close_listener(listener);
+        }
+        while event_loop.metrics().sockets > 0 {
+            event_loop.turn(&mut events, Some(Duration::from_millis(1))).unwrap();
+        }
+    });
+}
+
+#[test]
 fn unix_sockets_connect_by_path_and_by_name() {
     on_every_driver_and_sim(|setup| {
         let directory = tempfile::tempdir().unwrap();

@@ -95,7 +95,7 @@ fn errors_leave_socket_usable() {
 }
 
 #[test]
-fn stale_identifier_is_error_and_never_another_socket() {
+fn fault_12_stale_identifier_is_error_and_never_another_socket() {
     on_every_driver_and_sim(|setup| {
         let mut event_loop = open(setup);
         let (first, address) = bind(&mut event_loop, 1);

@@ -41,6 +41,7 @@ pub struct Command {
 /// Access pattern: reads or writes, random or sequential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Operation {
     /// Reads blocks chosen uniformly at random.
     RandomRead,

@@ -9,6 +9,7 @@ use super::{blocking, linux_aio, posix_aio, uring};
 /// I/O interface that reads and writes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time, whatever depth is requested.
     Pread,

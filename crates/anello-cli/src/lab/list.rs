@@ -98,6 +98,7 @@ fn served_targets(contender: &Contender) -> String {
         Serves::Files => "files",
         Serves::Fixed => "/fixed",
         Serves::Routes => "routes",
+        _ => "others",
     });
     targets.collect::<Vec<_>>().join(", ")
 }

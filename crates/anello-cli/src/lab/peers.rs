@@ -97,6 +97,7 @@ fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
             [] => (None, "not built".to_owned()),
             missing => (None, format!("not built: {}", not_found(missing))),
         },
+        other => (None, format!("{other:?}")),
     };
     let version = version.or_else(|| peer.manifest.version.clone()).unwrap_or_else(|| "system".to_owned());
     (version, state)
@@ -114,6 +115,7 @@ fn describe(peer: &Peer, outcome: &Outcome) -> String {
             let lines = last_lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
             format!("not built: {why}{hint}\n{lines}    complete log: {}", log.display())
         }
+        other => format!("{other:?}"),
     }
 }
 

@@ -220,7 +220,7 @@ pub fn remedy_flags(remedy: Option<TlsRemedy>) -> &'static str {
     match remedy {
         Some(TlsRemedy::Cipher) => " (--tls-cipher)",
         Some(TlsRemedy::Trust) => " (--tls-ca, --tls-insecure)",
-        None => "",
+        _ => "",
     }
 }
 

@@ -40,7 +40,7 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
             Event::Interval(interval) => {
                 written = writers.as_mut().map_or(Ok(()), |writers| writers.write(interval));
             }
-            Event::Progress(_) | Event::Step(_) => {}
+            _ => {}
         }
         display.update(&event);
         // An output error, such as a full disk, ends the load: an incomplete record must not look complete.

@@ -106,6 +106,7 @@ fn protocol(protocol: &ProtocolReport) -> String {
             }
             text
         }
+        other => format!("{other:?}"),
     }
 }
 
@@ -114,6 +115,7 @@ pub fn mode(mode: &Mode) -> String {
     let schedule = |arrivals: &Arrivals, seed| match arrivals {
         Arrivals::Poisson => format!("Poisson (seed {seed})"),
         Arrivals::Constant => "constant".to_owned(),
+        other => format!("{other:?}"),
     };
     match mode {
         Mode::Closed { think_time } if think_time.is_zero() => "closed loop".to_owned(),
@@ -128,6 +130,7 @@ pub fn mode(mode: &Mode) -> String {
             let schedule = schedule(arrivals, *seed);
             format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
         }
+        other => format!("{other:?}"),
     }
 }
 

@@ -55,6 +55,7 @@ const QUERY: &AsciiSet = {
 /// assert!(resolve("/.well-known/security.txt", Dotfiles::Hide).is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dotfiles {
     /// Treats hidden files as missing, except those below `.well-known` in the document root (RFC 8615). Dotfiles such
     /// as `.git`, `.env` and `.htpasswd` are often not meant to be public.

@@ -73,6 +73,7 @@ pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum BodyPart {
     /// Bytes in memory.
     Bytes(Bytes),

@@ -37,6 +37,7 @@ pub struct Health {
 /// assert_eq!(HealthState::Draining.status(), 503);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum HealthState {
     /// Some workers are not listening yet.
     Starting,
@@ -56,6 +57,7 @@ pub enum HealthState {
 /// assert_eq!(health.response(HealthFormat::Json).body, b"{\"status\":\"starting\"}\n");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HealthFormat {
     /// The state as one word, followed by a line feed.
     #[default]

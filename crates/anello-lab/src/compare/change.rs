@@ -76,6 +76,7 @@ pub struct Change {
 /// Verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ChangeVerdict {
     /// The contender is the reference. Only the change in its absolute figure is known.
     Reference,

@@ -9,6 +9,7 @@ use crate::result::{ContenderRecord, LabResult};
 
 /// A selection of contenders whose regressions count. Several selections can be combined.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Counted {
     /// The anello contenders, or all contenders if neither run has an anello contender.
     Anello,

@@ -9,6 +9,7 @@ use crate::plan::site::Target;
 /// Kind of request that a contender processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Workload {
     /// Echoes every message unchanged over TCP.
     Echo {
@@ -89,6 +90,7 @@ impl Workload {
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
 )]
+#[non_exhaustive]
 pub enum Cipher {
     /// AES with 128-bit keys.
     #[default]
@@ -116,6 +118,7 @@ impl Cipher {
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
 )]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DiskOperation {
     /// Reads at random offsets.
     #[strum(to_string = "random reads")]

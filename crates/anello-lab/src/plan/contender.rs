@@ -23,6 +23,7 @@ const SELECT_CONNECTIONS: usize = 1000;
 /// Role of a contender in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Role {
     /// The program under test.
     Anello,
@@ -38,6 +39,7 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[non_exhaustive]
 pub enum Kind {
     /// Runs tasks, coroutines or goroutines that wait for sockets, or, like Netty, handlers that use futures.
     Runtime,
@@ -54,6 +56,7 @@ pub enum Kind {
 /// Resource that an HTTP server can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Serves {
     /// The files of a directory, which is passed with `--root`.
     Files,

@@ -37,6 +37,7 @@ pub(crate) struct InstructionCount {
 /// Reason why an instruction count file cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
+#[non_exhaustive]
 pub enum InstructionsError {
     #[error("not output of `bench/instructions/run --json`: {0} (use a file written by this command)")]
     Format(String),

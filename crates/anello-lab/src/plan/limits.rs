@@ -24,6 +24,7 @@ pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 /// Problem in a configuration, with its remedy.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
+#[non_exhaustive]
 pub enum ConfigError {
     #[error("the reference \"{0}\" is not among the contenders (choose one of {list})", list = .1.join(", "))]
     UnknownReference(String, Vec<String>),
@@ -66,6 +67,7 @@ pub enum ConfigError {
 /// Problem in a cell, with its remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
+#[non_exhaustive]
 pub enum CellError {
     #[error("connections (or depth in disk cells) must be at least 1")]
     NoConnections,

@@ -9,6 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Method {
     /// Servers are limited to a share of their cores, so that requests are always queued and the result shows the cost
     /// of a busy server.

@@ -29,6 +29,7 @@ const JSON: &[u8] = br#"{"message":"Hello, World!"}"#;
     strum::Display,
     strum::IntoStaticStr,
 )]
+#[non_exhaustive]
 pub enum Target {
     /// A file with 13 bytes of text.
     #[serde(rename = "hello.txt")]

@@ -42,6 +42,7 @@ pub struct Failure {
 /// How the lab reacted to the failure of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Consequence {
     /// The contender could not be started and is skipped in this pass.
     #[strum(to_string = "skipped in this pass")]
@@ -75,6 +76,7 @@ pub struct Finding {
 /// Kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FindingKind {
     /// Main conclusion of the run.
     Headline,

@@ -7,6 +7,7 @@ use crate::result::slice::Slice;
 /// A measure by which contenders are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Measure {
     /// Requests (disk: operations) per second: more is better.
     Rate,

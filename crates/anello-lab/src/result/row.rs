@@ -263,6 +263,7 @@ impl Measure {
 /// Outcome of one contender in one cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "why", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// The contender was measured.
     Measured,

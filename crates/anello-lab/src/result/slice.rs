@@ -90,6 +90,7 @@ impl Slice {
 /// Quality of a slice. Only clean slices count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Quality {
     /// The slice is used in the analysis.
     Clean,

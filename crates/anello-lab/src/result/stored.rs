@@ -75,6 +75,7 @@ fn upgrade_field((name, value): (String, Value)) -> (String, Value) {
 
 /// Reason why a stored result cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The text is not the JSON form of a run.
     #[error("not the JSON of a run: {0}")]

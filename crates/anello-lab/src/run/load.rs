@@ -45,6 +45,7 @@ pub trait Load {
 /// Functional check of a contender. Checks precede the measurement because the speed of an incorrect server is
 /// meaningless. Contains the resources that an HTTP server supports, or `None` for an echo server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Check {
     /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
     /// completely and correctly on a keep-alive connection, for GET and for HEAD.

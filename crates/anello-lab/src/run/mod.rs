@@ -40,6 +40,7 @@ pub use record::ResumeError;
 
 /// Reason why a run has no result.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
 pub enum LabError {
     /// The configuration is invalid.
     #[error("cannot run: {0}")]

@@ -371,7 +371,7 @@ fn message_bytes(cell: &Cell) -> usize {
         Workload::Echo { message_bytes } => message_bytes,
         Workload::Http { target, .. } => target.bytes(),
         Workload::Disk { block_bytes, .. } => block_bytes,
-        Workload::Idle => 1,
+        _ => 1,
     }
 }
 

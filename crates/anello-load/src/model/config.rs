@@ -24,6 +24,7 @@ const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// A TCP address.
     Tcp(SocketAddr),
@@ -119,6 +120,7 @@ pub struct LoadConfig {
 /// Protocol of the requests, and their contents.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a load has only one value")]
+#[non_exhaustive]
 pub enum Protocol {
     /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
     /// the reply is an echo of the request.
@@ -162,6 +164,7 @@ pub struct HttpLoad {
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Mode {
     /// Closed loop: each connection sends the next request after the reply. Measures maximum throughput.
     Closed {
@@ -226,6 +229,7 @@ impl Sweep {
 /// Distribution of the due times in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Arrivals {
     /// Constant gaps.
     Constant,

@@ -175,6 +175,7 @@ pub struct Histograms {
 /// Protocol and requests of a load run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ProtocolReport {
     /// Requests and replies of fixed sizes.
     Messages {

@@ -541,7 +541,9 @@ impl Drop for Driver {
                     log(|| tracing::error!(%error, "cannot shut down driver"));
                 }
             });
-            catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
+            // Events of a dropped event loop are discarded. Otherwise, the turn of another loop would report them.
+            let call_wakers = || collect_events(&mut Vec::new(), || wakes.call());
+            catch_and_log_panic("waker panicked during driver shutdown", call_wakers);
         }
         let is_quiescent = dispatch_by_model!(
             &*self.backend,

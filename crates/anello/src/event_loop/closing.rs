@@ -169,6 +169,13 @@ impl EventLoop {
         }
     }
 
+    /// Cancels the calls for a source that is closed. The driver would wake them when their polls have ended.
+    pub(super) fn cancel_all(&mut self, source: impl Into<ObjectId>) {
+        let source = source.into();
+        self.cancel(source, Direction::Receive);
+        self.cancel(source, Direction::Send);
+    }
+
     #[inline(always)]
     pub(super) fn clear_deadline_if(
         &mut self,

@@ -251,7 +251,7 @@ impl EventLoop {
         self.transfer(socket, Direction::Write, |socket| socket.send_batch(datagrams))
     }
 
-    /// Closes a UDP socket. Datagrams that were not received are discarded.
+    /// Closes a UDP socket. Datagrams that were not received are discarded. No event follows.
     ///
     /// ```
     /// use anello::event_loop::EventLoop;
@@ -265,7 +265,7 @@ impl EventLoop {
     pub fn close_udp(&mut self, socket: UdpId) {
         let removed = self.udp_sockets.remove(socket);
         if removed.is_some() {
-            self.clear_deadlines(socket);
+            self.cancel_all(socket);
             self.driver.deregister(socket.key);
         }
     }

@@ -114,7 +114,7 @@ impl EventLoop {
         }
     }
 
-    /// Releases a registered descriptor. The next turn closes the duplicate, if it is still polled.
+    /// Releases a registered descriptor. The next turn closes the duplicate, if it is still polled. No event follows.
     ///
     /// ```
     /// # use anello::event_loop::{EventLoop, Interest};
@@ -127,7 +127,7 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn deregister(&mut self, source: SourceId) {
-        self.clear_deadlines(source);
+        self.cancel_all(source);
         self.driver.deregister(source.key);
     }
 }

@@ -6,7 +6,7 @@ use std::task::Poll;
 use super::event::{Direction, EventKind, StreamId};
 use super::turn::EventLoop;
 use crate::driver::buffer::Chunk;
-use crate::driver::{SendBuf, event_waker};
+use crate::driver::{SendBuf, catch_and_log_panic, event_waker};
 
 impl EventLoop {
     // ---- Receiving -----------------------------------------------------------------------------------------------
@@ -191,7 +191,9 @@ impl EventLoop {
         let polled = self.driver.poll_send_vectored(stream.key, outgoing, &waker);
         if matches!(polled, Poll::Ready(Ok(()))) {
             // The kernel has taken the buffers that the driver has left here.
-            outgoing.clear();
+            for buffer in outgoing.drain(..) {
+                catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(buffer));
+            }
         }
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled

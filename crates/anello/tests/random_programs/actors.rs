@@ -19,7 +19,7 @@ use super::model::{Connection, Direction, World};
 use crate::common::{Rng, join, poll_at_most};
 
 /// Length of the connection number, which the client sends first to identify the connection.
-const HEADER_BYTES: usize = 8;
+pub const HEADER_BYTES: usize = 8;
 
 /// One side of a connection. It sends in `directions[side]` and receives in the other direction.
 #[derive(Clone)]

@@ -23,17 +23,33 @@ const MAX_IN_FLIGHT: u64 = 24;
 const SEGMENT_BYTES: usize = 16;
 
 /// Longer than any datagram is delayed by the simulated network.
-const SILENCE: Duration = Duration::from_millis(5);
+pub const SILENCE: Duration = Duration::from_millis(5);
 
 /// Datagrams sent from one socket to another.
 #[derive(Default)]
-struct Exchange {
-    accepted: Cell<u64>,
+pub struct Exchange {
+    pub accepted: Cell<u64>,
     /// Number of the next datagram, if none is lost.
     received: Cell<u64>,
-    is_sender_gone: Cell<bool>,
-    is_receiver_gone: Cell<bool>,
-    is_lossy: bool,
+    pub is_sender_gone: Cell<bool>,
+    pub is_receiver_gone: Cell<bool>,
+    pub is_lossy: bool,
+}
+
+impl Exchange {
+    pub fn new(is_lossy: bool) -> Rc<Self> {
+        Rc::new(Self { is_lossy, ..Self::default() })
+    }
+
+    /// Returns the number of datagrams that have been accepted and not received, if none is lost.
+    pub fn in_flight(&self) -> u64 {
+        self.accepted.get() - self.received.get()
+    }
+
+    /// Returns whether another datagram can be sent without overflowing the receiver's queue.
+    pub fn has_room(&self) -> bool {
+        self.is_lossy || self.in_flight() < MAX_IN_FLIGHT
+    }
 }
 
 /// Sets a flag when a task ends, for whatever reason.
@@ -47,7 +63,7 @@ impl<F: Fn(&Exchange) -> &Cell<bool>> Drop for SetOnDrop<F> {
 
 /// Starts a sender and a receiver, and adds their tasks to the objects that may outlive the runtime.
 pub async fn start(world: &Rc<World>, random: &mut Rng, is_lossy: bool) {
-    let exchange = Rc::new(Exchange { is_lossy, ..Exchange::default() });
+    let exchange = Exchange::new(is_lossy);
     let sender = UdpSocket::bind(ANY_PORT).unwrap();
     let receiver = UdpSocket::builder().gro(random.bool()).recv_ecn(random.bool()).bind(ANY_PORT).unwrap();
     sender.connect(receiver.local_addr().unwrap()).await.unwrap();
@@ -70,7 +86,7 @@ async fn send_all(socket: UdpSocket, exchange: &Exchange, world: &Rc<World>, mut
     let to = socket.peer_addr().unwrap();
     for _ in 0..random.usize(..40) {
         do_side_activity(world, &mut random).await;
-        while !exchange.is_lossy && exchange.accepted.get() - exchange.received.get() >= MAX_IN_FLIGHT {
+        while !exchange.has_room() {
             if exchange.is_receiver_gone.get() {
                 return;
             }
@@ -167,13 +183,13 @@ async fn receive_all(socket: UdpSocket, exchange: &Exchange, world: &Rc<World>, 
     }
 }
 
-fn payload(number: u64, bytes: usize) -> Vec<u8> {
+pub fn payload(number: u64, bytes: usize) -> Vec<u8> {
     let mut payload = number.to_be_bytes().to_vec();
     payload.resize(bytes, number as u8);
     payload
 }
 
-fn check_all<'a>(exchange: &Exchange, datagrams: impl Iterator<Item = &'a [u8]>) {
+pub fn check_all<'a>(exchange: &Exchange, datagrams: impl Iterator<Item = &'a [u8]>) {
     for datagram in datagrams {
         let (number, filler) = datagram.split_first_chunk::<8>().expect("a whole datagram");
         let number = u64::from_be_bytes(*number);

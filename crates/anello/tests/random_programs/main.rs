@@ -1,6 +1,6 @@
 //! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort, and perform the other
 //! operations of the runtime. Futures are dropped at any await point, and the runtime at any moment. Some objects outlive
-//! the runtime, and some wakers and destructors misbehave.
+//! the runtime, and some wakers and destructors misbehave. The programs in `event_loops.rs` do so on an event loop.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
 //! - Every accepted byte arrives once and in order, or the connection reports an error that the program can account
@@ -16,6 +16,7 @@ mod common;
 
 mod actors;
 mod datagrams;
+mod event_loops;
 mod hostile;
 mod memory;
 mod model;
@@ -77,7 +78,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let has_leaked = world.has_leaked.get();
     assert!(has_leaked || Rc::strong_count(&world) == 1, "a task has neither completed nor been dropped");
     if !has_leaked {
-        expect_all_dropped(&world);
+        expect_all_dropped(&world.hostility);
     }
     Outcome { trace: world.trace.take(), has_leaked, panics }
 }
@@ -131,13 +132,13 @@ fn run_with_peers(seed: u64, setup: &Setup) {
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }
-    expect_all_dropped(&world);
+    expect_all_dropped(&world.hostility);
 }
 
 /// Waits for blocking-pool jobs that outlive their runtime, and then waits until no hostile object is left.
-fn expect_all_dropped(world: &World) {
+fn expect_all_dropped(hostility: &Hostility) {
     let started = Instant::now();
-    while world.hostility.alive() != 0 {
+    while hostility.alive() != 0 {
         assert!(started.elapsed() < hang_timeout() / 4, "hostile objects were not dropped");
         thread::yield_now();
     }
@@ -350,6 +351,16 @@ fn seeds(default: u64, divisor: u64) -> Vec<u64> {
     }
 }
 
+/// Runs a program on an event loop.
+fn run_event_loop(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
+    with_seed(seed, setup, || {
+        let hostility = Hostility::new(Rng::with_seed(seed).bool());
+        let trace = event_loops::run(seed, setup, is_lossy, &hostility);
+        expect_all_dropped(&hostility);
+        Outcome { trace, has_leaked: false, panics: hostility.panics }
+    })
+}
+
 /// Runs the program for a seed, and prints the seed on failure.
 fn with_seed<T>(seed: u64, setup: &Setup, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
@@ -376,8 +387,10 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     guard
 }
 
-#[test]
-fn random_programs_on_simulated_kernels() {
+type RunSeed = fn(u64, &Setup, bool) -> Outcome;
+
+/// Runs each program twice: the results must be equal, and memory must return to the baseline.
+fn on_simulated_kernels(run_seed: RunSeed) {
     let _alone = alone();
     for seed in seeds(1000, 1) {
         within(hang_timeout(), "sim", move || {
@@ -396,10 +409,10 @@ fn random_programs_on_simulated_kernels() {
     }
 }
 
-#[test]
-fn random_programs_on_every_driver() {
+/// Runs the programs on Linux: descriptors must return to the baseline.
+fn on_linux(run_seed: RunSeed) {
     let _alone = alone();
-    on_each(common::all_drivers(), |setup| {
+    on_each(common::all_drivers(), move |setup| {
         for seed in seeds(1000, 50) {
             let before = open_descriptors();
             let outcome = run_seed(seed, setup, false);
@@ -412,6 +425,26 @@ fn random_programs_on_every_driver() {
             }
         }
     });
+}
+
+#[test]
+fn random_programs_on_simulated_kernels() {
+    on_simulated_kernels(run_seed);
+}
+
+#[test]
+fn random_programs_on_every_driver() {
+    on_linux(run_seed);
+}
+
+#[test]
+fn random_event_loops_on_simulated_kernels() {
+    on_simulated_kernels(run_event_loop);
+}
+
+#[test]
+fn random_event_loops_on_every_driver() {
+    on_linux(run_event_loop);
 }
 
 #[test]

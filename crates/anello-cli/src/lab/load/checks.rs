@@ -36,6 +36,7 @@ pub async fn run(server: Server, check: Check) -> Result<Vec<String>, String> {
             let smallest = served.targets().first().copied().unwrap_or(Target::Fixed);
             http::many_connections(server, connections, &page(smallest, served), timeout).await
         }
+        other => Err(format!("unsupported check: {other}")),
     }
 }
 

@@ -87,7 +87,7 @@ mod tests {
         };
         let http = |load: &LoadConfig| match &load.protocol {
             Protocol::Http(http) => http.clone(),
-            Protocol::Messages { .. } => panic!("messages"),
+            other => panic!("{other:?}"),
         };
         let small = load(Target::Page, (16, false), 50);
         assert!(small.validate().is_ok() && small.verify && small.connections == 50);

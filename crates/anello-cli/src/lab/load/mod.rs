@@ -164,6 +164,7 @@ impl Load for LabLoad {
                 let command = DiskCommand { operation, direct, block_bytes, depth, duration_ns: 0, seed: 0 };
                 Ok(Box::new(DiskSession::connect(target, command, &self.disk_file)?))
             }
+            other => Err(LoadError::Failed(format!("unsupported workload {other:?}"))),
         }
     }
 

@@ -70,6 +70,7 @@ fn draw_phase(state: &LoadState, frame: &mut Frame<'_>, area: Rect) {
         Phase::WarmUp => "warm-up",
         Phase::Measuring if elapsed > planned => "waiting for the last replies",
         Phase::Measuring => "measuring",
+        _ => "running",
     };
     let step = if state.is_sweep { format!(", step {}", state.steps + 1) } else { String::new() };
     let left = (planned - elapsed).max(0.0);

@@ -32,7 +32,7 @@ impl ProgressLine {
             Event::Interval(interval) => self.latency = interval.quantiles(),
             Event::Progress(progress) => self.show(progress),
             Event::Step(step) => self.step(step),
-            Event::Began { .. } => {}
+            _ => {}
         }
     }
 
@@ -56,7 +56,7 @@ impl ProgressLine {
             }
             Phase::Connecting => "connecting".to_owned(),
             Phase::WarmUp => format!("warming up, {} requests/s", group_digits(self.rate)),
-            Phase::Measuring => format!("{} requests/s", group_digits(self.rate)),
+            _ => format!("{} requests/s", group_digits(self.rate)),
         };
         if let Some(offered) = progress.offered_per_second {
             text += &format!(" of {}", format_count(offered));

@@ -98,7 +98,7 @@ impl LoadState {
                 self.steps += 1;
                 self.step_start_s = self.points.last().map_or(0.0, |point| point.end_s);
             }
-            Event::Began { .. } => {}
+            _ => {}
         }
     }
 

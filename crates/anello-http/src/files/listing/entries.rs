@@ -46,6 +46,7 @@ pub struct Listing {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type")]
+#[non_exhaustive]
 pub enum Contents {
     /// A directory.
     #[serde(rename = "folder")]

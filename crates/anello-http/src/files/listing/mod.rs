@@ -25,6 +25,7 @@ use super::negotiate::{Quality, weighted};
 /// assert_eq!(Format::from_request(&FieldLines::default(), None), Format::Html);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// HTML page.
     Html,

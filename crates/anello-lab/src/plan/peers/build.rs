@@ -50,6 +50,7 @@ pub struct Built {
 
 /// Build state of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
     /// Built and up to date.
     Built(Built),
@@ -61,6 +62,7 @@ pub enum State {
 
 /// Outcome of building a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The peer was already up to date.
     UpToDate(Built),

@@ -39,6 +39,7 @@ const START_LEAD: Duration = Duration::from_millis(2);
 
 /// Phase of a load run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Phase {
     /// The load waits for its start time, before or after the connections are opened.
     Waiting,
@@ -71,6 +72,7 @@ pub struct Progress {
 
 /// An event of a running load.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Event<'a> {
     /// Progress of the load.
     Progress(&'a Progress),

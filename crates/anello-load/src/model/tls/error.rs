@@ -36,6 +36,7 @@ impl TlsError {
 
 /// A TLS option that can resolve an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TlsRemedy {
     /// Another cipher suite: [`TlsOptions::cipher`](super::TlsOptions::cipher).
     Cipher,

@@ -45,6 +45,7 @@ pub struct TlsOptions {
 
 /// Server certificates that a load run accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Trust {
     /// Certificates that are valid for the server name and signed by a CA in the system trust store (`SSL_CERT_FILE`
     /// and `SSL_CERT_DIR` if set, otherwise the default location).

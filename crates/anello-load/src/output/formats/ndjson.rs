@@ -23,6 +23,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant)] // Most lines have the large variant, and lines are not stored.
+#[non_exhaustive]
 pub enum Line {
     /// First line: the format of the stream and the start of the measurement.
     Begin(Begin),
