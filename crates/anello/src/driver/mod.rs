@@ -470,7 +470,20 @@ impl Driver {
 
     #[inline]
     pub fn take_open_count(&mut self, key: Key) -> Option<OpenCount> {
-        if self.open_counts.is_empty() { None } else { self.open_counts.remove(&key) }
+        if self.open_counts.is_empty() {
+            return None;
+        }
+        let taken = self.open_counts.remove(&key);
+        // Returns memory after a burst.
+        if self.open_counts.capacity() > 1024 && self.open_counts.len() < self.open_counts.capacity() / 8 {
+            self.open_counts.shrink_to(self.open_counts.len() * 2);
+        }
+        taken
+    }
+
+    /// Returns the number of streams, including those that are being closed.
+    pub fn stream_count(&self) -> usize {
+        dispatch!(&*self.backend, machine => machine.stream_count())
     }
 
     pub fn is_write_open(&self, key: Key) -> bool {

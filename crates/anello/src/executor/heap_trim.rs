@@ -6,33 +6,33 @@
 
 use std::cell::Cell;
 
-/// Smaller bursts are ignored. The memory of a task and its stream is about 0.5 KiB.
-const MIN_FINISHED_TASKS: usize = 4096;
+/// Smaller bursts are ignored. A task and its stream take about 0.5 KiB.
+const MIN_FINISHED: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct HeapTrim {
-    /// Largest number of tasks seen since the last call, or the number at that time.
-    peak_tasks: Cell<usize>,
+    /// Largest number of tasks and streams since the heap was trimmed, or the number at that time.
+    peak: Cell<usize>,
 }
 
 impl HeapTrim {
-    /// Called before the worker sleeps. Returns the free pages of the heap if at least half of the tasks, and at least
-    /// [`MIN_FINISHED_TASKS`], have finished since the peak. Takes about 1 ms per 10 MiB returned.
+    /// Called before the worker sleeps, with the number of tasks and streams. Returns the free pages of the heap if at
+    /// least half of them, and at least [`MIN_FINISHED`], have finished since the peak.
     #[inline]
-    pub fn before_sleep(&self, tasks: usize) {
-        if self.is_due(tasks) {
+    pub fn before_sleep(&self, count: usize) {
+        if self.is_due(count) {
             trim();
         }
     }
 
     #[inline]
-    fn is_due(&self, tasks: usize) -> bool {
-        let peak = self.peak_tasks.get();
-        if tasks < peak && (tasks > peak / 2 || peak - tasks < MIN_FINISHED_TASKS) {
+    fn is_due(&self, count: usize) -> bool {
+        let peak = self.peak.get();
+        if count < peak && (count > peak / 2 || peak - count < MIN_FINISHED) {
             return false;
         }
-        self.peak_tasks.set(tasks);
-        tasks < peak
+        self.peak.set(count);
+        count < peak
     }
 }
 
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn heap_is_trimmed_after_most_tasks_have_finished() {
         let heap_trim = HeapTrim::default();
-        let is_due = |tasks| heap_trim.is_due(tasks);
+        let is_due = |count| heap_trim.is_due(count);
         assert!(!is_due(3000) && !is_due(0), "a small burst");
         assert!(!is_due(100_000) && !is_due(50_001));
-        assert!(is_due(50_000) && !is_due(50_000), "half of the tasks have finished");
+        assert!(is_due(50_000) && !is_due(50_000), "half have finished");
         assert!(!is_due(60_000) && !is_due(40_000));
         assert!(is_due(0) && !is_due(0));
         assert!(!is_due(4096) && is_due(0));

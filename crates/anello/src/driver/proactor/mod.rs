@@ -363,6 +363,11 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Returns the number of streams, including those that are being closed.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Returns `true` if the kernel no longer uses the driver's memory. The memory of each operation, including a
     /// receive into the buffer ring, belongs to a stream, a listener, a zero-copy send or a file operation, which remains
     /// in its table until the terminal completion.

@@ -370,6 +370,11 @@ impl<K: ReadinessKernel> Reactor<K> {
             ..self.metrics
         }
     }
+
+    /// Returns the number of streams.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
 }
 
 machine_calls!(Reactor<ReadinessKernel>);
