@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
@@ -283,6 +283,47 @@ fn deadline_cancels_waiting_operation_only() {
         event_loop.turn(&mut events, Some(Duration::from_millis(5))).unwrap();
         assert!(events.is_empty(), "{events:?}");
         assert!(event_loop.set_deadline(server, Direction::Receive, short).is_err());
+    });
+}
+
+#[test]
+fn bytes_sent_while_connecting_arrive() {
+    on_every_driver_and_sim(|setup| {
+        let message = pattern(20_000);
+        for call in 0..3 {
+            let mut event_loop = open(setup);
+            let (listener, address) = listen(&mut event_loop);
+            let client = event_loop.connect(address, CLIENT).unwrap();
+            let (mut sent, mut server, mut received) = (0, None, Vec::new());
+            // The first call precedes the turn that submits the connect operation.
+            wait(&mut event_loop, |event_loop| {
+                while sent < message.len() {
+                    let part = &message[sent..];
+                    let (head, tail) = part.split_at(part.len() / 2);
+                    let polled = match call {
+                        0 => event_loop.write(client, part),
+                        1 => event_loop.send(client, &mut Some(part.to_vec().into())).map_ok(|()| part.len()),
+                        _ => {
+                            let mut pieces = vec![head.to_vec().into(), tail.to_vec().into()];
+                            event_loop.send_vectored(client, &mut pieces).map_ok(|()| part.len())
+                        }
+                    };
+                    let Poll::Ready(count) = polled else { break };
+                    sent += count.unwrap();
+                }
+                let stream = match server {
+                    Some(stream) => stream,
+                    None => ready!(event_loop.accept(listener, SERVER)).unwrap(),
+                };
+                server = Some(stream);
+                while received.len() < message.len() {
+                    received.extend_from_slice(&ready!(event_loop.recv(stream)).unwrap().unwrap());
+                }
+                Poll::Ready(())
+            });
+            assert!(received == message, "bytes were lost or reordered");
+            wait(&mut event_loop, |event_loop| event_loop.poll_connect(client)).unwrap();
+        }
     });
 }
 

@@ -60,7 +60,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let idle = stream.sending == Sending::Idle;
         // A copy that does not fit into the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
-        if idle && send_directly {
+        if idle && send_directly && stream.is_connected() {
             let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
             let count = stream.sends.sent(sent)?;
             if count < length {
@@ -108,6 +108,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
+            && stream.is_connected()
             && stream.sends.error.is_none()
         {
             let sent = self.kernel.sockets_mut().send_more(&stream.socket, data);
@@ -149,7 +150,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 stream.sends_files = true;
             }
             let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
-            if let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)? {
+            if stream.is_connected()
+                && let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)?
+            {
                 return Poll::Ready(Ok(count));
             }
             stream.sending = Sending::Polling;
@@ -195,8 +198,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 && self.capabilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let send_directly =
-                length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent();
+            let send_directly = stream.is_connected()
+                && (length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent());
             if zero_copy || would_block || !send_directly {
                 let mode = match () {
                     () if zero_copy => SendMode::ZeroCopy,

@@ -30,7 +30,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && self.capabilities.zero_copy
             && stream.family == Family::Internet
             && self.kernel.zero_copy_pays(&stream.socket);
-        if zero_copy {
+        if zero_copy || !stream.is_connected() {
             stream.sends.queue.queue_unsent(outgoing, 0, &self.pools);
             return Poll::Ready(self.start_sending(key));
         }

@@ -62,6 +62,13 @@ impl<S> Stream<S> {
     pub fn is_unconfirmed(&self) -> bool {
         matches!(self.sending, Sending::Inline(_))
     }
+
+    /// Returns whether the socket takes data by a system call. Until the connect operation has been submitted, such a
+    /// call would fail with `EPIPE`. The kernel performs queued sends after it.
+    #[inline]
+    pub fn is_connected(&self) -> bool {
+        self.connect != Connect::InFlight
+    }
 }
 
 /// The receive operation that is in flight.
