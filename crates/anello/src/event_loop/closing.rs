@@ -109,7 +109,8 @@ impl EventLoop {
     }
 
     /// Closes a stream after sending its accepted bytes, for at most 30 seconds. A pending connection attempt is
-    /// cancelled. No event follows, but earlier events of the stream can still be in the current list.
+    /// cancelled. No event follows, but earlier events of the stream can still be in the current list. Do not use the
+    /// identifier afterwards: while accepted bytes are being sent, calls with it may still succeed.
     ///
     /// ```
     /// use std::io::Read;
