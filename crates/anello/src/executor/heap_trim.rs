@@ -6,6 +6,8 @@
 
 use std::cell::Cell;
 
+use super::task_memory;
+
 /// Smaller bursts are ignored. A task and its stream take about 0.5 KiB.
 const MIN_FINISHED: usize = 4096;
 
@@ -38,6 +40,8 @@ impl HeapTrim {
 
 #[cold]
 fn trim() {
+    // Blocks in the cache are spread over the heap, and each keeps a page.
+    task_memory::clear();
     // SAFETY: the function accesses only memory that the allocator owns, under the allocator's locks.
     #[cfg(all(target_env = "gnu", not(miri)))]
     unsafe {

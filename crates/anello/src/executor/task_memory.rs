@@ -56,6 +56,13 @@ pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     }
 }
 
+/// Frees all blocks in the cache.
+pub(super) fn clear() {
+    // Without a borrow during the deallocation, which is the application's code if it has its own allocator.
+    let sizes = TASK_CACHE.try_with(|cache| cache.replace(TaskCache::new(MAX_CACHED_BYTES)));
+    drop(sizes);
+}
+
 impl TaskCache {
     const fn new(max_bytes: usize) -> Self {
         Self { sizes: Vec::new(), bytes: 0, max_bytes }
