@@ -8,7 +8,8 @@
 //!   the binary, and identical sources must give identical binaries; commits that change only documents or tests
 //!   therefore must not change it.
 //! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. This text is published in reports, so
-//!   absolute paths in the flags are reduced to their last component.
+//!   absolute paths in the flags are reduced to their last component. `--remap-path-prefix=FROM=TO` is omitted: it
+//!   contains the directory of the build, on which the binary must not depend.
 //!
 //! Cargo reruns the script when another commit is checked out or a source file of the binary changes. Errors in this
 //! script never fail the build.
@@ -146,7 +147,12 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
     let mut words = vec![compiler.unwrap_or_else(|| "rustc (unknown version)".to_owned())];
     words.extend(variable("PROFILE").map(|profile| format!("profile {profile}")));
     words.extend(variable("OPT_LEVEL").map(|level| format!("opt-level {level}")));
-    words.extend(variable(FLAGS[1]).map(|flags| format!("RUSTFLAGS {}", strip_machine_paths(&flags))));
+    let flags = variable(FLAGS[1]).unwrap_or_default();
+    let flags: Vec<&str> =
+        flags.split('\u{1f}').filter(|flag| !flag.starts_with("--remap-path-prefix=")).collect();
+    if !flags.concat().is_empty() {
+        words.push(format!("RUSTFLAGS {}", strip_machine_paths(&flags.join("\u{1f}"))));
+    }
     words.join(", ")
 }
 

@@ -168,6 +168,9 @@ fn tools_include_compiler_and_flags() {
         "rustc 1.95.0, profile release, opt-level 3, RUSTFLAGS -C target-cpu=native"
     );
     assert_eq!(build::tools(None, |_| None), "rustc (unknown version)");
+    let remapped =
+        |name: &str| (name == "CARGO_ENCODED_RUSTFLAGS").then(|| "--remap-path-prefix=/a=/b".to_owned());
+    assert_eq!(build::tools(None, remapped), "rustc (unknown version)");
 }
 
 #[test]
@@ -178,7 +181,7 @@ fn directories_are_stripped_from_flags() {
     for (flags, expected) in [
         (&["-C", "profile-use=/home/one/merged.profdata"][..], "-C profile-use=merged.profdata"),
         (&["-Cprofile-use=/home/one two/a.profdata"], "-Cprofile-use=a.profdata"),
-        (&["--remap-path-prefix=/home/one/=/src"], "--remap-path-prefix=one=src"),
+        (&["--remap-path-prefix=/home/one=/src", "-Cstrip=none"], "-Cstrip=none"),
         (&["-L", "/opt/lib", "-Lnative=/opt/other/", "-L/opt/third"], "-L lib -Lnative=other -Lthird"),
         (&["-Clink-arg=-Wl,-rpath,/opt/a:/opt/b"], "-Clink-arg=-Wl,-rpath,a:b"),
         (&["-Clink-args=-fuse-ld=lld -L/opt/a /opt/b.o"], "-Clink-args=-fuse-ld=lld -La b.o"),

@@ -1,10 +1,10 @@
 //! Tests for `anello echo`, run as a child process: listening, replies and shutdown.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -32,7 +32,11 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        Self::spawn(&mut command(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split("addr=").nth(1).and_then(|rest| rest.split(' ').next());
@@ -325,6 +329,27 @@ fn sigterm_completes_received_requests() {
 }
 
 #[test]
+fn service_manager_is_notified_once_for_all_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let notifications = UnixDatagram::bind(&path).unwrap();
+    notifications.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let next = || {
+        let mut text = [0; 100];
+        let length = notifications.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut command = command(&["--addr", "127.0.0.1:0", "--cores", "0,0"]);
+    let server = Server::spawn(command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(next(), "READY=1\n");
+    drop(server.tcp());
+    assert!(server.stop().success());
+    assert_eq!(next(), "STOPPING=1\n");
+    notifications.set_nonblocking(true).unwrap();
+    assert_eq!(notifications.recv(&mut [0; 100]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
 fn closed_output_pipes_do_not_stop_server() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}", socket_path(&directory).display());
@@ -339,7 +364,7 @@ fn closed_output_pipes_do_not_stop_server() {
     let mut client = loop {
         match UnixStream::connect(socket_path(&directory)) {
             Ok(client) => break client,
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
         }
     };
     client.set_read_timeout(Some(TIMEOUT)).unwrap();

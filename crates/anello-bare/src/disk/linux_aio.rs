@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io;
-use std::mem;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::Duration;
@@ -28,10 +27,28 @@ pub(super) struct LinuxAio {
     context: Context,
     in_flight: KernelBlocks,
     /// Control blocks to be submitted, in order.
-    queued: Vec<libc::iocb>,
+    queued: Vec<ControlBlock>,
     /// Number of requests in flight in the kernel.
     submitted: usize,
     events: Vec<IoEvent>,
+}
+
+/// `struct iocb` from `linux/aio_abi.h`, which libc has only for glibc.
+#[repr(C)]
+#[derive(Default)]
+struct ControlBlock {
+    data: u64,
+    /// `aio_key` and `aio_rw_flags`, whose order depends on the byte order. Both are zero.
+    key_and_flags: u64,
+    opcode: u16,
+    priority: i16,
+    descriptor: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_descriptor: u32,
 }
 
 /// `struct io_event` from `linux/aio_abi.h`.
@@ -96,7 +113,7 @@ impl LinuxAio {
     /// queued.
     fn submit(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         while !self.queued.is_empty() {
-            let mut blocks: Vec<*mut libc::iocb> = self.queued.iter_mut().map(ptr::from_mut).collect();
+            let mut blocks: Vec<*mut ControlBlock> = self.queued.iter_mut().map(ptr::from_mut).collect();
             let (count, blocks) = (blocks.len() as c_long, blocks.as_mut_ptr());
             // SAFETY: `io_submit(2)` reads the control blocks, which are live, and writes one field of each. The memory
             // that they point to is in `in_flight` and stays there until the kernel has reported the completion.
@@ -111,7 +128,7 @@ impl LinuxAio {
                 Err(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
                 // The error applies only to the first control block.
                 Err(errno) => {
-                    let slot = self.queued.remove(0).aio_data as usize;
+                    let slot = self.queued.remove(0).data as usize;
                     completions.extend(self.in_flight.complete(slot, -i64::from(errno.raw_os_error())));
                 }
             }
@@ -122,16 +139,17 @@ impl LinuxAio {
 
 impl RequestQueue for LinuxAio {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
-        // SAFETY: a C structure of integers, for which zero is a valid value.
-        let mut iocb: libc::iocb = unsafe { mem::zeroed() };
-        iocb.aio_data = slot as u64;
-        iocb.aio_lio_opcode = OPCODES[usize::from(writes)];
-        iocb.aio_fildes = self.file.as_raw_fd() as u32;
-        iocb.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
-        iocb.aio_nbytes = block.len() as u64;
-        iocb.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
+        let control_block = ControlBlock {
+            data: slot as u64,
+            opcode: OPCODES[usize::from(writes)],
+            descriptor: self.file.as_raw_fd() as u32,
+            buffer: block.bytes_mut().as_mut_ptr() as u64,
+            bytes: block.len() as u64,
+            offset: i64::try_from(offset).map_err(io::Error::other)?,
+            ..ControlBlock::default()
+        };
         self.in_flight.0[slot] = Some(block);
-        self.queued.push(iocb);
+        self.queued.push(control_block);
         Ok(())
     }
 

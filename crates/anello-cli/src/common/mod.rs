@@ -8,6 +8,7 @@ pub mod driver_flags;
 pub mod error;
 pub mod format;
 pub mod listening;
+pub mod notify;
 pub mod output;
 pub mod process;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::exchange::Sizes;
 use super::flags::Arguments;
 use crate::common::error::invalid_input;
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
+use crate::common::notify::ServiceManager;
 use crate::common::values::Cores;
 use crate::common::{activation, output, process};
 
@@ -22,6 +23,7 @@ pub struct Service {
     pub flags: Arguments,
     pub listening: Listening,
     pub limits: Arc<Limits>,
+    manager: ServiceManager,
 }
 
 impl Service {
@@ -37,7 +39,7 @@ impl Service {
             max_connections: flags.max_connections,
             connections: AtomicUsize::new(0),
         };
-        Self { flags, listening, limits: Arc::new(limits) }
+        Self { flags, listening, limits: Arc::new(limits), manager: ServiceManager::find() }
     }
 }
 
@@ -90,12 +92,15 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     let unix = listeners.unix.map(|member| anello::spawn(accept(member, shared())));
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.listening.close();
+    if index == 0 {
+        service.manager.stopping();
+    }
     finish_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
     open.drain(service.flags.drain_timeout, second_signal(&mut signals, signal_received)).await;
     Ok(())
 }
 
-/// Prints the ready line.
+/// Prints the ready line and notifies the service manager.
 fn announce(service: &Service, workers: usize) {
     let Some(driver) = anello::current_driver() else { return };
     let (addresses, summary) = (&service.listening.addresses, service.listening.summary());
@@ -104,4 +109,5 @@ fn announce(service: &Service, workers: usize) {
         "anello echo ready addr={addresses} driver={name} features={features} workers={workers} {summary}\n"
     ));
     service.flags.driver.report_fallback(&driver);
+    service.manager.ready(false);
 }

@@ -12,7 +12,6 @@ mod directory_watch;
 mod flags;
 mod handover;
 mod identity;
-mod notify;
 mod reload;
 mod run;
 mod sandbox;

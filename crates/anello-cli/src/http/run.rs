@@ -22,7 +22,6 @@ use super::descriptors::Descriptors;
 use super::directory_watch::{self, DirectoryWatch};
 use super::flags::Arguments;
 use super::identity::{Identity, is_single_threaded};
-use super::notify::ServiceManager;
 use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
 use super::sockets::{Sockets, Startup};
@@ -30,6 +29,7 @@ use super::worker::{Service, open, serve};
 use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::error::Context;
 use crate::common::listening::SocketFile;
+use crate::common::notify::ServiceManager;
 use crate::common::{activation, output, process};
 
 /// Serves until a signal arrives or a successor process has taken over.

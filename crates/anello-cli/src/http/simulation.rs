@@ -20,10 +20,10 @@ use futures_util::future::join;
 
 use super::directory_watch::DirectoryWatch;
 use super::flags::Arguments;
-use super::notify::ServiceManager;
 use super::sandbox::Sandbox;
 use super::worker::{Service, serve};
 use crate::common::listening::Listening;
+use crate::common::notify::ServiceManager;
 use crate::common::simulation::{
     CLIENTS, HostState, PROGRESS_TIMEOUT, SERVERS, WORKERS, builder, run_with_faults, seeds,
 };

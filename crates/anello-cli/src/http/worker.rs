@@ -21,10 +21,10 @@ use futures_util::future::{Either, select};
 
 use super::directory_watch::DirectoryWatch;
 use super::flags::Arguments;
-use super::notify::ServiceManager;
 use super::sandbox::Sandbox;
 use crate::common::error::{Context, invalid_input};
 use crate::common::listening::{Listening, WorkerListeners, finish_accepting, second_signal};
+use crate::common::notify::ServiceManager;
 
 /// State shared by the workers.
 pub struct Service {

@@ -11,8 +11,8 @@ use crate::common::error::invalid_input;
 
 #[derive(clap::Args)]
 pub struct PeersFlag {
-    /// Directory with the peers' sources, one subdirectory per peer; by default `peers` in the current directory if
-    /// it exists, otherwise `peers` in the workspace that this command was built from.
+    /// Directory with the peers' sources, one subdirectory per peer; by default `peers` in the current directory or one
+    /// of its parents, otherwise in a parent of the directory of this command.
     #[arg(long = "peers", value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
 }

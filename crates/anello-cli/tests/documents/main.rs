@@ -9,6 +9,7 @@ mod served;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -293,6 +294,7 @@ fn command_lines_run() {
     let fixture = Fixture::new();
     let directory = fixture.directory.path();
     let result = fixture.measure();
+    symlink(repository().join("peers"), directory.join("peers")).expect("link");
     for name in ["first.json", "second.json", "before.json", "after.json", "anello-lab/lab-TIME.json"] {
         let path = directory.join(name);
         fs::create_dir_all(path.parent().expect("directory")).expect("directory");

@@ -225,7 +225,7 @@ fn disable_openat2(error: Errno) {
         Errno::PERM => {
             "fails with EPERM, probably because of a seccomp profile (allow openat2 in the profile)"
         }
-        _ => "unavailable (requires Linux 5.6)",
+        _ => "unavailable (requires Linux 5.6; denied by RestrictSUIDSGID= and DynamicUser= of systemd)",
     };
     tracing::warn!("openat2 {cause}: symbolic links are not followed");
 }

@@ -74,21 +74,20 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Finds the peers in `directory`. By default, looks for `peers` in the current directory, then in this program's
-    /// workspace. They are built in the target directory of this program, or next to the peers if the program is
-    /// installed.
+    /// Finds the peers in `directory`. By default, looks for `peers` in the current directory and its parents, then in
+    /// the parents of this program, which is usually in a target directory in their repository. They are built in the
+    /// target directory of this program, or next to the peers if the program is installed.
     ///
     /// # Errors
-    /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
+    /// Returns the errors of [`open`](Self::open), and an error if the path of this program or of the current directory
+    /// is unknown.
     pub fn find(directory: Option<&Path>) -> io::Result<Peers> {
-        let in_workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
-        let directory = match directory {
-            Some(directory) => directory.to_owned(),
-            None if has_peers(Path::new("peers")) => PathBuf::from("peers"),
-            None => in_workspace,
-        };
+        let (current, executable) = (std::env::current_dir()?, std::env::current_exe()?);
+        let parents = current.ancestors().chain(executable.ancestors());
+        let found = || parents.map(|parent| parent.join("peers")).find(|peers| has_peers(peers));
+        let directory = directory.map(Path::to_owned).or_else(found);
+        let directory = directory.unwrap_or_else(|| executable.with_file_name("peers"));
         // Cargo marks its target directories with this file.
-        let executable = std::env::current_exe()?;
         let target = executable.ancestors().find(|ancestor| ancestor.join("CACHEDIR.TAG").is_file());
         let out = target.map_or_else(|| directory.join("../target/peers"), |target| target.join("peers"));
         Peers::open(&directory, &out)

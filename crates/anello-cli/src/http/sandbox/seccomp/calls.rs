@@ -136,6 +136,8 @@ const SOCKETS: &[Call] = &[
             &[Is(1, libc::F_GETFL as u64)],
             &[Is(1, libc::F_SETFL as u64)],
             &[Is(1, libc::F_DUPFD_CLOEXEC as u64)],
+            // musl repeats the flag after F_DUPFD_CLOEXEC.
+            &[Is(1, libc::F_SETFD as u64), Has(2, libc::FD_CLOEXEC as u64)],
             // The standard library checks the descriptor before close(2) in debug builds.
             &[Is(1, libc::F_GETFD as u64)],
         ],
