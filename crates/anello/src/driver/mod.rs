@@ -481,7 +481,7 @@ impl Driver {
         taken
     }
 
-    /// Returns the number of streams, including those that are being closed.
+    /// Returns the number of streams, including streams that are being closed.
     pub fn stream_count(&self) -> usize {
         dispatch!(&*self.backend, machine => machine.stream_count())
     }

@@ -40,7 +40,7 @@ pub(crate) struct Packed;
 struct Page<T, A> {
     /// Empty if the page has been freed. Otherwise, at least the slots that have been occupied since.
     slots: Vec<Slot<T, A>>,
-    /// Bit set of the vacant slots, including those that `slots` does not contain yet.
+    /// Bit set of the vacant slots, including slots that `slots` does not contain yet.
     vacant: u64,
     /// Generation of the slots that `slots` does not contain. No earlier occupant had it.
     next_generation: u32,

@@ -363,7 +363,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Returns the number of streams, including those that are being closed.
+    /// Returns the number of streams, including streams that are being closed.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
