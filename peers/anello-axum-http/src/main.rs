@@ -12,6 +12,7 @@ use std::net::TcpListener as StdListener;
 use anello::net::TcpListener;
 use anello::{DriverKind, Runtime};
 use peer_flags::{HttpFlags, Ready, thread_per_core};
+use rustix::net::sockopt::set_tcp_nodelay;
 
 fn main() -> io::Result<()> {
     let HttpFlags { flags, choice_index, .. } = HttpFlags::with_choice("--driver", &["io_uring", "epoll"]);
@@ -27,6 +28,8 @@ fn main() -> io::Result<()> {
 
 async fn serve(listener: StdListener, ready: &Ready) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    // Accepted sockets inherit the option.
+    set_tcp_nodelay(&listener, true)?;
     let listener = TcpListener::from_std(listener)?;
     ready.announce()?;
     anello_http::serve(listener, app::router().with_state(())).await.map_err(io::Error::other)
