@@ -70,11 +70,20 @@ fn http_peers_have_expected_kinds_and_targets() {
         let matching = peers.speaking(Protocol::Http).filter(|peer| peer.manifest.kind == kind);
         matching.map(|peer| peer.manifest.name.as_str()).collect()
     };
-    let frameworks =
-        ["actix-web", "axum", "axum-on-anello", "go-http", "hyper", "monoio-http", "ntex", "xitca-web"];
+    let frameworks = [
+        "actix-web",
+        "axum",
+        "axum-on-anello",
+        "go-http",
+        "hyper",
+        "monoio-http",
+        "ntex",
+        "service-on-anello",
+        "xitca-web",
+    ];
     assert_eq!(of(Kind::Framework), frameworks);
     assert_eq!(of(Kind::Server), ["caddy", "h2o", "lighttpd", "nginx", "static-web-server"]);
-    assert_eq!(peers.speaking(Protocol::Http).count(), 13);
+    assert_eq!(peers.speaking(Protocol::Http).count(), 14);
     let secure = peers.all().iter().filter(|peer| peer.manifest.tls);
     let secure: Vec<&str> = secure.map(|peer| peer.manifest.name.as_str()).collect();
     assert_eq!(secure, ["caddy", "go-http", "h2o", "lighttpd", "nginx"]);
