@@ -14,6 +14,7 @@ pub fn machine(cores: usize) -> Resources {
         executable: PathBuf::from("/usr/bin/anello"),
         cores: (0..cores).collect(),
         siblings: (0..cores).map(|core| vec![core]).collect(),
+        load_core: None,
         connections_limit: 20_000,
         peers: vec![Contender {
             driver: Some("epoll".to_owned()),
