@@ -14,7 +14,7 @@ use crate::plan::limits::{
     names_without_twins,
 };
 use crate::plan::method::Method;
-use crate::plan::network::NetworkPath;
+use crate::plan::network::{NetworkPath, shares_cores};
 use crate::plan::site::Target;
 
 /// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
@@ -235,8 +235,12 @@ impl LabConfig {
     }
 
     pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
-        let shares_cores = self.network.is_none() && self.cores.server == self.cores.load;
-        cell.server_share_beside(self.cores.server_share, self.cores.load.len(), shares_cores)
+        cell.server_share_beside(self.cores.server_share, self.cores.load.len(), self.shares_cores())
+    }
+
+    /// Returns whether the servers and the load generator run on the same cores.
+    pub(crate) fn shares_cores(&self) -> bool {
+        shares_cores(self.network.as_ref(), &self.cores.server, &self.cores.load)
     }
 
     /// Sets the network path of a run across hosts. Servers whose command contains `127.0.0.1` listen on the address of

@@ -12,6 +12,9 @@ pub struct NetworkPath {
     pub server: Endpoint,
     /// Host of the load generator.
     pub load: Endpoint,
+    /// `true` if both hosts are the same machine, for example in different network namespaces. They then use different
+    /// cores if there are enough.
+    pub same_machine: bool,
     /// Shortest round-trip time, in nanoseconds: the duration of a TCP handshake as seen by the load generator.
     pub min_round_trip_ns: u64,
     /// Median round-trip time, in nanoseconds.
@@ -46,6 +49,11 @@ pub struct Interface {
     pub link_mbit_per_second: Option<u32>,
 }
 
+/// Returns whether the servers and the load generator run on the same cores.
+pub(crate) fn shares_cores(path: Option<&NetworkPath>, server_cores: &[usize], load_cores: &[usize]) -> bool {
+    path.is_none_or(|path| path.same_machine) && server_cores == load_cores
+}
+
 impl NetworkPath {
     /// Returns the hosts and their addresses.
     pub(crate) fn hosts(&self) -> String {
@@ -66,7 +74,11 @@ impl NetworkPath {
 
 impl fmt::Display for NetworkPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.is_loopback() { "loopback, not a network" } else { "not loopback" };
+        let kind = match (self.is_loopback(), self.same_machine) {
+            (true, _) => "loopback, not a network",
+            (false, true) => "not loopback, but both hosts are the same machine",
+            (false, false) => "not loopback",
+        };
         let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
         write!(
             formatter,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::cell::Cell;
 use crate::plan::config::ScenarioRecord;
 use crate::plan::method::Method;
-use crate::plan::network::NetworkPath;
+use crate::plan::network::{NetworkPath, shares_cores};
 
 /// Plan of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ impl Plan {
 
     /// Returns the CPU share of servers in a cell.
     pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
-        let shares_cores = self.network.is_none() && self.server_cores == self.load_cores;
+        let shares_cores = shares_cores(self.network.as_ref(), &self.server_cores, &self.load_cores);
         cell.server_share_beside(self.server_share, self.load_cores.len(), shares_cores)
     }
 

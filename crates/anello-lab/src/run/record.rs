@@ -27,7 +27,7 @@ pub struct ResumeError {
 
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
-    if config.cores.server == config.cores.load && config.network.is_none() {
+    if config.shares_cores() {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
             "Only one core is usable: server and load generator share core {}, so {} depends on both. Compare \

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anello_lab::hosts::AgentProgram;
 use anello_lab::tls::Identity;
 use anello_lab::{
     Hosts, Instructions, LabConfig, LabResult, Load, LocalMachine, Machine, Resources, checkpoint, hosts,
@@ -118,8 +119,9 @@ fn connect_hosts(
     }
     let address = address.unwrap_or_else(|| hosts::default_address(server.as_deref()));
     let program = std::env::current_exe()?;
-    let hosts =
-        Hosts::connect(server.as_deref(), load.as_deref(), &program, build_identity::LONG_VERSION, stop)?;
+    let program =
+        AgentProgram { path: &program, version: build_identity::LONG_VERSION, copy: arguments.copy_programs };
+    let hosts = Hosts::connect(server.as_deref(), load.as_deref(), &program, stop)?;
     Ok(Some((hosts, address)))
 }
 

@@ -1,5 +1,6 @@
 //! Messages between the lab and its agents.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) const STOP: &str = "stop";
 pub struct Greeting {
     /// Version and build of the agent, which must be those of the lab.
     pub version: String,
+    /// Identifies the machine and its boot.
+    pub(super) boot_id: String,
     pub(super) cores: Vec<usize>,
     pub(super) siblings: Vec<Vec<usize>>,
     pub(super) connections_limit: usize,
@@ -35,6 +38,7 @@ impl Greeting {
         let Environment { kernel, cpu_model, .. } = Environment::capture(Path::new("/"), &[], None);
         Greeting {
             version: version.to_owned(),
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
             siblings: core_siblings(Path::new("/"), &cores),
             cores,
             connections_limit: connections_limit(),

@@ -1,5 +1,7 @@
 //! The lab's end of the connection to an agent.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::plan::contender::shell_quote;
-use crate::run::hosts::HEARTBEAT_INTERVAL;
 use crate::run::hosts::call::{Call, Greeting, STOP};
+use crate::run::hosts::{AgentProgram, HEARTBEAT_INTERVAL};
 use crate::run::process::{capture_stderr_tail, last_lines};
 
 /// Time limit for the login and the start of an agent.
@@ -45,6 +47,8 @@ pub struct Connection {
     pub host: Option<String>,
     pub greeting: Greeting,
     program: PathBuf,
+    /// Directory for copied programs on the host.
+    directory: Option<CopyDirectory>,
     process: Child,
     input: Input,
     output: Receiver<String>,
@@ -64,11 +68,30 @@ impl Connection {
     /// Starts an agent and waits for its greeting.
     pub fn open(
         host: Option<&str>,
-        program: &Path,
-        version: &str,
+        program: &AgentProgram<'_>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<Connection> {
-        let mut command = command(host, program);
+        let AgentProgram { path: program, version, copy } = *program;
+        let directory = host.filter(|_| copy).map(CopyDirectory::create).transpose()?;
+        let mut command = match (host, &directory) {
+            (Some(host), Some(directory)) => {
+                let program = directory.copy(host, program).inspect_err(|_| {
+                    run(&mut remote(host, &format!("rm -rf {}", directory.path.display()))).ok();
+                })?;
+                let (program, directory) = (program.display(), directory.path.display());
+                // The shell removes the directory even if the connection is lost.
+                remote(host, &format!("exec sh -c 'trap \"rm -rf {directory}\" EXIT; {program} lab agent'"))
+            }
+            (Some(host), None) => {
+                // Without a shell that would outlive the agent.
+                remote(host, &format!("exec {} lab agent", shell_quote(&program.to_string_lossy())))
+            }
+            (None, _) => {
+                let mut command = Command::new(program);
+                command.args(["lab", "agent"]);
+                command
+            }
+        };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In its own process group, so that Ctrl-C in the terminal reaches only the lab.
         let mut process = command.process_group(0).spawn().map_err(|error| match host {
@@ -97,6 +120,7 @@ impl Connection {
             // Replaced below.
             greeting: Greeting::of_this_machine(version),
             program: program.to_owned(),
+            directory,
             process,
             input,
             output,
@@ -112,7 +136,7 @@ impl Connection {
         if theirs != version {
             let (theirs, version) = (theirs.replace('\n', ", "), version.replace('\n', ", "));
             return Err(other(format!(
-                "{name} has another build of anello: {theirs} instead of {version} (copy {} there)",
+                "{name} has another build of anello: {theirs} instead of {version} (copy {} there, or pass --copy-programs)",
                 program.display()
             )));
         }
@@ -147,7 +171,9 @@ impl Connection {
                  users and ports)"
             ),
             Some(status) if NOT_EXECUTABLE.contains(&status) => {
-                format!("anello not found on {name}: cannot execute {program}{errors} (copy {program} there)")
+                format!(
+                    "anello not found on {name}: cannot execute {program}{errors} (copy {program} there, or pass --copy-programs)"
+                )
             }
             _ => format!("anello on {name} exited at startup{errors}"),
         }
@@ -175,6 +201,22 @@ impl Connection {
     /// Sends a call whose reply is a result.
     pub fn try_call<T: DeserializeOwned>(&mut self, call: &Call) -> io::Result<T> {
         self.call::<Result<T, String>>(call).and_then(|result| result).map_err(other)
+    }
+
+    /// Copies a program to the host, once. Returns its path there, or `None` if programs are not copied, or if the host
+    /// searches for it in its `PATH`.
+    pub fn copy(&self, program: &Path) -> io::Result<Option<PathBuf>> {
+        match (&self.host, &self.directory) {
+            (Some(host), Some(directory)) if program.components().count() > 1 => {
+                directory.copy(host, program).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns whether programs are copied to the host.
+    pub fn copies_programs(&self) -> bool {
+        self.directory.is_some()
     }
 
     /// Returns why the connection was lost, if it was.
@@ -237,21 +279,63 @@ impl Drop for Connection {
     }
 }
 
-/// Returns the command that starts an agent.
-fn command(host: Option<&str>, program: &Path) -> Command {
-    let Some(host) = host else {
-        let mut command = Command::new(program);
-        command.args(["lab", "agent"]);
-        return command;
-    };
-    let mut command = Command::new("ssh");
+/// Temporary directory for programs on a host.
+#[derive(Debug)]
+struct CopyDirectory {
+    path: PathBuf,
+    /// Copies by the path of the program on this machine.
+    copies: RefCell<HashMap<PathBuf, PathBuf>>,
+}
+
+impl CopyDirectory {
+    fn create(host: &str) -> io::Result<CopyDirectory> {
+        let output = run(&mut remote(host, "mktemp -d /tmp/anello-lab-XXXXXXXX"))
+            .map_err(|error| other(format!("cannot create a directory on {host}: {error}")))?;
+        // The startup files of the remote shell may print text before.
+        let path = output.lines().last().unwrap_or_default();
+        if !path.starts_with("/tmp/anello-lab-") {
+            return Err(other(format!("cannot create a directory on {host}: mktemp printed {path:?}")));
+        }
+        Ok(CopyDirectory { path: PathBuf::from(path), copies: RefCell::default() })
+    }
+
+    /// Copies a program to the directory unless that was done before.
+    fn copy(&self, host: &str, program: &Path) -> io::Result<PathBuf> {
+        let mut copies = self.copies.borrow_mut();
+        if let Some(copy) = copies.get(program) {
+            return Ok(copy.clone());
+        }
+        let copy = self.path.join(format!("program-{}", copies.len()));
+        let mut command = with_options(Command::new("scp"));
+        command.args(["-q", "-p", "--"]).arg(program).arg(format!("{host}:{}", copy.display()));
+        run(&mut command)
+            .map_err(|error| other(format!("cannot copy {} to {host}: {error}", program.display())))?;
+        copies.insert(program.to_owned(), copy.clone());
+        Ok(copy)
+    }
+}
+
+/// Returns a command that runs a command line on a host, without a terminal.
+fn remote(host: &str, line: &str) -> Command {
+    let mut command = with_options(Command::new("ssh"));
+    command.args(["-T", "--", host, line]);
+    command
+}
+
+fn with_options(mut command: Command) -> Command {
     for option in SSH_OPTIONS {
         command.args(["-o", option]);
     }
-    // Without a terminal, and without a shell that would outlive the agent.
-    let remote = format!("exec {} lab agent", shell_quote(&program.to_string_lossy()));
-    command.args(["-T", "--", host, &remote]);
     command
+}
+
+/// Runs a command and returns its output, or its errors.
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(other(format!("{} ({})", last_lines(&output.stderr), output.status))),
+    }
 }
 
 /// Returns the name under which the server host is reached unless another one is given: the host name of ssh's
@@ -291,15 +375,9 @@ mod tests {
     }
 
     #[test]
-    fn ssh_asks_no_questions_and_quotes_program() {
-        let command = command(Some("user@h"), Path::new("/opt/a b/anello"));
-        let words = words(&command);
+    fn ssh_asks_no_questions_and_has_no_terminal() {
+        let words = words(&remote("user@h", "true"));
         assert_eq!(words[..3], ["ssh", "-o", "BatchMode=yes"]);
-        assert_eq!(words[words.len() - 4..], ["-T", "--", "user@h", "exec '/opt/a b/anello' lab agent"]);
-    }
-
-    #[test]
-    fn agent_on_this_machine_is_started_without_ssh() {
-        assert_eq!(words(&command(None, Path::new("/a b"))), ["/a b", "lab", "agent"]);
+        assert_eq!(words[words.len() - 4..], ["-T", "--", "user@h", "true"]);
     }
 }

@@ -50,6 +50,18 @@ const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 type Shared = Rc<RefCell<Connection>>;
 
+/// The `anello` command that runs the agents.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentProgram<'a> {
+    /// Path on this machine and, unless it is copied, on the hosts.
+    pub path: &'a Path,
+    /// Version and build of the lab. The agents must have the same.
+    pub version: &'a str,
+    /// `true` if this program and those of the contenders are copied with `scp` to a temporary directory on each host. It
+    /// is removed at the end.
+    pub copy: bool,
+}
+
 /// Connections to an agent on each host. Dropping it and everything created from it stops the agents and their servers.
 #[derive(Debug)]
 pub struct Hosts {
@@ -58,22 +70,18 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Starts `program lab agent` for the servers and for the load generator: over ssh on a host, or as a child process
-    /// if the host is `None`. Both must have the same version as the lab. If a connection is lost later, `stop` is set.
+    /// Starts an agent for the servers and for the load generator: over ssh on a host, or as a child process if the host
+    /// is `None`. If a connection is lost later, `stop` is set.
     ///
     /// # Errors
-    /// Returns an error with a remedy if ssh cannot log in, if the program is missing or has another version.
+    /// Returns an error with a remedy if ssh cannot log in, or if the program is missing or has another version.
     pub fn connect(
         server: Option<&str>,
         load: Option<&str>,
-        program: &Path,
-        version: &str,
+        program: &AgentProgram<'_>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<Hosts> {
-        let connect = |host| {
-            let connection = Connection::open(host, program, version, stop)?;
-            io::Result::Ok(Rc::new(RefCell::new(connection)))
-        };
+        let connect = |host| io::Result::Ok(Rc::new(RefCell::new(Connection::open(host, program, stop)?)));
         Ok(Hosts { server: connect(server)?, load: connect(load)? })
     }
 
@@ -83,10 +91,14 @@ impl Hosts {
         Resources {
             cores: server.greeting.cores.clone(),
             siblings: server.greeting.siblings.clone(),
-            load_core: load.greeting.cores.first().copied(),
+            load_core: load.greeting.cores.first().copied().filter(|_| !self.is_same_machine()),
             connections_limit: load.greeting.connections_limit,
             ..resources
         }
+    }
+
+    fn is_same_machine(&self) -> bool {
+        self.server.borrow().greeting.boot_id == self.load.borrow().greeting.boot_id
     }
 
     /// Resolves the address of the server host on the load host, and measures the path between them with TCP
@@ -95,6 +107,7 @@ impl Hosts {
     /// # Errors
     /// Returns an error with a remedy if the name has no address, or if the server host is unreachable at it.
     pub fn measure_path(&self, server_address: &str) -> io::Result<NetworkPath> {
+        let same_machine = self.is_same_machine();
         let (mut server, mut load) = (self.server.borrow_mut(), self.load.borrow_mut());
         let address: IpAddr = load.try_call(&Call::Resolve(server_address.to_owned()))?;
         let listener: SocketAddr = server.try_call(&Call::Listen(address))?;
@@ -105,6 +118,7 @@ impl Hosts {
         Ok(NetworkPath {
             server: endpoint(&server, Interface { address, ..server_interface }),
             load: endpoint(&load, load_interface),
+            same_machine,
             min_round_trip_ns: round_trips_ns.first().copied().unwrap_or(0),
             median_round_trip_ns: round_trips_ns.get(round_trips_ns.len() / 2).copied().unwrap_or(0),
         })

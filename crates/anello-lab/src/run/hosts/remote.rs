@@ -103,7 +103,12 @@ impl Machine for RemoteMachine {
         _config: &LabConfig,
         cores: &[usize],
     ) -> Result<Running, MachineError> {
-        let call = Call::Start { contender: Box::new(contender.clone()), cores: cores.to_vec() };
+        let mut contender = contender.clone();
+        let copy = self.server.borrow().copy(&contender.program);
+        if let Some(copy) = copy.map_err(|error| MachineError::Host(error.to_string()))? {
+            contender.program = copy;
+        }
+        let call = Call::Start { contender: Box::new(contender), cores: cores.to_vec() };
         let running = self.server.borrow_mut().try_call(&call);
         let mut running: Running = running.map_err(|error| MachineError::Host(error.to_string()))?;
         if let Some(address) = self.server_address {
@@ -147,6 +152,10 @@ impl Machine for RemoteMachine {
     }
 
     fn executables(&mut self, contenders: &[Contender]) -> Vec<Vec<Executable>> {
+        if self.server.borrow().copies_programs() {
+            // Copies equal the programs on this machine.
+            return self.clock.executables(contenders);
+        }
         let hashes = self.server.borrow_mut().call(&Call::Executables(contenders.to_vec()));
         hashes.unwrap_or_else(|_| vec![Vec::new(); contenders.len()])
     }
