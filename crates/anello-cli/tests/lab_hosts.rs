@@ -1,5 +1,4 @@
-//! Tests of `anello lab run` across hosts, with programs in place of `ssh` and `scp` that run the commands on this machine.
-//! `.ci/hosts` uses OpenSSH and an emulated network.
+//! Tests of `anello lab run` across hosts, with a program in place of `ssh` that runs the commands on this machine. `.ci/hosts` uses OpenSSH and an emulated network.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -35,13 +34,7 @@ case $host in
 esac
 "#;
 
-const SCP: &str = r#"#!/bin/sh
-echo "scp $*" >>"${0%/*}/log"
-while [ "$1" != -- ]; do shift; done
-exec cp "$2" "${3#*:}"
-"#;
-
-/// Directory with the replaced programs and a scenario. The environment of all processes contains its path.
+/// Directory with the replaced ssh and a scenario. The environment of all processes contains its path.
 struct Site {
     directory: TempDir,
 }
@@ -50,11 +43,9 @@ impl Site {
     fn new(scenario: &str) -> Site {
         let site = Site { directory: tempfile::tempdir().unwrap() };
         fs::create_dir(site.path("bin")).unwrap();
-        for (name, text) in [("ssh", SSH), ("scp", SCP)] {
-            let path = site.path("bin").join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let ssh = site.path("bin/ssh");
+        fs::write(&ssh, SSH).unwrap();
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
         let text = format!(
             "name = \"short\"\ntitle = \"Two hosts\"\npasses = 1\nslice = \"10ms\"\nwarm_up = \"1ms\"\n{scenario}"
         );
@@ -190,9 +181,9 @@ fn one_host_is_enough_and_programs_are_copied_and_removed() {
     assert!(text.contains("load generator on this machine (127.0.0.1"), "{text}");
     assert_eq!(result.contenders[0].executables[0].file, "anello");
     let log = site.log();
-    let copies: Vec<&str> = log.lines().filter(|line| line.starts_with("scp ")).collect();
+    let copies: Vec<&str> = log.lines().filter(|line| line.contains("cat >")).collect();
     assert_eq!(copies.len(), 1, "each program is copied once: {log}");
-    let copy = Path::new(copies[0].rsplit_once("one:").unwrap().1);
+    let copy = Path::new(copies[0].rsplit_once(' ').unwrap().1);
     assert!(log.contains(&format!("{} lab agent", copy.display())), "{log}");
     assert!(!copy.parent().unwrap().exists(), "the directory is removed");
 }

@@ -84,8 +84,8 @@ pub struct RunArguments {
     /// default the host name in ssh's configuration, or the name of this machine.
     #[arg(long, value_name = "ADDRESS")]
     pub server_address: Option<String>,
-    /// Copy anello and the programs of the other servers with scp to a temporary directory on the hosts, and remove it
-    /// after the run. Only the program of each server is copied, not the files that it needs.
+    /// Copy anello and the programs of the other servers to a temporary directory on the hosts, and remove it after the
+    /// run. Only the program of each server is copied, not the files that it needs.
     #[arg(long)]
     pub copy_programs: bool,
     /// 1 GiB file that disk workers read and write; by default a file in /var/tmp, or the file of the resumed run. If

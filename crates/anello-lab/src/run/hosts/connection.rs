@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -306,9 +307,10 @@ impl CopyDirectory {
             return Ok(copy.clone());
         }
         let copy = self.path.join(format!("program-{}", copies.len()));
-        let mut command = with_options(Command::new("scp"));
-        command.args(["-q", "-p", "--"]).arg(program).arg(format!("{host}:{}", copy.display()));
-        run(&mut command)
+        // Not scp, which needs an SFTP server on the host.
+        let line = format!("cat >{0} && chmod 700 {0}", copy.display());
+        File::open(program)
+            .and_then(|file| run(remote(host, &line).stdin(file)))
             .map_err(|error| other(format!("cannot copy {} to {host}: {error}", program.display())))?;
         copies.insert(program.to_owned(), copy.clone());
         Ok(copy)
@@ -317,21 +319,17 @@ impl CopyDirectory {
 
 /// Returns a command that runs a command line on a host, without a terminal.
 fn remote(host: &str, line: &str) -> Command {
-    let mut command = with_options(Command::new("ssh"));
-    command.args(["-T", "--", host, line]);
-    command
-}
-
-fn with_options(mut command: Command) -> Command {
+    let mut command = Command::new("ssh");
     for option in SSH_OPTIONS {
         command.args(["-o", option]);
     }
+    command.args(["-T", "--", host, line]).stdin(Stdio::null());
     command
 }
 
 /// Runs a command and returns its output, or its errors.
 fn run(command: &mut Command) -> io::Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
+    let output = command.output()?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         false => Err(other(format!("{} ({})", last_lines(&output.stderr), output.status))),

@@ -57,7 +57,7 @@ pub struct AgentProgram<'a> {
     pub path: &'a Path,
     /// Version and build of the lab. The agents must have the same.
     pub version: &'a str,
-    /// `true` if this program and those of the contenders are copied with `scp` to a temporary directory on each host. It
+    /// `true` if this program and those of the contenders are copied to a temporary directory on each host. It
     /// is removed at the end.
     pub copy: bool,
 }
