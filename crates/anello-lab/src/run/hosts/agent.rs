@@ -11,8 +11,7 @@ use std::thread;
 use serde::Serialize;
 
 use crate::plan::config::LabConfig;
-use crate::run::hosts::MAX_SILENCE;
-use crate::run::hosts::call::{Call, Greeting, STOP, Setup};
+use crate::run::hosts::call::{Call, Greeting, MAX_SILENCE, STOP, Setup};
 use crate::run::hosts::network::{interface_to, resolve, round_trips};
 use crate::run::load::Load;
 use crate::run::machine::Machine;

@@ -17,6 +17,12 @@ use crate::run::load::Check;
 /// Line of input that interrupts a check. It has no reply.
 pub(super) const STOP: &str = "stop";
 
+/// Interval at which the lab sends an empty line to an agent.
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time after which an agent that has received nothing assumes that the connection is lost.
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(60);
+
 /// First line of an agent's output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Greeting {

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::plan::contender::shell_quote;
-use crate::run::hosts::call::{Call, Greeting, STOP};
-use crate::run::hosts::{AgentProgram, HEARTBEAT_INTERVAL};
+use crate::run::hosts::call::{Call, Greeting, HEARTBEAT_INTERVAL, STOP};
 use crate::run::process::{capture_stderr_tail, last_lines};
 
 /// Time limit for the login and the start of an agent.
@@ -39,7 +39,21 @@ const NOT_EXECUTABLE: [i32; 2] = [126, 127];
 const SSH_OPTIONS: [&str; 4] =
     ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
 
+pub(super) type Shared = Rc<RefCell<Connection>>;
+
 type Input = Arc<Mutex<Option<ChildStdin>>>;
+
+/// The `anello` command that runs the agents.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentProgram<'a> {
+    /// Path on this machine and, unless it is copied, on the hosts.
+    pub path: &'a Path,
+    /// Version and build of the lab. The agents must have the same.
+    pub version: &'a str,
+    /// `true` if this program and those of the contenders are copied to a temporary directory on each host. It
+    /// is removed at the end.
+    pub copy: bool,
+}
 
 /// Connection to an agent. Dropping it closes the agent's input and waits until the agent has exited.
 #[derive(Debug)]

@@ -11,7 +11,7 @@
 //! alternation with the replies on its standard output. No call is in progress on the server host during a slice.
 //!
 //! Invariant: an agent terminates its servers and exits when its input reaches EOF, or when it has received nothing for
-//! [`MAX_SILENCE`], although the lab sends an empty line every [`HEARTBEAT_INTERVAL`]. No process therefore outlives the
+//! a minute, although the lab sends an empty line every 10 s. No process therefore outlives the
 //! lab or the connection.
 
 mod agent;
@@ -23,11 +23,9 @@ mod remote;
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use crate::plan::config::{CoreLayout, LabConfig};
 use crate::plan::network::{Endpoint, Interface, NetworkPath};
@@ -36,31 +34,11 @@ use crate::run::tls::Identity;
 
 pub use agent::Agent;
 pub use call::{Greeting, Setup};
-pub use connection::default_address;
+pub use connection::{AgentProgram, default_address};
 pub use remote::{RemoteLoad, RemoteMachine};
 
 use call::Call;
-use connection::{Connection, other};
-
-/// Interval at which the lab sends an empty line to an agent.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Time after which an agent that has received nothing assumes that the connection is lost.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
-
-type Shared = Rc<RefCell<Connection>>;
-
-/// The `anello` command that runs the agents.
-#[derive(Debug, Clone, Copy)]
-pub struct AgentProgram<'a> {
-    /// Path on this machine and, unless it is copied, on the hosts.
-    pub path: &'a Path,
-    /// Version and build of the lab. The agents must have the same.
-    pub version: &'a str,
-    /// `true` if this program and those of the contenders are copied to a temporary directory on each host. It
-    /// is removed at the end.
-    pub copy: bool,
-}
+use connection::{Connection, Shared, other};
 
 /// Connections to an agent on each host. Dropping it and everything created from it stops the agents and their servers.
 #[derive(Debug)]
