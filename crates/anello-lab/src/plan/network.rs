@@ -111,3 +111,62 @@ impl fmt::Display for Endpoint {
         formatter.write_str(")")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(address: &str, device: Option<&str>) -> Interface {
+        Interface {
+            address: address.parse().unwrap(),
+            device: device.map(str::to_owned),
+            mtu_bytes: Some(1500),
+            queueing: None,
+            link_mbit_per_second: Some(10_000),
+        }
+    }
+
+    fn path(server: Interface, load: Interface) -> NetworkPath {
+        let end = |host: Option<&str>, interface| Endpoint {
+            host: host.map(str::to_owned),
+            kernel: "Linux".to_owned(),
+            cpu_model: "CPU".to_owned(),
+            interface,
+        };
+        NetworkPath {
+            server: end(Some("s"), server),
+            load: end(None, load),
+            same_machine: false,
+            min_round_trip_ns: 81_000,
+            median_round_trip_ns: 94_000,
+        }
+    }
+
+    #[test]
+    fn path_names_hosts_devices_and_round_trip_time() {
+        let mut path = path(interface("10.0.0.5", Some("eth0")), interface("10.0.0.6", None));
+        let text = "load generator on this machine (10.0.0.6, MTU 1500, link 10000 Mbit/s), servers on s (10.0.0.5, \
+                    device eth0, MTU 1500, link 10000 Mbit/s); round-trip time 0.081 ms (median 0.094 ms); not loopback";
+        assert_eq!(path.to_string(), text);
+        path.same_machine = true;
+        assert_eq!(path.to_string(), format!("{text}, but both hosts are the same machine"));
+    }
+
+    #[test]
+    fn loopback_is_recognized_by_address_or_device() {
+        let other = || interface("10.0.0.6", Some("eth0"));
+        assert!(!path(interface("10.0.0.5", None), other()).is_loopback());
+        assert!(path(interface("10.0.0.5", Some("lo")), other()).is_loopback());
+        assert!(path(interface("10.0.0.6", None), other()).is_loopback(), "one address");
+        assert!(path(interface("::1", None), interface("::1", None)).is_loopback());
+    }
+
+    #[test]
+    fn equal_core_numbers_are_shared_only_on_one_machine() {
+        let mut path = path(interface("10.0.0.5", None), interface("10.0.0.6", None));
+        assert!(!shares_cores(Some(&path), &[0], &[0]));
+        path.same_machine = true;
+        assert!(shares_cores(Some(&path), &[0], &[0]) && !shares_cores(Some(&path), &[0], &[1]));
+        assert!(shares_cores(None, &[0], &[0]));
+    }
+}

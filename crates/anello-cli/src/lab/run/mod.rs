@@ -115,6 +115,11 @@ fn connect_hosts(
         (server, load) = (path.server.host.clone(), path.load.host.clone());
         address = address.or_else(|| Some(path.server.interface.address.to_string()));
     } else if server.is_none() && load.is_none() {
+        if address.is_some() || arguments.copy_programs {
+            let problem =
+                "--server-address and --copy-programs require --server-host or --load-host (add one)";
+            return Err(invalid_input(problem));
+        }
         return Ok(None);
     }
     let address = address.unwrap_or_else(|| hosts::default_address(server.as_deref()));

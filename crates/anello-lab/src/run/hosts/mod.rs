@@ -11,8 +11,7 @@
 //! alternation with the replies on its standard output. No call is in progress on the server host during a slice.
 //!
 //! Invariant: an agent terminates its servers and exits when its input reaches EOF, or when it has received nothing for
-//! a minute, although the lab sends an empty line every 10 s. No process therefore outlives the
-//! lab or the connection.
+//! a minute, although the lab sends an empty line every 10 s. No process outlives the lab by more than that.
 
 mod agent;
 mod call;
@@ -53,6 +52,19 @@ impl Hosts {
     ///
     /// # Errors
     /// Returns an error with a remedy if ssh cannot log in, or if the program is missing or has another version.
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::AtomicBool;
+    ///
+    /// use anello_lab::hosts::{AgentProgram, Hosts};
+    ///
+    /// let program = AgentProgram { path: Path::new("/usr/bin/anello"), version: "0.1.0", copy: false };
+    /// let hosts = Hosts::connect(Some("big"), Some("small"), &program, &Arc::new(AtomicBool::new(false)))?;
+    /// println!("{}", hosts.measure_path("10.0.0.5")?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(
         server: Option<&str>,
         load: Option<&str>,
