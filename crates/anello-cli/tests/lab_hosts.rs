@@ -27,8 +27,13 @@ case $host in
   denied) echo "x@denied: Permission denied (publickey)." >&2; exit 255 ;;
   missing) exec sh -c 'exec /nonexistent/anello lab agent' ;;
   other) sh -c "$*" | sed -u '1s/"version":"[^"]*"/"version":"0.0.1\\ncommit x"/' ;;
-  # The connection ends after this many lines of output.
-  breaking) sh -c "$*" | sed -u 40q ;;
+  # The connection ends after this many lines of output. Nothing else holds the output open, as with the real ssh.
+  breaking)
+    mkfifo "$log.$$"
+    exec 3<&0
+    sh -c "$*" <&3 >"$log.$$" &
+    exec sed -u 40q <"$log.$$" 3<&-
+    ;;
   chatty) echo "Welcome!"; exec sh -c "$*" ;;
   *) exec sh -c "$*" ;;
 esac
