@@ -104,7 +104,7 @@ pub struct OpenConnections {
     shrink_below: Cell<usize>,
     /// Counters of the worker, if the server has an endpoint for them.
     metrics: Option<WorkerMetrics>,
-    /// Whether a task publishes the counters of the driver.
+    /// Set while a task publishes the counters of the driver.
     is_publishing: Cell<bool>,
     is_draining: Cell<bool>,
 }
