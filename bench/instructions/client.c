@@ -4,9 +4,12 @@
 // with a PATH, HTTP/1.1 requests whose responses must be identical except for their Date field: GET, or POST with a body of
 // BYTES bytes if that is not 0.
 //
-// usage: client [-n] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+// usage: client [-n | -w WORKERS] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
 // With -n, the client never preempts the server (SCHED_BATCH), as if it ran on another CPU.
+//
+// With -w, WORKERS processes run on the CPUs WORKERS + 1 to 2 * WORKERS, each with CONNECTIONS connections. The
+// instruction MARK tells the QEMU plugin count.c when the run begins and ends, and SERVER_NS is 0.
 //
 // Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
 // the peer of a new connection initially acknowledges every segment, which costs more. Prints
@@ -27,8 +30,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +43,7 @@ enum {
   PERIOD = 251,
   MAX_EVENTS = 1024,
   MIN_ROUNDS = 32,
+  MAX_WORKERS = 64,
   STALL_TIMEOUT_MS = 2000,
   LISTEN_TIMEOUT_MS = 5000,
   MAX_RESPONSE_BYTES = 1 << 20
@@ -60,6 +68,11 @@ static struct batch {
   char *request, *response;
   size_t request_bytes, response_bytes;
 } batches[2]; // SET and GET
+
+static volatile uint64_t *completed; // requests completed by this process
+
+// A no-op that count.c recognizes.
+#define MARK() __asm__ volatile(".byte 0x0f, 0x1f, 0x80, 'l', 'e', 'n', 'a'" ::: "memory")
 
 static void fail(const char *format, ...) {
   va_list arguments;
@@ -259,15 +272,67 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t mi
     if (ready == 0) fail("no byte for %d ms", STALL_TIMEOUT_MS);
     for (int i = 0; i < ready; i++) {
       struct connection *connection = events[i].data.ptr;
-      bool completed = events[i].events & ~EPOLLOUT && receive_more(connection, buffer);
-      if (completed) requests += pipeline ? pipeline : 1;
-      if (completed || connection->is_send_blocked) send_more(epoll, connection);
+      bool is_complete = events[i].events & ~EPOLLOUT && receive_more(connection, buffer);
+      if (is_complete) *completed = requests += pipeline ? pipeline : 1;
+      if (is_complete || connection->is_send_blocked) send_more(epoll, connection);
     }
   }
   return requests;
 }
 
+// Moves the calling process to a CPU.
+static void run_on(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  if (sched_setaffinity(0, sizeof set, &set)) fail("sched_setaffinity: %s", strerror(errno));
+}
+
+static uint64_t sum(const volatile uint64_t *values, int count) {
+  uint64_t sum = 0;
+  for (int i = 0; i < count; i++) sum += values[i * 8];
+  return sum;
+}
+
+// Waits for 1 ms. Fails if a process has ended.
+static void wait_briefly(void) {
+  usleep(1000);
+  if (waitpid(-1, NULL, WNOHANG) > 0) fail("a client failed");
+}
+
+// Starts the processes of -w. Returns in each of them. The calling process reports the requests of all, and exits.
+static void start_workers(int workers, uint64_t min_requests) {
+  // One cache line per process.
+  volatile uint64_t *requests = mmap(NULL, MAX_WORKERS * 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (requests == MAP_FAILED) fail("mmap: %s", strerror(errno));
+  for (int i = 0; i < workers; i++) {
+    if (fork()) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    run_on(workers + 1 + i);
+    completed = requests + i * 8;
+    return;
+  }
+  run_on(0);
+  // The warm-up ends once the slowest process has sent enough requests.
+  for (int i = 0; i < workers; i++)
+    while (requests[i * 8] < min_requests) wait_briefly();
+  uint64_t before = sum(requests, workers), end = before + workers * min_requests;
+  MARK();
+  while (sum(requests, workers) < end) wait_briefly();
+  uint64_t after = sum(requests, workers);
+  MARK();
+  printf("%llu 0\n", (unsigned long long)(after - before));
+  exit(0);
+}
+
 int main(int count, char **arguments) {
+  int workers = 0;
+  if (count > 2 && !strcmp(arguments[1], "-w")) {
+    workers = atoi(arguments[2]);
+    if (workers < 1 || workers > MAX_WORKERS) fail("invalid number of workers");
+    count -= 2;
+    arguments += 2;
+  }
   if (count > 1 && !strcmp(arguments[1], "-n")) {
     struct sched_param parameters = {0};
     if (sched_setscheduler(0, SCHED_BATCH, &parameters)) fail("sched_setscheduler: %s", strerror(errno));
@@ -291,6 +356,12 @@ int main(int count, char **arguments) {
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
   const char *pid = arguments[5];
 
+  uint64_t min_requests = (uint64_t)connections * MIN_ROUNDS * (pipeline ? pipeline : 1), own_completed;
+  completed = &own_completed;
+  if (workers) {
+    start_workers(workers, min_requests);
+    duration_ns = UINT64_MAX / 4;
+  }
   int epoll = epoll_create1(0);
   struct connection *all = calloc(connections, sizeof *all);
   if (count == 7) {
@@ -316,7 +387,6 @@ int main(int count, char **arguments) {
   }
   for (int i = 0; i < connections; i++) send_more(epoll, &all[i]);
 
-  uint64_t min_requests = (uint64_t)connections * MIN_ROUNDS * (pipeline ? pipeline : 1);
   drive(epoll, buffer, duration_ns / 2, min_requests);
   uint64_t before_ns = cpu_ns(pid), requests = drive(epoll, buffer, duration_ns, min_requests), after_ns = cpu_ns(pid);
   printf("%llu %llu\n", (unsigned long long)requests, (unsigned long long)(after_ns - before_ns));

@@ -567,14 +567,22 @@ fn sockets_named_metrics_never_serve_files() {
             "{error_text}"
         );
     }
+}
+
+#[test]
+fn passed_socket_named_metrics_serves_metrics_of_echo() {
+    let [echo_socket, metrics] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind port"));
+    let address = metrics.local_addr().expect("local address").to_string();
     let mut echo = Command::new("sh");
     let script = "exec 3<&0 4<&2 </dev/null 2>&1; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
     echo.args(["-c", script, "sh", env!("CARGO_BIN_EXE_anello"), "echo"])
-        .env("LISTEN_FDNAMES", "echo:metrics");
-    let [echo_socket, metrics]: [OwnedFd; 2] = [tcp(), tcp()];
-    let output = echo.stdin(echo_socket).stderr(metrics).output().expect("run anello");
-    let error_text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.code() == Some(1) && error_text.contains("no metrics endpoint"), "{error_text}");
+        .env("LISTEN_FDNAMES", "echo:metrics")
+        .stdin(OwnedFd::from(echo_socket))
+        .stderr(OwnedFd::from(metrics));
+    let server = Served::spawn(echo);
+    assert_eq!(server.ready_value("metrics"), address);
+    assert!(served::get(&address, "/health").ends_with("ready\n"));
+    server.stop();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -547,4 +548,45 @@ fn check_runs_all_seeds_and_reports_a_failure() {
     let message = *failed.unwrap_err().downcast::<String>().unwrap();
     assert_eq!(message, "name failed with seed 3: on purpose");
     assert_eq!(*seeds.borrow(), [0, 1, 2, 3]);
+}
+
+/// Makes `failed_seed_is_reported_with_its_trace_and_replayed` fail for one seed, in a child process.
+const FAILS: &str = "ANELLO_TEST_FAILS";
+
+#[test]
+fn failed_seed_is_reported_with_its_trace_and_replayed() {
+    const TEST: &str = "failed_seed_is_reported_with_its_trace_and_replayed";
+    if std::env::var_os(FAILS).is_some() {
+        return check(TEST, 0..20, |seed| {
+            println!("runs seed {seed}");
+            let mut sim = Simulation::builder().seed(seed).build();
+            sim.host("server", echo);
+            sim.client("client", async move {
+                TcpStream::connect("server:7").await?.write_all(b"ciao").await?;
+                if seed == 17 { Err(io::Error::other("on purpose")) } else { Ok(()) }
+            });
+            sim.run()
+        });
+    }
+    let run = |seed: Option<&str>| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]).env(FAILS, "1");
+        command.env_remove("ANELLO_SEED").envs(seed.map(|seed| ("ANELLO_SEED", seed)));
+        let output = command.output().unwrap();
+        (output.status.success(), [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()))
+    };
+    let (is_successful, [_, report]) = run(None);
+    assert!(!is_successful, "{report}");
+    assert!(report.contains(&format!("To replay: ANELLO_SEED=17 cargo test {TEST}\n")), "{report}");
+    let trace = |report: &str| {
+        let (_, rest) = report.split_once("last operations (seconds, host, operation, peer):\n").unwrap();
+        rest.split_once(TEST).unwrap().0.to_owned()
+    };
+    let operations = trace(&report);
+    assert!(operations.contains("server") && operations.contains("client"), "{report}");
+    let (is_successful, [seeds, replayed]) = run(Some("17"));
+    assert!(!is_successful && seeds.matches("runs seed").count() == 1, "{seeds}");
+    assert_eq!(trace(&replayed), operations);
+    let (is_successful, [seeds, report]) = run(Some("16"));
+    assert!(is_successful && seeds.contains("runs seed 16\n"), "{seeds}{report}");
 }

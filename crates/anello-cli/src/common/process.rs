@@ -15,6 +15,12 @@ use super::terminal;
 /// Exit code after a second signal: 128 plus the signal number of SIGINT, following the shell convention.
 const INTERRUPTED: i32 = 130;
 
+/// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
+const BASE_DESCRIPTORS: usize = 24;
+
+/// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
+const DESCRIPTORS_PER_WORKER: usize = 10;
+
 /// Raises the soft limit on open files to the hard limit, because each connection needs a file descriptor.
 pub fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
@@ -22,6 +28,18 @@ pub fn raise_open_files() {
     if let Err(error) = raised {
         tracing::debug!(%error, "cannot raise the soft limit on open files");
     }
+}
+
+/// Returns the soft limit on open files.
+pub fn open_file_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
+/// Returns the number of descriptors that a server with this number of workers needs in addition to files and
+/// connections.
+pub fn own_descriptors(workers: usize) -> usize {
+    BASE_DESCRIPTORS + DESCRIPTORS_PER_WORKER * workers
 }
 
 /// Returns a flag that the first SIGINT or SIGTERM sets; with a view on the terminal, also SIGHUP or SIGQUIT. If it is

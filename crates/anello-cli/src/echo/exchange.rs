@@ -9,8 +9,9 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use anello::net::{Stream, WriteHalf};
+use anello::net::{Chunk, ReadHalf, SendBuf, Stream, WriteHalf};
 use anello::time::timeout;
+use anello_http::observe::metrics::WorkerMetrics;
 
 /// Sizes of requests and responses, both nonzero.
 #[derive(Clone, Copy, Debug)]
@@ -24,61 +25,95 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Serves one connection until EOF, or until an operation exceeds the `idle` timeout. Bytes already in the send queue
 /// are still sent.
-pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
-    match sizes {
-        None => echo(stream, idle).await,
-        Some(sizes) => serve_sized(stream, sizes, idle).await,
-    }
-}
-
-/// Runs the operation with the idle timeout, if any. The timeout also covers sends, so a peer that does not read counts
-/// as idle.
-async fn with_timeout<T>(
+pub async fn serve(
+    stream: &mut impl Stream,
+    sizes: Option<Sizes>,
     idle: Option<Duration>,
-    operation: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    match idle {
-        None => operation.await,
-        Some(idle) => timeout(idle, operation).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+    metrics: Option<&WorkerMetrics>,
+) -> io::Result<()> {
+    let operations = Operations { idle, metrics };
+    match sizes {
+        None => echo(stream, operations).await,
+        Some(sizes) => serve_sized(stream, sizes, operations).await,
     }
 }
 
-async fn echo(stream: &mut impl Stream, idle: Option<Duration>) -> io::Result<()> {
-    let (mut reader, mut writer) = stream.split();
-    while let Some(chunk) = with_timeout(idle, reader.recv()).await? {
-        with_timeout(idle, writer.send(chunk)).await?;
+/// The operations on a connection, with the idle timeout, if any, and the counters of the worker, if the server has an
+/// endpoint for them. The timeout also covers sends, so a peer that does not read counts as idle.
+#[derive(Clone, Copy)]
+struct Operations<'a> {
+    idle: Option<Duration>,
+    metrics: Option<&'a WorkerMetrics>,
+}
+
+impl Operations<'_> {
+    async fn with_timeout<T>(self, operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        match self.idle {
+            None => operation.await,
+            Some(idle) => {
+                timeout(idle, operation).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
     }
-    with_timeout(idle, writer.flush()).await
+
+    async fn recv<P: Deref<Target: Stream>>(self, reader: &mut ReadHalf<P>) -> io::Result<Option<Chunk>> {
+        let received = self.with_timeout(reader.recv()).await?;
+        if let (Some(metrics), Some(chunk)) = (self.metrics, &received) {
+            metrics.add_received_bytes(chunk.len() as u64);
+        }
+        Ok(received)
+    }
+
+    async fn send<P: Deref<Target: Stream>>(
+        self,
+        writer: &mut WriteHalf<P>,
+        data: impl Into<SendBuf> + Deref<Target = [u8]>,
+    ) -> io::Result<()> {
+        let sent_bytes = data.len() as u64;
+        self.with_timeout(writer.send(data)).await?;
+        if let Some(metrics) = self.metrics {
+            metrics.add_sent_bytes(sent_bytes);
+        }
+        Ok(())
+    }
+}
+
+async fn echo(stream: &mut impl Stream, operations: Operations<'_>) -> io::Result<()> {
+    let (mut reader, mut writer) = stream.split();
+    while let Some(chunk) = operations.recv(&mut reader).await? {
+        operations.send(&mut writer, chunk).await?;
+    }
+    operations.with_timeout(writer.flush()).await
 }
 
 /// Responds to each complete request, in order of arrival. A request that is incomplete at EOF gets no response.
-async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, idle: Option<Duration>) -> io::Result<()> {
+async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, operations: Operations<'_>) -> io::Result<()> {
     let (mut reader, mut writer) = stream.split();
     let mut request = Request::default();
-    while let Some(mut chunk) = with_timeout(idle, reader.recv()).await? {
+    while let Some(mut chunk) = operations.recv(&mut reader).await? {
         let is_single_request = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
         if is_single_request && sizes.response_bytes <= sizes.request_bytes {
             // Reuse the received buffer for the response.
             chunk.truncate(sizes.response_bytes);
-            with_timeout(idle, writer.send(chunk)).await?;
+            operations.send(&mut writer, chunk).await?;
             continue;
         }
         let mut rest = &chunk[..];
         while !rest.is_empty() {
             if request.received_bytes == 0 && rest.len() >= sizes.request_bytes {
                 let (complete, remaining) = rest.split_at(sizes.request_bytes);
-                respond(&mut writer, complete, sizes.response_bytes, idle).await?;
+                respond(&mut writer, complete, sizes.response_bytes, operations).await?;
                 rest = remaining;
                 continue;
             }
             rest = request.take(rest, sizes);
             if request.received_bytes == sizes.request_bytes {
-                respond(&mut writer, &request.start, sizes.response_bytes, idle).await?;
+                respond(&mut writer, &request.start, sizes.response_bytes, operations).await?;
                 request = Request::default();
             }
         }
     }
-    with_timeout(idle, writer.flush()).await
+    operations.with_timeout(writer.flush()).await
 }
 
 /// The received part of a request.
@@ -105,13 +140,13 @@ async fn respond<P: Deref<Target: Stream>>(
     writer: &mut WriteHalf<P>,
     request: &[u8],
     response_bytes: usize,
-    idle: Option<Duration>,
+    operations: Operations<'_>,
 ) -> io::Result<()> {
     let mut sent_bytes = 0;
     while sent_bytes < response_bytes {
         let chunk = repeated(request, sent_bytes, (response_bytes - sent_bytes).min(CHUNK_BYTES));
         sent_bytes += chunk.len();
-        with_timeout(idle, writer.send(chunk)).await?;
+        operations.send(writer, chunk).await?;
     }
     Ok(())
 }

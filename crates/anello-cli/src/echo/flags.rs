@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use crate::common::address::Address;
+use crate::common::admin::AdminFlags;
 use crate::common::driver_flags::DriverFlags;
 use crate::common::listening::Distribution;
 use crate::common::values::{self, Cores};
@@ -47,6 +48,8 @@ pub struct Arguments {
     /// Grace period for open connections after a signal
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "5s")]
     pub drain_timeout: Duration,
+    #[command(flatten)]
+    pub admin: AdminFlags,
     #[command(flatten)]
     pub driver: DriverFlags,
 }

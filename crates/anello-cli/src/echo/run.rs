@@ -1,18 +1,21 @@
 //! Workers of the echo server.
 
 use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::Workers;
 use anello::signal::{SignalKind, Signals};
+use anello_http::observe::health::Health;
+use anello_http::observe::metrics::{MeasuredService, MetricsOptions, ServerMetrics};
 
 use super::connections::{Limits, OpenConnections, accept};
 use super::exchange::Sizes;
 use super::flags::Arguments;
-use crate::common::error::invalid_input;
+use crate::common::admin::{self, AdminState};
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
 use crate::common::notify::ServiceManager;
 use crate::common::values::Cores;
@@ -23,11 +26,19 @@ pub struct Service {
     pub flags: Arguments,
     pub listening: Listening,
     pub limits: Arc<Limits>,
+    metrics: Option<ServerMetrics>,
+    health: Health,
     manager: ServiceManager,
 }
 
 impl Service {
-    pub fn new(flags: Arguments, listening: Listening) -> Self {
+    /// Creates the state of a server with at most `max_connections` connections.
+    pub fn new(
+        flags: Arguments,
+        listening: Listening,
+        max_connections: usize,
+        metrics: Option<ServerMetrics>,
+    ) -> Self {
         let sizes = flags.request_bytes.zip(flags.response_bytes);
         let sizes = sizes.map(|(request, response)| Sizes {
             request_bytes: request.get(),
@@ -36,10 +47,17 @@ impl Service {
         let limits = Limits {
             sizes,
             idle_timeout: flags.idle_timeout,
-            max_connections: flags.max_connections,
+            max_connections,
             connections: AtomicUsize::new(0),
         };
-        Self { flags, listening, limits: Arc::new(limits), manager: ServiceManager::find() }
+        Self {
+            flags,
+            listening,
+            limits: Arc::new(limits),
+            metrics,
+            health: Health::new(),
+            manager: ServiceManager::find(),
+        }
     }
 }
 
@@ -47,10 +65,6 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
-    if passed.metrics.is_some() {
-        let cause = "unexpected metrics socket in LISTEN_FDS (this server has no metrics endpoint)";
-        return Err(invalid_input(cause));
-    }
     process::raise_open_files();
     let workers = arguments.cores.as_ref().map_or(1, |cores| cores.0.len());
     let listening = match (&arguments.addr, passed.sockets.is_empty()) {
@@ -59,20 +73,34 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         (None, false) => Listening::from_passed(passed.sockets, workers)?,
         (Some(_), false) => return Err(conflicting_flag_error("--addr")),
     };
+    let admin_listener = arguments.admin.listener(passed.metrics)?;
+    let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
     listening.set_distribution(arguments.distribution);
     listening.resume();
+    let (max_connections, max_admin_connections) = match admin_addr {
+        Some(_) => divide_descriptors(process::open_file_limit(), workers, arguments.max_connections),
+        None => (arguments.max_connections, 0),
+    };
+    let metrics_options = MetricsOptions::default().workers(workers).service(MeasuredService::Echo);
+    let metrics = admin_addr.map(|_| ServerMetrics::new(metrics_options));
     let builder = arguments.driver.builder();
     let cores = arguments.cores.clone();
-    let service = Arc::new(Service::new(arguments, listening));
+    let service = Arc::new(Service::new(arguments, listening, max_connections, metrics));
+    if let Some((listener, metrics)) = admin_listener.zip(service.metrics.clone()) {
+        let state = AdminState { metrics, health: service.health.clone(), log: None };
+        // Resumed before the workers start, so that clients can read that the server is starting.
+        admin::start(listener, state, max_admin_connections)?.resume();
+    }
     let Some(Cores(cores)) = cores else {
-        builder.build()?.block_on(serve(service, 0, |service| announce(service, 1)))?;
+        builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);
     };
+    let starting = Arc::new(AtomicUsize::new(workers));
     let workers = Workers::builder().cores(cores).runtime(builder).start(move |worker| {
-        let is_first = worker.index == 0;
+        let starting = Arc::clone(&starting);
         serve(Arc::clone(&service), worker.index, move |service| {
-            if is_first {
-                announce(service, worker.count);
+            if starting.fetch_sub(1, Ordering::Relaxed) == 1 {
+                announce(service, worker.count, admin_addr);
             }
         })
     })?;
@@ -80,17 +108,28 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one worker: accepts connections until a signal arrives, then drains them. Calls `on_ready` once signals are
-/// caught.
+/// Returns the maximum number of connections, and that of connections to `/metrics` and `/health`, for which descriptors
+/// are reserved: otherwise `/health` would not respond when the connections use all descriptors. As many are reserved
+/// for each worker, for connections that it accepts above the limit and closes.
+fn divide_descriptors(limit: usize, workers: usize, max_connections: usize) -> (usize, usize) {
+    let available = limit.saturating_sub(process::own_descriptors(workers));
+    let share = (available / 16 / workers).clamp(2, admin::MAX_CONNECTIONS);
+    (max_connections.min(available.saturating_sub(share * (workers + 1))).max(1), share)
+}
+
+/// Runs one worker: accepts connections until a signal arrives, then drains them. Calls `on_ready` once its
+/// listeners have joined their groups and signals are caught.
 pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&Service)) -> io::Result<()> {
     let listeners = service.listening.join(index);
     let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
     on_ready(&service);
-    let open = Rc::new(OpenConnections::default());
+    let metrics = service.metrics.as_ref().and_then(|metrics| metrics.worker(index));
+    let open = Rc::new(OpenConnections::new(metrics));
     let shared = || (Arc::clone(&service.limits), Rc::clone(&open));
     let internet = listeners.internet.map(|member| anello::spawn(accept(member, shared())));
     let unix = listeners.unix.map(|member| anello::spawn(accept(member, shared())));
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
+    service.health.set_draining();
     service.listening.close();
     if index == 0 {
         service.manager.stopping();
@@ -100,14 +139,34 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     Ok(())
 }
 
-/// Prints the ready line and notifies the service manager.
-fn announce(service: &Service, workers: usize) {
+/// Reports that all workers accept connections: in `/health`, in the ready line and to the service manager.
+fn announce(service: &Service, workers: usize, admin_addr: Option<SocketAddr>) {
+    // Must precede the ready line.
+    service.health.set_ready();
     let Some(driver) = anello::current_driver() else { return };
     let (addresses, summary) = (&service.listening.addresses, service.listening.summary());
     let (name, features) = (driver.name, &driver.features);
+    let metrics = admin::ready_field(admin_addr);
     output::announce(&format!(
-        "anello echo ready addr={addresses} driver={name} features={features} workers={workers} {summary}\n"
+        "anello echo ready addr={addresses} driver={name} features={features} workers={workers} {summary}{metrics}\n"
     ));
     service.flags.driver.report_fallback(&driver);
     service.manager.ready(false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_descriptors_does_not_exceed_limit() {
+        for workers in [1, 2, 64] {
+            for limit in [0, 64, 1024, 20_000, usize::MAX] {
+                let (connections, admin) = divide_descriptors(limit, workers, usize::MAX);
+                let sum = process::own_descriptors(workers) + connections + admin * (workers + 1);
+                assert!(sum <= limit || connections == 1, "{limit} {workers}: {connections} {admin}");
+                assert_eq!(divide_descriptors(limit, workers, 1).0, 1);
+            }
+        }
+    }
 }

@@ -68,7 +68,8 @@ impl Mode {
 /// The program of a host.
 async fn run_server(mode: Mode, state: Rc<HostState>) -> io::Result<()> {
     let start = || {
-        let service = Arc::new(Service::new(mode.arguments(), Listening::simulated("0.0.0.0:7")?));
+        let service =
+            Arc::new(Service::new(mode.arguments(), Listening::simulated("0.0.0.0:7")?, usize::MAX, None));
         let workers = (0..WORKERS).map(|index| anello::spawn(serve(Arc::clone(&service), index, |_| ())));
         let workers = workers.collect();
         service.listening.resume();

@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         check.add_problem("cores", error);
     }
     process::raise_open_files();
-    let has_metrics = arguments.observer.metrics_addr.is_some();
+    let has_metrics = arguments.observer.admin.metrics_addr.is_some();
     let descriptors = Descriptors::of_process(arguments.workers(), has_metrics);
     if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
         check.add_problem("max-connections", error);
@@ -97,7 +97,8 @@ impl Check<'_> {
 
     fn addresses(&mut self, arguments: &Arguments) {
         let address = arguments.addr.clone().or_else(|| DEFAULT_ADDRESS.parse().ok());
-        if let (Some(Address::Internet(address)), Some(metrics)) = (address, arguments.observer.metrics_addr)
+        if let (Some(Address::Internet(address)), Some(metrics)) =
+            (address, arguments.observer.admin.metrics_addr)
             && address == metrics
             && metrics.port() != 0
         {

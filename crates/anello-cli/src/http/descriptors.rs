@@ -10,18 +10,10 @@
 
 use anello_http::ServerOptions;
 use anello_http::server::Eviction;
-use rustix::process::{Resource, getrlimit};
 
-/// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
-const BASE_DESCRIPTORS: usize = 24;
-
-/// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
-const DESCRIPTORS_PER_WORKER: usize = 10;
+use crate::common::{admin, process};
 
 const MAX_FILES_PER_WORKER: usize = 512;
-
-/// Maximum number of connections to `/metrics` and `/health`.
-const MAX_METRICS_CONNECTIONS: usize = 64;
 
 /// Minimum number of connections for a usable server.
 const MIN_CONNECTIONS: usize = 4;
@@ -41,18 +33,16 @@ pub struct Descriptors {
 
 impl Descriptors {
     pub fn of_process(workers: usize, has_metrics: bool) -> Self {
-        let limit = getrlimit(Resource::Nofile).current;
-        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        Self::divide(limit, workers.max(1), has_metrics)
+        Self::divide(process::open_file_limit(), workers.max(1), has_metrics)
     }
 
     fn divide(limit: usize, workers: usize, has_metrics: bool) -> Self {
-        let own = BASE_DESCRIPTORS + DESCRIPTORS_PER_WORKER * workers;
+        let own = process::own_descriptors(workers);
         let remaining = limit.saturating_sub(own);
         let files = (limit / 4).min(MAX_FILES_PER_WORKER * workers).min(remaining / 2);
         let remaining = remaining - files;
         let refusals = (remaining / 16 / workers).clamp(1, ServerOptions::default().refusals);
-        let metrics = if has_metrics { (remaining / 16).clamp(2, MAX_METRICS_CONNECTIONS) } else { 0 };
+        let metrics = if has_metrics { (remaining / 16).clamp(2, admin::MAX_CONNECTIONS) } else { 0 };
         let connections = remaining.saturating_sub(refusals * workers + metrics);
         Self { limit, workers, own, files, refusals, metrics, connections }
     }

@@ -1,7 +1,6 @@
 //! Flags of `anello http`.
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -21,6 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::identity::IdentityFlags;
 use super::sandbox::{AllowedPaths, SandboxMode};
 use crate::common::address::Address;
+use crate::common::admin::AdminFlags;
 use crate::common::driver_flags::DriverFlags;
 use crate::common::error::Context;
 use crate::common::listening::Distribution;
@@ -236,9 +236,8 @@ pub struct ObserverFlags {
     /// Format of access log lines
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     access_log_format: LogFormat,
-    /// Serve /metrics (Prometheus format) and /health on this address, on a separate thread
-    #[arg(long, value_name = "IP:PORT")]
-    pub metrics_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    pub admin: AdminFlags,
 }
 
 impl ObserverFlags {

@@ -4,7 +4,6 @@
 //! completes the requests in flight. A second signal or the drain timeout closes the connections immediately.
 //! Privileges that serving does not need are dropped before the first request ([`sandbox`]).
 
-mod admin;
 mod check;
 pub mod config;
 mod descriptors;

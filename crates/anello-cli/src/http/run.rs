@@ -15,7 +15,6 @@ use anello_http::observe::access_log::AccessLog;
 use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 
-use super::admin::{self, AdminState};
 use super::check;
 use super::config::Configuration;
 use super::descriptors::Descriptors;
@@ -26,6 +25,7 @@ use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
 use super::sockets::{Sockets, Startup};
 use super::worker::{Service, open, serve};
+use crate::common::admin::{self, AdminState};
 use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::error::Context;
 use crate::common::listening::SocketFile;
@@ -179,7 +179,7 @@ fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOpt
 /// Prints the ready line, which reports the addresses and the configuration in use.
 fn announce(service: &Service) {
     let Some(driver) = service.driver.get() else { return };
-    let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
+    let metrics = admin::ready_field(service.admin_addr);
     output::announce(&format!(
         "anello http ready addr={} driver={} features={} workers={} {}{metrics} sandbox={}\n",
         service.listening.addresses,

@@ -16,6 +16,7 @@ use super::handover::{
 use super::worker::Service;
 use crate::common::activation::PassedSockets;
 use crate::common::address::Address;
+use crate::common::admin;
 use crate::common::error::{Context, invalid_input};
 use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
@@ -58,25 +59,20 @@ impl Sockets {
 
     fn bind(flags: &Arguments, workers: usize, address: &Address) -> io::Result<Self> {
         let listening = Arc::new(Listening::bind(address, workers)?);
-        let metrics = flags.observer.metrics_addr.map(listen_for_metrics).transpose()?;
+        let metrics = flags.observer.admin.listener(None)?;
         let handover_listener = flags.handover.as_deref().map(HandoverListener::bind).transpose()?;
         Ok(Self { listening, metrics, startup: Startup { handover_listener, successor: None } })
     }
 
     fn from_passed(flags: &Arguments, workers: usize, passed: PassedSockets) -> io::Result<Self> {
-        let metrics_addr = flags.observer.metrics_addr;
-        for (flag, is_given) in [
-            ("--handover", flags.handover.is_some()),
-            ("--metrics-addr", metrics_addr.is_some() && passed.metrics.is_some()),
-            ("--addr", flags.addr.is_some()),
-        ] {
+        for (flag, is_given) in [("--handover", flags.handover.is_some()), ("--addr", flags.addr.is_some())] {
             if is_given {
                 return Err(conflicting_flag_error(flag));
             }
         }
-        let own_metrics = metrics_addr.map(listen_for_metrics).transpose()?;
+        let metrics = flags.observer.admin.listener(passed.metrics)?;
         let listening = Arc::new(Listening::from_passed(passed.sockets, workers)?);
-        Ok(Self { listening, metrics: passed.metrics.or(own_metrics), startup: Startup::default() })
+        Ok(Self { listening, metrics, startup: Startup::default() })
     }
 
     fn from_predecessor(
@@ -103,12 +99,12 @@ impl Sockets {
             _ => None,
         };
         let listening = Listening::new(received.listening, workers, PendingConnections::Serve, file)?;
-        let metrics = match (received.metrics, flags.observer.metrics_addr) {
+        let metrics = match (received.metrics, flags.observer.admin.metrics_addr) {
             (_, None) => None,
             (Some(listener), Some(address)) if is_same_address(address, listener.local_addr()?) => {
                 Some(listener)
             }
-            (_, Some(address)) => Some(listen_for_metrics(address)?),
+            (_, Some(address)) => Some(admin::listen(address)?),
         };
         let handover_listener = HandoverListener::from_predecessor(received.handover, path)?;
         let startup =
@@ -137,10 +133,6 @@ fn matches_request(requested: &Address, actual: &Address) -> bool {
 /// Compares addresses; a requested port of 0 matches any port.
 fn is_same_address(requested: SocketAddr, actual: SocketAddr) -> bool {
     requested == actual || (requested.port() == 0 && requested.ip() == actual.ip())
-}
-
-fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
-    StdTcpListener::bind(address).context(format_args!("--metrics-addr {address}"))
 }
 
 impl Startup {

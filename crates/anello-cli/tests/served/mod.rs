@@ -1,4 +1,4 @@
-//! Helpers that start `anello http` the way a user or a service manager would, and send requests to it.
+//! Helpers that start `anello http` and `anello echo` the way a user or a service manager would, and send requests to it.
 
 #![allow(dead_code, reason = "each test binary uses a different subset")]
 
@@ -119,6 +119,13 @@ impl Served {
         Self::spawn(command)
     }
 
+    /// Starts `anello echo`.
+    pub fn start_echo(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.arg("echo").args(arguments);
+        Self::spawn(command)
+    }
+
     /// Starts a server and passes sockets to it as a service manager would.
     pub fn start_activated(
         document_root: &Path,
@@ -152,7 +159,7 @@ impl Served {
         BufReader::new(child.stdout.as_mut().expect("piped stdout"))
             .read_line(&mut ready)
             .expect("ready line");
-        assert!(ready.starts_with("anello http ready addr="), "{ready:?}");
+        assert!(ready.starts_with("anello ") && ready.contains(" ready addr="), "{ready:?}");
         Self { child, ready }
     }
 

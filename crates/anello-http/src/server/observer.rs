@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anello::current_driver_metrics;
 use anello::time::{monotonic_now, system_now};
 
 use super::deadline::{Phase, Timeout};
@@ -14,7 +13,7 @@ use super::output::is_handler_error;
 use super::timer::{CancelReason, ConnectionTimer};
 use crate::h1::{Head, Method, Version};
 use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
-use crate::observe::metrics::{CloseReason, WorkerMetrics, driver_samples};
+use crate::observe::metrics::{CloseReason, WorkerMetrics};
 
 /// Maximum memory for log data that a connection retains between requests.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
@@ -69,11 +68,8 @@ impl Observer {
 
     /// Publishes the driver metrics and flushes old log lines. Called on every tick of the worker.
     pub fn tick(&self) {
-        if let Some(metrics) = &self.metrics
-            && let Some(driver) = current_driver_metrics()
-            && !metrics.publish(&driver_samples(&driver))
-        {
-            tracing::debug!("driver metrics not published: a scrape is reading them");
+        if let Some(metrics) = &self.metrics {
+            metrics.publish_driver();
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {
             log.flush_old(unix_time_ns());

@@ -115,11 +115,16 @@ fn fault_26_to_29_malformed_requests_reset_their_stream() {
     for_each_driver(drivers(), async |kind| {
         let address = serve(options(), async |_: Request| Response::text("ciao"));
         for block in [
-            // Transfer-Encoding, Connection, Content-Length that does not match, upper case, invalid bytes.
+            // Transfer-Encoding, Connection, Content-Length that does not match, is repeated, signed or huge, upper case,
+            // an empty name, invalid bytes.
             &b"\x00\x11transfer-encoding\x07chunked"[..],
             b"\x00\x0aconnection\x05close",
             b"\x00\x0econtent-length\x015",
+            b"\x00\x0econtent-length\x010\x00\x0econtent-length\x015",
+            b"\x00\x0econtent-length\x02+0",
+            b"\x00\x0econtent-length\x1499999999999999999999",
             b"\x00\x01X\x01y",
+            b"\x00\x00\x01y",
             b"\x00\x04:foo\x01y",
             b"\x00\x03x y\x01y",
             b"\x00\x01x\x03a\nb",
@@ -138,6 +143,49 @@ fn fault_26_to_29_malformed_requests_reset_their_stream() {
             }
             let has_been_reset = kinds.contains(&(3, 1)) && kinds.contains(&(0, 3));
             assert!(has_been_reset || kinds.contains(&(7, 0)), "{kind}: {block:?}: {kinds:?}");
+        }
+    });
+}
+
+#[test]
+fn fault_31_frames_are_parsed_identically_for_every_split() {
+    for_each_driver(drivers(), async |kind| {
+        let address = serve(options(), async |mut request: Request| {
+            let body = request.body().collect().await.expect("body");
+            let field = request.field("x").map(String::from_utf8_lossy);
+            Response::text(format!("{field:?} {}", String::from_utf8_lossy(&body)))
+        });
+        // A head in two frames, a padded body in two frames, and their stream's trailers.
+        let request = [
+            PREFACE,
+            &frame(1, 0, 1, b"\x83\x84\x86\x41\x01h"),
+            &frame(9, 4, 1, b"\x00\x01x\x04ciao"),
+            &frame(0, 8, 1, b"\x02first\0\0"),
+            &frame(0, 0, 1, b"second"),
+            &frame(1, 5, 1, b"\x00\x01t\x01y"),
+        ]
+        .concat();
+        let mut expected = None;
+        for split in 1..=request.len() {
+            let mut client = common::Client::connect(address).await;
+            let (first, second) = request.split_at(split);
+            client.send(first).await;
+            anello::yield_now().await;
+            client.send(second).await;
+            let mut body = Vec::new();
+            loop {
+                let (head, payload) = next_frame(&mut client).await;
+                assert!(matches!(head[3], 0 | 1 | 4 | 8), "{kind}: {split}: frame {head:?}");
+                if head[3] == 0 {
+                    body.extend(payload);
+                    if head[4] & 1 == 1 {
+                        break;
+                    }
+                }
+            }
+            let body = String::from_utf8(body).expect("text");
+            assert!(body.contains("ciao") && body.contains("firstsecond"), "{kind}: {split}: {body}");
+            assert_eq!(*expected.get_or_insert_with(|| body.clone()), body, "{kind}: {split}");
         }
     });
 }

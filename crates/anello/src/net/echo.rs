@@ -65,6 +65,43 @@ pub struct Echo<S> {
     unsent: Option<SendBuf>,
 }
 
+impl<S> Echo<S> {
+    /// Returns the number of bytes received from the peer.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{UnixStream, echo};
+    ///
+    /// let (mut client, server) = UnixStream::pair()?;
+    /// client.write_all(b"ciao").await?;
+    /// client.shutdown().await?;
+    /// let mut echoing = echo(server);
+    /// (&mut echoing).await?;
+    /// assert_eq!((echoing.received_bytes(), echoing.sent_bytes()), (4, 4));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn received_bytes(&self) -> u64 {
+        self.echoed_bytes
+    }
+
+    /// Returns the number of received bytes that have been accepted for sending. After an error, this includes the bytes
+    /// whose send failed.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{UnixStream, echo};
+    ///
+    /// let (_client, server) = UnixStream::pair()?;
+    /// assert_eq!(echo(server).sent_bytes(), 0);
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn sent_bytes(&self) -> u64 {
+        self.echoed_bytes - self.unsent.as_ref().map_or(0, |unsent| unsent.as_slice().len() as u64)
+    }
+}
+
 impl<S: Sealed + Unpin> Future for Echo<S> {
     type Output = io::Result<u64>;
 

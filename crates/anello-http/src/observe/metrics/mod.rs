@@ -24,7 +24,7 @@ mod worker;
 use std::sync::Arc;
 use std::thread;
 
-pub use kinds::{CloseReason, ParseErrorKind, RejectReason};
+pub use kinds::{CloseReason, MeasuredService, ParseErrorKind, RejectReason};
 pub use worker::{MAX_SAMPLES, Sample, SampleKind, WorkerMetrics, driver_samples};
 
 use super::access_log::LogStats;
@@ -66,16 +66,23 @@ pub struct MetricsOptions {
     /// consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid name
     /// are omitted.
     pub build_labels: Vec<(&'static str, String)>,
+    /// The service that is measured. Default: [`MeasuredService::Http`].
+    pub service: MeasuredService,
 }
 
 setters!(MetricsOptions {
     workers: usize = 4,
     build_labels: Vec<(&'static str, String)> = vec![("driver", "epoll".to_owned())],
+    service: MeasuredService = MeasuredService::Echo,
 });
 
 impl Default for MetricsOptions {
     fn default() -> Self {
-        Self { workers: thread::available_parallelism().map_or(1, usize::from), build_labels: Vec::new() }
+        Self {
+            workers: thread::available_parallelism().map_or(1, usize::from),
+            build_labels: Vec::new(),
+            service: MeasuredService::default(),
+        }
     }
 }
 
@@ -95,6 +102,7 @@ pub struct ServerMetrics {
 struct Inner {
     blocks: Vec<Arc<Block>>,
     build_labels: Vec<(&'static str, String)>,
+    service: MeasuredService,
     process: Process,
 }
 
@@ -113,7 +121,8 @@ impl ServerMetrics {
     /// ```
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
-        let inner = Inner { blocks, build_labels: options.build_labels, process: Process::open() };
+        let MetricsOptions { build_labels, service, .. } = options;
+        let inner = Inner { blocks, build_labels, service, process: Process::open() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -146,7 +155,7 @@ impl ServerMetrics {
     /// assert!(String::from_utf8_lossy(&text).contains("anello_http_sent_bytes_total 5\n"));
     /// ```
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
-        let Inner { blocks, build_labels, process } = &*self.inner;
-        render::render(blocks, build_labels, log, &process.snapshot(), text);
+        let Inner { blocks, build_labels, service, process } = &*self.inner;
+        render::render(*service, blocks, build_labels, log, &process.snapshot(), text);
     }
 }

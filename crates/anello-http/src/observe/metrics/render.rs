@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use Value::{Integer, Nanoseconds};
 
-use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
+use super::kinds::{CloseReason, METHODS, MeasuredService, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use super::process::ProcessSnapshot;
 use super::worker::{BOUNDS, Block, Sample, SampleKind, bound_ns};
 use crate::observe::access_log::LogStats;
 use crate::observe::counter::Counter;
 
 pub(super) fn render(
+    service: MeasuredService,
     blocks: &[Arc<Block>],
     build_labels: &[(&'static str, String)],
     log: Option<&LogStats>,
@@ -21,10 +22,15 @@ pub(super) fn render(
     text: &mut Vec<u8>,
 ) {
     let mut out = Exposition { blocks, text };
-    out.requests();
-    out.connections();
-    out.bytes_and_parse_errors();
-    out.cache();
+    if service == MeasuredService::Http {
+        out.requests();
+    }
+    out.connections(service);
+    out.bytes(service);
+    if service == MeasuredService::Http {
+        out.parse_errors();
+        out.cache();
+    }
     if let Some(log) = log {
         out.access_log(log);
     }
@@ -80,44 +86,44 @@ impl<'a> Exposition<'a> {
         self.sample("anello_http_request_duration_seconds_count", &[], Integer(cumulative));
     }
 
-    fn connections(&mut self) {
+    fn connections(&mut self, service: MeasuredService) {
         // Read the counters of closed connections first: a connection that opens and closes during the scrape must not
         // make the difference negative.
         let closed: [u64; CloseReason::COUNT] =
             std::array::from_fn(|reason| self.sum(|block| &block.closed[reason]));
         let accepted = self.sum(|block| &block.accepted);
         let open = Integer(accepted.saturating_sub(closed.iter().sum()));
-        self.single(
-            "anello_http_connections_accepted_total",
-            COUNTER,
-            "Connections accepted.",
-            Integer(accepted),
-        );
-        self.single("anello_http_connections_open", GAUGE, "Open connections.", open);
+        let name = |suffix: &str| format!("{}_connections_{suffix}", service.prefix());
+        self.single(&name("accepted_total"), COUNTER, "Connections accepted.", Integer(accepted));
+        self.single(&name("open"), GAUGE, "Open connections.", open);
         let help = "Connections rejected before any request was read, by reason.";
-        let rejected = |out: &Self, reason: usize| out.sum(|block| &block.rejected[reason]);
-        self.by_label(
-            "anello_http_connections_rejected_total",
-            help,
-            "reason",
-            RejectReason::LABELS,
-            rejected,
-        );
-        let help = "Connections closed, by reason.";
-        let closed = |_: &Self, reason: usize| closed[reason];
-        self.by_label("anello_http_connections_closed_total", help, "reason", CloseReason::LABELS, closed);
+        self.family(&name("rejected_total"), COUNTER, help);
+        for (reason, label) in RejectReason::LABELS.split(' ').enumerate() {
+            let rejected = self.sum(|block| &block.rejected[reason]);
+            self.sample(&name("rejected_total"), &[("reason", label)], Integer(rejected));
+        }
+        self.family(&name("closed_total"), COUNTER, "Connections closed, by reason.");
+        for (closed, label) in closed.into_iter().zip(CloseReason::LABELS.split(' ')) {
+            if service.has_close_reason(label) {
+                self.sample(&name("closed_total"), &[("reason", label)], Integer(closed));
+            }
+        }
     }
 
-    fn bytes_and_parse_errors(&mut self) {
-        let help =
-            "Bytes received in heads, bodies and rejected data. With TLS, plaintext bytes are counted.";
-        self.counter("anello_http_received_bytes_total", help, |block| &block.received_bytes);
-        let help = "Response body bytes queued for sending, without heads, counted when the response ends. With TLS, \
-            these are plaintext bytes.";
-        self.counter("anello_http_sent_bytes_total", help, |block| &block.sent_bytes);
-        let help = "Requests rejected with a parse error, by kind.";
-        let errors = |out: &Self, kind: usize| out.sum(|block| &block.parse_errors[kind]);
-        self.by_label("anello_http_parse_errors_total", help, "kind", ParseErrorKind::LABELS, errors);
+    fn bytes(&mut self, service: MeasuredService) {
+        let ([received_help, sent_help], prefix) = (service.byte_help(), service.prefix());
+        let name = format!("{prefix}_received_bytes_total");
+        self.counter(&name, received_help, |block| &block.received_bytes);
+        self.counter(&format!("{prefix}_sent_bytes_total"), sent_help, |block| &block.sent_bytes);
+    }
+
+    fn parse_errors(&mut self) {
+        let name = "anello_http_parse_errors_total";
+        self.family(name, COUNTER, "Requests rejected with a parse error, by kind.");
+        for (kind, label) in ParseErrorKind::LABELS.split(' ').enumerate() {
+            let errors = self.sum(|block| &block.parse_errors[kind]);
+            self.sample(name, &[("kind", label)], Integer(errors));
+        }
     }
 
     fn cache(&mut self) {
@@ -206,21 +212,6 @@ impl<'a> Exposition<'a> {
 
     fn counter(&mut self, name: &str, help: &str, counter: impl Fn(&'a Block) -> &'a Counter) {
         self.single(name, COUNTER, help, Integer(self.sum(counter)));
-    }
-
-    /// Appends a family of counters with one label.
-    fn by_label(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: &str,
-        count: impl Fn(&Self, usize) -> u64,
-    ) {
-        self.family(name, COUNTER, help);
-        for (index, value) in values.split(' ').enumerate() {
-            self.sample(name, &[(label, value)], Integer(count(self, index)));
-        }
     }
 
     /// Starts a family. All its samples must be added before the next family is started.

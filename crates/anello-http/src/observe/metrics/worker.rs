@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use anello::{DriverMetrics, MetricEntry};
+use anello::{DriverMetrics, MetricEntry, current_driver_metrics};
 
 use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use crate::h1::Method;
@@ -217,6 +217,25 @@ impl WorkerMetrics {
         published.clear();
         published.extend_from_slice(&samples[..samples.len().min(MAX_SAMPLES)]);
         true
+    }
+
+    /// Publishes the counters of the driver of the current runtime, as [`publish`](Self::publish) does. If a scrape is
+    /// reading the published samples, logs this and keeps them. Does nothing outside a runtime.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// # anello::Runtime::new()?.block_on(async {
+    /// worker.publish_driver();
+    /// assert!(scrape().contains("anello_driver_sockets{worker=\"0\"} 0\n"));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn publish_driver(&self) {
+        if let Some(driver) = current_driver_metrics()
+            && !self.publish(&driver_samples(&driver))
+        {
+            tracing::debug!("driver metrics not published: a scrape is reading them");
+        }
     }
 }
 

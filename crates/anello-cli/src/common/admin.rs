@@ -1,7 +1,7 @@
 //! The /metrics and /health endpoints, on a separate address and thread, so that scraping does not slow down a worker.
 
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::mpsc;
 use std::thread;
 
@@ -14,7 +14,39 @@ use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
-use crate::common::error::Context;
+use super::error::Context;
+use super::listening::conflicting_flag_error;
+
+/// Maximum number of connections to the endpoints.
+pub const MAX_CONNECTIONS: usize = 64;
+
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Observability")]
+pub struct AdminFlags {
+    /// Serve /metrics (Prometheus format) and /health on this address, on a separate thread
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_addr: Option<SocketAddr>,
+}
+
+impl AdminFlags {
+    /// Binds the socket, or returns the one that the service manager passed.
+    pub fn listener(&self, passed: Option<StdListener>) -> io::Result<Option<StdListener>> {
+        match (self.metrics_addr, passed) {
+            (Some(_), Some(_)) => Err(conflicting_flag_error("--metrics-addr")),
+            (Some(address), None) => listen(address).map(Some),
+            (None, passed) => Ok(passed),
+        }
+    }
+}
+
+pub fn listen(address: SocketAddr) -> io::Result<StdListener> {
+    StdListener::bind(address).context(format_args!("--metrics-addr {address}"))
+}
+
+/// Returns the field of the ready line with the address of the endpoints, preceded by a space.
+pub fn ready_field(address: Option<SocketAddr>) -> String {
+    address.map(|address| format!(" metrics={address}")).unwrap_or_default()
+}
 
 pub struct AdminState {
     pub metrics: ServerMetrics,
