@@ -48,7 +48,7 @@ enum Command {
     /// Generate load against a server and report latency, throughput and errors.
     #[command(subcommand)]
     Load(load::Command),
-    /// Run benchmarks that compare servers on this machine.
+    /// Run benchmarks that compare servers on this machine or across hosts.
     #[command(subcommand)]
     Lab(lab::Command),
     Man(man::Arguments),

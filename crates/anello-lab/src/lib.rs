@@ -15,6 +15,7 @@
 //! Invariants:
 //! - The lab interacts with the system only through [`Machine`] and [`Load`]. The tests implement both without sockets,
 //!   processes or clocks.
+//! - Across hosts ([`hosts`]), both are implemented by agents that the lab starts with ssh.
 //! - If a contender fails, the results of the other contenders are kept.
 //! - Every child process is killed and reaped before [`run_from`] returns, even if it returns an error or panics.
 //! - The same seed gives the same order of slices and the same confidence intervals.
@@ -46,6 +47,7 @@ pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
 pub use plan::limits::{CellError, ConfigError};
 pub use plan::method::{Method, UnknownMethod};
+pub use plan::network::{Endpoint, Interface, NetworkPath};
 pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limit, preset, resolve};
 pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
@@ -55,6 +57,7 @@ pub use report::{
 };
 pub use result::executable::{self, Executable};
 pub use result::{Environment, LabResult, latency, measure};
+pub use run::hosts::{self, Hosts};
 pub use run::load::{self, Check, Load, LoadError, LoadSession, SliceLoad};
 pub use run::local::LocalMachine;
 pub use run::machine::{self, Machine, MachineError, Running, Usage};

@@ -1,7 +1,8 @@
-//! `anello lab`: benchmarks that compare servers on this machine.
+//! `anello lab`: benchmarks that compare servers on this machine or across hosts.
 //!
 //! The crate anello-lab schedules a run. There is one module per subcommand; `load` generates the load for a run.
 
+mod agent;
 mod compare;
 mod disk_file;
 mod launch;
@@ -35,6 +36,9 @@ pub enum Command {
     Peers(peers::Command),
     #[command(hide = true)]
     Launch(LaunchArguments),
+    /// Run servers or the load generator for a lab on another host, which starts this command over ssh.
+    #[command(hide = true)]
+    Agent,
 }
 
 pub fn run(command: Command) -> io::Result<ExitCode> {
@@ -46,5 +50,6 @@ pub fn run(command: Command) -> io::Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Peers(command) => peers::run(&command),
         Command::Launch(arguments) => Err(launch::run(&arguments)),
+        Command::Agent => agent::run().map(|()| ExitCode::SUCCESS),
     }
 }

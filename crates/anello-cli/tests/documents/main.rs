@@ -247,6 +247,11 @@ impl Fixture {
                 let words: Vec<_> = shorten(&words).collect();
                 expect_success(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>()))
             }
+            // Without ssh, no host can be reached. The flags have been parsed before.
+            ["lab", "run", ..] if words.contains(&"--server-host") => {
+                let errors = errors_of(&with(&[]).env("PATH", "").output().expect("anello"));
+                if errors.contains("cannot start ssh: ") { Ok(()) } else { Err(errors) }
+            }
             // The missing file is reported only if all flags and the scenario are valid.
             ["lab", "run", ..] if !words.contains(&"--resume") => {
                 let output = with(&["--instructions", "missing.json"]).output().expect("anello");

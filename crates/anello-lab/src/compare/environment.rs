@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::commit;
 use crate::plan::contender::Role;
+use crate::plan::network::NetworkPath;
 use crate::report::format::milliseconds;
 use crate::result::executable::Executable;
 use crate::result::{ContenderRecord, LabResult};
@@ -48,7 +49,7 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         }
     }
     type Property = fn(&LabResult) -> String;
-    let properties: [(&str, Property); 9] = [
+    let properties: [(&str, Property); 10] = [
         ("anello", |run| run.plan.version.clone()),
         ("reference", |run| run.plan.reference.clone()),
         ("scenario", |run| run.plan.scenario.name.clone()),
@@ -58,6 +59,7 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         ("cores used", |run| {
             format!("servers {:?}, load generator {:?}", run.plan.server_cores, run.plan.load_cores)
         }),
+        ("hosts", hosts),
         ("driver of the load generator", |run| run.plan.load_driver.clone().unwrap_or_default()),
         ("CPU share of servers in saturated cells", |run| format!("{:.0} %", run.plan.server_share * 100.0)),
     ];
@@ -132,10 +134,16 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
         ("different congestion control", one.congestion_control == other.congestion_control),
         ("different load generator driver", drivers.is_none_or(|(before, after)| before == after)),
         ("different CPU share for the servers", before.plan.server_share == after.plan.server_share),
+        ("different hosts", hosts(before) == hosts(after)),
         ("different reference", before.plan.reference == after.plan.reference),
     ];
     let other = same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
     other.chain(changed_reference(before, after)).collect()
+}
+
+/// Returns the hosts of a run and their addresses. Empty for a run on one machine.
+fn hosts(run: &LabResult) -> String {
+    run.plan.network.as_ref().map_or_else(String::new, NetworkPath::hosts)
 }
 
 /// Returns a reason if the reference is part of anello and its build changed: an improvement would look like a

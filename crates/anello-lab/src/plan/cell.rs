@@ -187,10 +187,16 @@ impl Cell {
     /// server is busy, and with several megabytes, the load generator copies and compares every byte and is much
     /// slower. In addition, limiting the CPU time would interrupt responses and distort all latencies.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
-        if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
+        self.server_share_beside(share, load_cores.len(), server_cores == load_cores)
+    }
+
+    /// Returns the share as [`server_share`](Self::server_share) for this number of load generator cores.
+    /// `shares_cores` is `true` if they are also the cores of the servers.
+    pub(crate) fn server_share_beside(&self, share: f64, load_cores: usize, shares_cores: bool) -> f64 {
+        if !self.is_saturated() || self.workload.has_large_answers() || shares_cores {
             return 1.0;
         }
-        share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
+        share * (load_cores as f64 / self.server_cores.max(1) as f64).min(1.0)
     }
 
     /// Returns the group whose chart contains this cell.

@@ -1,6 +1,7 @@
 //! Configuration of a run: contenders, cells and durations.
 
 use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use crate::plan::limits::{
     names_without_twins,
 };
 use crate::plan::method::Method;
+use crate::plan::network::{NetworkPath, shares_cores};
 use crate::plan::site::Target;
 
 /// Default time to wait for a server with broken connections to exit. The kernel closes the descriptors of an exiting
@@ -47,7 +49,7 @@ pub struct ScenarioRecord {
 /// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a cell,
 /// the connections of all contenders stay open. Each of `rounds` rounds gives every contender one slice of load, in
 /// random order, while the other contenders sleep.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabConfig {
     /// Scenario on which the configuration is based, for the report.
     pub scenario: ScenarioRecord,
@@ -67,12 +69,14 @@ pub struct LabConfig {
     pub startup: Startup,
     /// File that disk workers read and write. `None` if there are no disk workers, or if the path is not UTF-8.
     pub disk_file: Option<String>,
+    /// Network path between the servers and the load generator. `None` if both are on this machine.
+    pub network: Option<NetworkPath>,
     /// Facts about the run for the report.
     pub provenance: Provenance,
 }
 
 /// Durations and repetitions of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Timing {
     /// Length of one slice of load.
     pub slice: Duration,
@@ -89,7 +93,7 @@ pub struct Timing {
 }
 
 /// Cores for the servers and the load generator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CoreLayout {
     /// Cores for the contenders. Only one contender is active at a time. A cell uses the first `server_cores` of them.
     pub server: Vec<usize>,
@@ -103,7 +107,7 @@ pub struct CoreLayout {
 }
 
 /// How contenders are started, and the time limits for start and exit.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Startup {
     /// Command prefix for starting contenders, hidden in reports. It prepares the process and executes the contender.
     pub launcher: Vec<String>,
@@ -114,7 +118,7 @@ pub struct Startup {
 }
 
 /// Facts about a run that do not affect its measurements.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Provenance {
     /// Command line to repeat this run.
     pub repeat_command: String,
@@ -155,9 +159,13 @@ impl LabConfig {
         &self.cores.server[..cell.server_cores.min(self.cores.server.len())]
     }
 
-    /// Returns all cores that the run uses, in ascending order.
+    /// Returns all cores that the run uses, in ascending order. Across hosts, returns the cores of the servers' host
+    /// followed by those of the load generator's host.
     pub(crate) fn all_cores(&self) -> Vec<usize> {
         let CoreLayout { server, load, further, .. } = &self.cores;
+        if self.network.is_some() {
+            return server.iter().chain(further).chain(load).copied().collect();
+        }
         let cores: BTreeSet<usize> = server.iter().chain(load).chain(further).copied().collect();
         cores.into_iter().collect()
     }
@@ -227,7 +235,32 @@ impl LabConfig {
     }
 
     pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
-        cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
+        cell.server_share_beside(self.cores.server_share, self.cores.load.len(), self.shares_cores())
+    }
+
+    /// Returns whether the servers and the load generator run on the same cores.
+    pub(crate) fn shares_cores(&self) -> bool {
+        shares_cores(self.network.as_ref(), &self.cores.server, &self.cores.load)
+    }
+
+    /// Sets the network path of a run across hosts. Servers whose command contains `127.0.0.1` listen on the address of
+    /// their host instead.
+    ///
+    /// # Errors
+    /// Returns [`ConfigError::DiskAcrossHosts`] if a cell measures a disk.
+    pub fn set_network(&mut self, path: NetworkPath) -> Result<(), ConfigError> {
+        if self.cells.iter().any(|cell| cell.workload.is_disk()) {
+            return Err(ConfigError::DiskAcrossHosts);
+        }
+        let address = match path.server.interface.address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        for contender in &mut self.contenders {
+            *contender = std::mem::take(contender).replacing("127.0.0.1", &address);
+        }
+        self.network = Some(path);
+        Ok(())
     }
 
     /// Validates this configuration.

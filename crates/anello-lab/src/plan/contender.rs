@@ -67,7 +67,7 @@ pub enum Serves {
 }
 
 /// A server under comparison.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
     /// Name, unique within a run, such as "anello io_uring" or "bare epoll".
     pub name: String,

@@ -53,6 +53,11 @@ pub enum ConfigError {
     NoCores,
     #[error("nothing to measure (add at least one cell)")]
     NoCells,
+    #[error(
+        "disk workers cannot be measured across hosts, because no network is involved (run the lab on the host with the \
+         disk, without --server-host and --load-host)"
+    )]
+    DiskAcrossHosts,
     #[error("{0}: {1}")]
     Cell(Cell, CellError),
     #[error("duplicate cell \"{0}\" (remove one)")]

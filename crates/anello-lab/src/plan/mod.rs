@@ -9,6 +9,7 @@ mod estimate;
 pub mod instructions;
 pub mod limits;
 pub mod method;
+pub mod network;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -153,7 +153,7 @@ impl Target {
 }
 
 /// Resources that an HTTP server can serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SupportedTargets {
     /// `true` if the server serves files, including a file with the name of the fixed response.
     pub files: bool,

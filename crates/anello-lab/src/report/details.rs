@@ -142,7 +142,11 @@ pub fn machine(result: &LabResult) -> Table {
         count(Quality::Throttled),
         count(Quality::Invalid)
     );
+    let network = plan.network.as_ref();
     let of_run = [
+        ("Network", network.map(ToString::to_string)),
+        ("Kernel of the load generator", network.map(|path| path.load.kernel.clone())),
+        ("CPU of the load generator", network.map(|path| path.load.cpu_model.clone())),
         ("Pinned", Some(pinned)),
         ("Load average after the run", after.load_averages()),
         ("Used by other programs", others),

@@ -21,6 +21,9 @@ pub fn render_table(result: &LabResult) -> String {
     if !methods.is_empty() {
         wrap(&mut text, "", &format!("Method: {methods}."));
     }
+    if let Some(path) = &result.plan.network {
+        wrap(&mut text, "", &format!("Network: {path}."));
+    }
     if result.interrupted {
         push_line(&mut text, "The run was stopped early.");
     }

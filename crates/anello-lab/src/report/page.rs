@@ -126,6 +126,7 @@ impl Run<'_> {
             p.headline { (findings::conclusion(result)) }
             @if result.interrupted { p.caution { "The run was stopped early." } }
             p.meta { (details::summary(result)) @if !methods.is_empty() { " · method: " (methods) } }
+            @if let Some(path) = &result.plan.network { p.meta { "network: " (path) } }
             @if shown.len() > 1 {
                 select.js aria-label="Cells" {
                     @for (index, (group, _)) in shown.iter().enumerate() { option value=(index) selected[index == first] { (names::group_title(group)) } }

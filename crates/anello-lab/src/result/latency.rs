@@ -77,3 +77,43 @@ pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
         .map(|&quantile| (quantile, histogram.value_at_quantile(quantile)))
         .collect()
 }
+
+/// Serializes a histogram with [`encode`].
+pub(crate) mod text {
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize, Deserializer, Serializer, de, ser};
+
+    pub(crate) fn serialize<S: Serializer>(
+        histogram: &Histogram<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::encode(histogram).map_err(ser::Error::custom)?)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        super::decode(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// Serializes an optional histogram with [`encode`].
+pub(crate) mod optional_text {
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+    pub(crate) fn serialize<S: Serializer>(
+        histogram: &Option<Histogram<u64>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = histogram.as_ref().map(super::encode).transpose();
+        text.map_err(ser::Error::custom)?.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Histogram<u64>>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| super::decode(&text)).transpose().map_err(de::Error::custom)
+    }
+}

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::cell::Cell;
 use crate::plan::config::ScenarioRecord;
 use crate::plan::method::Method;
+use crate::plan::network::{NetworkPath, shares_cores};
 
 /// Plan of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct Plan {
     /// Measurement method. `None` in results that were written before the field existed; see [`method`](Self::method).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
+    /// Network path between the servers and the load generator; `None` if both were on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkPath>,
     /// File that the disk workers read and wrote; `None` if there were no disk workers or if the path is not valid
     /// UTF-8. A resumed run must use the same file, because its path is part of the workers' commands.
     pub disk_file: Option<String>,
@@ -58,7 +62,8 @@ impl Plan {
 
     /// Returns the CPU share of servers in a cell.
     pub(crate) fn server_share_in(&self, cell: &Cell) -> f64 {
-        cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
+        let shares_cores = shares_cores(self.network.as_ref(), &self.server_cores, &self.load_cores);
+        cell.server_share_beside(self.server_share, self.load_cores.len(), shares_cores)
     }
 
     /// Returns the method used in a cell. Servers are limited only in saturated closed loops.

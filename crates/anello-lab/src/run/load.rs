@@ -10,12 +10,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::plan::cell::Cell;
 use crate::plan::site::SupportedTargets;
-use crate::result::latency::CodecError;
 pub use crate::result::latency::latency_histogram;
+use crate::result::latency::{self, CodecError};
 
 /// A load generator.
 pub trait Load {
@@ -40,11 +41,16 @@ pub trait Load {
         check: Check,
         stop: &AtomicBool,
     ) -> Result<Vec<String>, LoadError>;
+
+    /// Returns notes for readers of the report, after the run.
+    fn notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Functional check of a contender. Checks precede the measurement because the speed of an incorrect server is
 /// meaningless. Contains the resources that an HTTP server supports, or `None` for an echo server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Check {
     /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly. An HTTP server sends every resource
@@ -106,13 +112,14 @@ pub enum LoadError {
 }
 
 /// Results of one slice of load.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SliceLoad {
     /// Number of requests with a correct reply.
     pub requests: u64,
     /// Time from the first request to the last reply, in nanoseconds.
     pub elapsed_ns: u64,
     /// Time from each request to the end of its reply, in nanoseconds.
+    #[serde(with = "latency::text")]
     pub latency: Histogram<u64>,
     /// Errors by kind (connection reset, closed early, timeout), with the number of occurrences.
     pub errors: Vec<(String, u64)>,
@@ -122,6 +129,7 @@ pub struct SliceLoad {
     pub wrong_example: Option<String>,
     /// Time from actually sending a request to the end of its reply; open loop only. `latency` starts at the
     /// scheduled time instead.
+    #[serde(with = "latency::optional_text")]
     pub uncorrected: Option<Histogram<u64>>,
     /// Number of scheduled requests; open loop only.
     pub offered: Option<u64>,

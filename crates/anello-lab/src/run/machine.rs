@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
 pub use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
 use crate::result::Environment;
+use crate::result::executable::{Executable, Hashes};
 
 /// System interface of the lab.
 pub trait Machine {
@@ -82,6 +84,12 @@ pub trait Machine {
     /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.
     fn stop(&mut self, pids: &[u32]);
 
+    /// Returns the hashes of the contenders' programs, as far as they can be read.
+    fn executables(&mut self, contenders: &[Contender]) -> Vec<Vec<Executable>> {
+        let mut hashes = Hashes::new();
+        contenders.iter().map(|contender| hashes.of(contender)).collect()
+    }
+
     /// Describes the current state of the machine, limited to the parts that a run with this configuration uses.
     fn environment(&mut self, config: &LabConfig) -> Environment;
 }
@@ -124,13 +132,16 @@ pub enum MachineError {
         /// Error returned by the operating system.
         error: io::Error,
     },
+    /// An operation on another host failed, or the connection to that host was lost.
+    #[error("{0}")]
+    Host(String),
     /// The CPU share of servers could not be limited.
     #[error(transparent)]
     Throttle(io::Error),
 }
 
 /// Resource usage of a process, summed over its threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in user space and in the kernel, in nanoseconds.
     pub cpu_ns: u64,
@@ -143,7 +154,7 @@ pub struct Usage {
 }
 
 /// A contender that is accepting connections.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// Process ID.
     pub pid: u32,

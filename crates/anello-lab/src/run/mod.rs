@@ -20,6 +20,7 @@ mod affinity;
 pub mod checkpoint;
 mod cpu_throttle;
 mod environment;
+pub mod hosts;
 pub mod load;
 pub mod local;
 pub mod machine;

@@ -194,11 +194,7 @@ impl ServerProcess {
 
     /// Returns the last lines of standard error as a clause to append to a message.
     fn stderr_tail(&self) -> String {
-        let tail_bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&tail_bytes);
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let tail = lines[lines.len().saturating_sub(3)..].join(" / ");
-        let tail: String = tail.chars().filter(|character| !character.is_control()).take(400).collect();
+        let tail = last_lines(&self.errors.lock().unwrap_or_else(PoisonError::into_inner));
         if tail.is_empty() { String::new() } else { format!(": {tail}") }
     }
 }
@@ -212,6 +208,14 @@ impl Drop for ServerProcess {
             self.child.wait().ok();
         }
     }
+}
+
+/// Returns the last lines of a text, without control characters.
+pub(super) fn last_lines(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let tail = lines[lines.len().saturating_sub(3)..].join(" / ");
+    tail.chars().filter(|character| !character.is_control()).take(400).collect()
 }
 
 fn core_list(cores: &[usize]) -> String {
@@ -247,7 +251,7 @@ fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     }
 }
 
-fn capture_stderr_tail(mut stderr: impl Read, tail_bytes: &Mutex<Vec<u8>>) {
+pub(super) fn capture_stderr_tail(mut stderr: impl Read, tail_bytes: &Mutex<Vec<u8>>) {
     let mut buffer = [0u8; 1024];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {
         let mut tail_bytes = tail_bytes.lock().unwrap_or_else(PoisonError::into_inner);

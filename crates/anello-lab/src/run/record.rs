@@ -9,8 +9,9 @@ use crate::plan::cell::{SATURATION_CONNECTIONS_PER_CORE, Workload};
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
 use crate::plan::method::Method;
+use crate::plan::network::NetworkPath;
 use crate::result::Environment;
-use crate::result::executable::Hashes;
+use crate::result::executable::Executable;
 use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::run::machine::Machine;
@@ -26,8 +27,7 @@ pub struct ResumeError {
 
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
-    let mut hashes = Hashes::new();
-    if config.cores.server == config.cores.load {
+    if config.shares_cores() {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
             "Only one core is usable: server and load generator share core {}, so {} depends on both. Compare \
@@ -55,7 +55,9 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
                 .to_owned(),
         );
     }
-    let records = config.contenders.iter().map(|contender| contender_record(contender, &mut hashes));
+    let executables = machine.executables(&config.contenders);
+    let records = config.contenders.iter().zip(executables);
+    let records = records.map(|(contender, executables)| contender_record(contender, executables));
     LabResult {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
@@ -108,6 +110,8 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
     check_equal("load generator cores", &old.load_cores, &new.load_cores)?;
     check_equal("CPU share of servers", old.server_share, new.server_share)?;
     check_equal("load generator driver", &old.load_driver, &new.load_driver)?;
+    let hosts = |plan: &Plan| plan.network.as_ref().map(NetworkPath::hosts);
+    check_equal("hosts (--server-host, --load-host)", hosts(old), hosts(new))?;
     if old.disk_file.is_some() {
         check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
     }
@@ -175,6 +179,7 @@ fn plan(config: &LabConfig) -> Plan {
         load_driver: config.provenance.load_driver.clone(),
         server_share: config.cores.server_share,
         method: Some(Method::of_share(config.cores.server_share)),
+        network: config.network.clone(),
         disk_file: config.disk_file.clone(),
         reference: config.reference.clone(),
         stolen_fraction_limit: config.timing.stolen_fraction_limit,
@@ -182,12 +187,12 @@ fn plan(config: &LabConfig) -> Plan {
     }
 }
 
-fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderRecord {
+fn contender_record(contender: &Contender, executables: Vec<Executable>) -> ContenderRecord {
     ContenderRecord {
         name: contender.name.clone(),
         role: contender.role,
         command: contender.command_line(),
-        executables: hashes.of(contender),
+        executables,
         ready_line: None,
         driver: contender.driver.clone(),
         version: contender.version.clone(),

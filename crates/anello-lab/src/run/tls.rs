@@ -3,6 +3,7 @@
 //! All contenders use the same self-signed certificate, created for the run. The load generator offers only the cipher
 //! suite of the cell, so all servers use the same one.
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -37,10 +38,26 @@ impl Identity {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
         let parameters = CertificateParams::new([SERVER_NAME.to_owned()]).map_err(io::Error::other)?;
         let certificate = parameters.self_signed(&key).map_err(io::Error::other)?;
+        Identity::from_pem(&(certificate.pem(), key.serialize_pem()))
+    }
+
+    /// Creates an identity from the PEM texts of another one's certificate and key.
+    ///
+    /// # Errors
+    /// Returns an error with the path if a file cannot be written.
+    pub fn from_pem((certificate, key): &(String, String)) -> io::Result<Identity> {
         let directory = temporary::create("anello-lab-tls-", 0o700)?;
-        temporary::write(&directory, CERTIFICATE_FILE, certificate.pem().as_bytes(), 0o600)?;
-        temporary::write(&directory, KEY_FILE, key.serialize_pem().as_bytes(), 0o600)?;
+        temporary::write(&directory, CERTIFICATE_FILE, certificate.as_bytes(), 0o600)?;
+        temporary::write(&directory, KEY_FILE, key.as_bytes(), 0o600)?;
         Ok(Identity { directory })
+    }
+
+    /// Returns the PEM texts of the certificate and of the key.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read.
+    pub fn to_pem(&self) -> io::Result<(String, String)> {
+        Ok((fs::read_to_string(self.certificate())?, fs::read_to_string(self.key())?))
     }
 
     /// Creates an identity if any of these cells uses TLS.

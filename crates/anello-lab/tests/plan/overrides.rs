@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anello_lab::peers::Serves;
 use anello_lab::tls::Cipher;
-use anello_lab::{Cell, ConfigError, Contender, LabConfig, Target, Workload, echo_cells};
+use anello_lab::{
+    Cell, ConfigError, Contender, Endpoint, Interface, LabConfig, NetworkPath, Target, Workload, echo_cells,
+};
 
 #[test]
 fn overridden_cells_keep_other_values() {
@@ -51,4 +53,45 @@ fn contenders_adapt_to_protocol_of_cells() {
     assert_eq!(secured.add_contenders(&[secure.clone(), plain]), Err(ConfigError::NoTls("a".to_owned())));
     secured.add_contenders(&[secure]).unwrap();
     assert_eq!(secured.contenders.len(), 1);
+}
+
+fn network(server: &str, load: &str) -> NetworkPath {
+    let end = |address: &str| Endpoint {
+        host: None,
+        kernel: String::new(),
+        cpu_model: String::new(),
+        interface: Interface {
+            address: address.parse().unwrap(),
+            device: None,
+            mtu_bytes: None,
+            queueing: None,
+            link_mbit_per_second: None,
+        },
+    };
+    NetworkPath {
+        server: end(server),
+        load: end(load),
+        same_machine: false,
+        min_round_trip_ns: 1,
+        median_round_trip_ns: 1,
+    }
+}
+
+#[test]
+fn servers_listen_on_address_of_their_host() {
+    for (address, expected) in [("10.0.0.5", "10.0.0.5:0"), ("fd00::5", "[fd00::5]:0")] {
+        let mut config = LabConfig::preset("quick", PathBuf::from("anello")).unwrap();
+        config.set_network(network(address, "10.0.0.6")).unwrap();
+        for contender in &config.contenders {
+            assert!(contender.arguments.iter().any(|word| word == expected), "{contender:?}");
+            assert!(!contender.command_line().contains("127.0.0.1"), "{contender:?}");
+        }
+    }
+}
+
+#[test]
+fn disk_cells_cannot_be_measured_across_hosts() {
+    let mut config = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
+    let error = config.set_network(network("10.0.0.5", "10.0.0.6")).unwrap_err();
+    assert_eq!(error, ConfigError::DiskAcrossHosts);
 }

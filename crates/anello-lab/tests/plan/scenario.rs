@@ -14,6 +14,7 @@ pub fn machine(cores: usize) -> Resources {
         executable: PathBuf::from("/usr/bin/anello"),
         cores: (0..cores).collect(),
         siblings: (0..cores).map(|core| vec![core]).collect(),
+        load_core: None,
         connections_limit: 20_000,
         peers: vec![Contender {
             driver: Some("epoll".to_owned()),
@@ -57,6 +58,11 @@ fn sibling_threads_are_used_last_and_reported() {
     let separate = with(&[&[0], &[1]]);
     assert_eq!((separate.cores.load.as_slice(), warns(&separate)), (&[1][..], false));
     assert!(!warns(&with(&[&[0, 1]])), "the sibling is not used");
+    let siblings = vec![vec![0, 1], vec![0, 1]];
+    let remote = Resources { siblings, load_core: Some(7), ..machine(2) };
+    let remote = resolve("mine.toml", MINIMAL, &remote).unwrap();
+    assert_eq!((remote.cores.server.as_slice(), remote.cores.load.as_slice()), (&[0][..], &[7][..]));
+    assert!(!warns(&remote), "the load generator is on another host");
 }
 
 const MINIMAL: &str = r#"

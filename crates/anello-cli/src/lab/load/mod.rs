@@ -100,7 +100,7 @@ impl LabLoad {
     }
 
     /// Returns a sentence that lists the kinds of TLS handshakes so far; `None` if there were no handshakes.
-    pub fn handshake_note(&self) -> Option<String> {
+    fn handshake_note(&self) -> Option<String> {
         let kinds: Vec<String> = self.handshakes.borrow().iter().cloned().collect();
         (!kinds.is_empty()).then(|| format!("Kinds of TLS handshakes: {}.", kinds.join("; ")))
     }
@@ -187,6 +187,11 @@ impl Load for LabLoad {
                 }
             }
         })
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        let driver = format!("The load generator ran on anello's {} driver.", self.driver_name());
+        [driver].into_iter().chain(self.handshake_note()).collect()
     }
 }
 

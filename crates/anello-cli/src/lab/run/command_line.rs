@@ -30,7 +30,8 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     flags.extend(arguments.peers.directory.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
     flags.push(("--out", arguments.out.to_string_lossy()));
     let flags = flags.iter().map(|(flag, value)| format!(" {flag} {}", shell_quote(value)));
-    "anello lab run".to_owned() + &flags.collect::<String>()
+    let copy = if arguments.copy_programs { " --copy-programs" } else { "" };
+    "anello lab run".to_owned() + &flags.collect::<String>() + copy
 }
 
 #[cfg(test)]
@@ -50,6 +51,8 @@ mod tests {
     fn resume_command_keeps_flags_missing_from_json() {
         let command = |words| resume_command(&parse_run(words), Path::new("a b/lab-1.json"));
         assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
+        let copied = command(&["--server-host", "h", "--copy-programs"]);
+        assert_eq!(copied, "anello lab run --resume 'a b/lab-1.json' --out anello-lab --copy-programs");
         let other =
             ["--contender", "x = ./x  --cores {cores}", "--contender=y=y", "--peers", "p", "--out", "a b"];
         let flags = "--contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'";

@@ -73,6 +73,21 @@ pub struct RunArguments {
     pub contender: Vec<Contender>,
     #[command(flatten)]
     pub peers: PeersFlag,
+    /// Host of the servers, as an ssh destination; by default this machine. Requires a login without a password, and
+    /// the same build of anello and the other servers at the same paths as here. Disks cannot be measured across hosts.
+    #[arg(long, value_name = "HOST", value_parser = parse_host)]
+    pub server_host: Option<String>,
+    /// Host of the load generator, as an ssh destination; by default this machine. Requires the same as --server-host.
+    #[arg(long, value_name = "HOST", value_parser = parse_host)]
+    pub load_host: Option<String>,
+    /// Name or address under which the load generator's host reaches the servers' host, whose servers listen there; by
+    /// default the host name in ssh's configuration, or the name of this machine.
+    #[arg(long, value_name = "ADDRESS")]
+    pub server_address: Option<String>,
+    /// Copy anello and the programs of the other servers to a temporary directory on the hosts, and remove it after the
+    /// run. Only the program of each server is copied, not the files that it needs.
+    #[arg(long)]
+    pub copy_programs: bool,
     /// 1 GiB file that disk workers read and write; by default a file in /var/tmp, or the file of the resumed run. If
     /// the file does not exist, it is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
@@ -94,6 +109,15 @@ pub struct RunArguments {
     /// Also write the result as JSON to this file, compressed with gzip if its name ends in .gz.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+fn parse_host(text: &str) -> Result<String, String> {
+    let is_valid = !text.is_empty() && !text.starts_with('-');
+    if is_valid {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an ssh destination, such as user@host".to_owned())
+    }
 }
 
 /// Parses `NAME=COMMAND ARGUMENTS`.

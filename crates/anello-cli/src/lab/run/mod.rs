@@ -12,12 +12,16 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anello_lab::hosts::AgentProgram;
 use anello_lab::tls::Identity;
 use anello_lab::{
-    Instructions, LabConfig, LabResult, LocalMachine, checkpoint, machine, preset, resolve, run_from,
+    Hosts, Instructions, LabConfig, LabResult, Load, LocalMachine, Machine, Resources, checkpoint, hosts,
+    preset, resolve, run_from,
 };
+use clap::ValueEnum;
 
 use self::command_line::{repeat_command, resume_command};
 use self::display::Display;
@@ -40,14 +44,36 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let stop = process::stop_flag(has_view)?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = DiskFile::new(arguments.disk_file.as_deref(), previous.as_ref());
-    let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
+    let hosts = connect_hosts(arguments, previous.as_ref(), &stop)?;
+    let resources = resources(arguments.peers.directory.as_deref(), &disk_file.path)?;
+    let resources = match &hosts {
+        Some((hosts, _)) => hosts.apply_resources(resources),
+        None => resources,
+    };
+    let mut config = configuration(arguments, &resources, previous.as_ref())?;
+    if let Some((hosts, address)) = &hosts {
+        let path = hosts.measure_path(address)?;
+        config.set_network(path).map_err(|error| invalid_input(error.to_string()))?;
+    }
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
     let identity = Identity::for_cells(&config.cells)?;
-    let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
-    let mut load = load.with_identity(identity.as_ref(), &config.cells);
-    let mut machine = LocalMachine::new(identity);
-    config.provenance.load_driver = Some(load.driver_name());
+    let driver = driver.unwrap_or(LoadDriver::Auto);
+    let (mut load, mut machine, driver): (Box<dyn Load>, Box<dyn Machine>, String) = match &hosts {
+        Some((hosts, _)) => {
+            let name =
+                driver.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            let (machine, load, driver) = hosts.set_up(&config, identity.as_ref(), &name)?;
+            (Box::new(load), Box::new(machine), driver)
+        }
+        None => {
+            let load = LabLoad::new(driver, &disk_file.path)?;
+            let load = load.with_identity(identity.as_ref(), &config.cells);
+            let driver = load.driver_name();
+            (Box::new(load), Box::new(LocalMachine::new(identity)), driver)
+        }
+    };
+    config.provenance.load_driver = Some(driver);
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(|error| invalid_input(error.to_string()))?;
@@ -55,18 +81,53 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let measured = previous.as_ref().map(|previous| previous.slices.clone()).unwrap_or_default();
     let view = has_view.then(|| View::new(&config, measured, Arc::clone(&stop))).transpose()?;
     let mut display = Display::new(&arguments.out, view);
-    let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
+    let result = run_from(&config, previous, load.as_mut(), machine.as_mut(), &mut display, &stop);
     display.finish();
-    // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
-    drop(machine);
+    let mut notes = load.notes();
+    let lost = hosts.as_ref().and_then(|(hosts, _)| hosts.lost());
+    notes.extend(lost.as_ref().map(|reason| format!("The run was stopped early: {reason}.")));
+    // Restores the CPU affinity of this thread, because writing the reports needs no reserved core, and stops the agents
+    // on other hosts.
+    drop((load, machine, hosts));
     let mut result = result.map_err(io::Error::other)?;
-    let driver_note = format!("The load generator ran on anello's {} driver.", load.driver_name());
-    for note in [driver_note].into_iter().chain(load.handshake_note()) {
+    for note in notes {
         if !result.notes.contains(&note) {
             result.notes.push(note);
         }
     }
-    report(&result, arguments)
+    let exit_code = report(&result, arguments)?;
+    lost.map_or(Ok(exit_code), |reason| Err(io::Error::other(reason)))
+}
+
+/// Connects to the hosts in the flags or of the resumed run. Returns the connections and the address of the server host;
+/// `None` for a run on this machine.
+fn connect_hosts(
+    arguments: &RunArguments,
+    previous: Option<&LabResult>,
+    stop: &Arc<AtomicBool>,
+) -> io::Result<Option<(Hosts, String)>> {
+    let (mut server, mut load) = (arguments.server_host.clone(), arguments.load_host.clone());
+    let mut address = arguments.server_address.clone();
+    if let Some(path) = previous.and_then(|previous| previous.plan.network.as_ref())
+        && server.is_none()
+        && load.is_none()
+    {
+        (server, load) = (path.server.host.clone(), path.load.host.clone());
+        address = address.or_else(|| Some(path.server.interface.address.to_string()));
+    } else if server.is_none() && load.is_none() {
+        if address.is_some() || arguments.copy_programs {
+            let problem =
+                "--server-address and --copy-programs require --server-host or --load-host (add one)";
+            return Err(invalid_input(problem));
+        }
+        return Ok(None);
+    }
+    let address = address.unwrap_or_else(|| hosts::default_address(server.as_deref()));
+    let program = std::env::current_exe()?;
+    let program =
+        AgentProgram { path: &program, version: build_identity::LONG_VERSION, copy: arguments.copy_programs };
+    let hosts = Hosts::connect(server.as_deref(), load.as_deref(), &program, stop)?;
+    Ok(Some((hosts, address)))
 }
 
 /// Reads instruction counts, and prints the names of the contenders for which there are none.
@@ -106,18 +167,21 @@ fn announce(config: &LabConfig) {
         if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
     let (name, cells, contenders) = (&config.scenario.name, config.cells.len(), config.contenders.len());
     print_stderr(format_args!("{name}: {contenders} contenders in {cells} cells, about {time}"));
+    if let Some(path) = &config.network {
+        print_stderr(format_args!("  network: {path}"));
+    }
     config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
 /// Returns the configuration from the scenario and flags, or from the resumed run.
 fn configuration(
     arguments: &RunArguments,
-    disk_file: &Path,
+    resources: &Resources,
     previous: Option<&LabResult>,
 ) -> io::Result<LabConfig> {
     let (file_name, text) = scenario_text(arguments, previous)?;
-    let mut config = resolve(&file_name, &text, &resources(arguments.peers.directory.as_deref(), disk_file)?)
-        .map_err(|error| invalid_input(error.to_string()))?;
+    let mut config =
+        resolve(&file_name, &text, resources).map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
     config.add_contenders(&arguments.contender).map_err(|error| invalid_input(error.to_string()))?;
     let executable = std::env::current_exe()?;
@@ -139,7 +203,7 @@ fn configuration(
             config.timing.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
         }
-        None => apply_overrides(&mut config, arguments, machine::connections_limit())?,
+        None => apply_overrides(&mut config, arguments, resources.connections_limit)?,
     }
     Ok(config)
 }
@@ -161,7 +225,7 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
 
 /// Returns the command that starts servers in such a way that the kernel kills them when this process exits, even if
 /// SIGKILL ends this process.
-fn launcher() -> io::Result<Vec<String>> {
+pub fn launcher() -> io::Result<Vec<String>> {
     let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
     let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;
     Ok([&executable, "lab", "launch", &std::process::id().to_string()].map(str::to_owned).to_vec())

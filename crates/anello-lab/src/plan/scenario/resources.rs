@@ -13,6 +13,8 @@ pub struct Resources {
     pub cores: Vec<usize>,
     /// For each of [`cores`](Self::cores), all hardware threads of its physical core, including itself.
     pub siblings: Vec<Vec<usize>>,
+    /// Core of the load generator if it runs on another host. `None` if it needs one of [`cores`](Self::cores).
+    pub load_core: Option<usize>,
     /// Maximum number of connections that the lab may have open.
     pub connections_limit: usize,
     /// Peers that have been built and support the echo protocol.
@@ -35,6 +37,7 @@ impl Resources {
             executable,
             siblings: core_siblings(Path::new("/"), &cores),
             cores,
+            load_core: None,
             connections_limit: connections_limit(),
             peers: Vec::new(),
             unbuilt_peers: Vec::new(),

@@ -90,6 +90,7 @@ impl Resolver<'_> {
                 ..Startup::default()
             },
             disk_file: self.resources.disk_file.to_str().filter(|_| is_disk).map(str::to_owned),
+            network: None,
             provenance: Provenance::default(),
         };
         let Err(error) = config.validate() else { return Ok(config) };
@@ -105,15 +106,19 @@ impl Resolver<'_> {
         let max_cores = max_cores.unwrap_or(1);
         let cores = self.resources.cores_by_independence();
         // The load generator uses a single thread. Fast servers on several cores can outpace it; the results show this.
-        let load = cores.get(max_cores).or_else(|| cores.last()).copied().unwrap_or(0);
-        let further = self.assign_further_core(contenders, cores.get(max_cores + 1).copied());
+        let is_remote = self.resources.load_core.is_some();
+        let load =
+            self.resources.load_core.or_else(|| cores.get(max_cores).or_else(|| cores.last()).copied());
+        let load = load.unwrap_or(0);
+        let used = max_cores + usize::from(!is_remote);
+        let further = self.assign_further_core(contenders, cores.get(used).copied());
         if max_cores > 1 {
             self.notes.push(format!(
                 "The load generator has one thread, on core {load}. Servers on several cores may be faster than this \
                  thread. In saturated cells, compare the CPU time per request."
             ));
         }
-        let used = max_cores + 1 + usize::from(further.is_some());
+        let used = used + usize::from(further.is_some());
         self.warn_about_siblings(&cores[..cores.len().min(used)]);
         let share = self.file.server_share.as_ref();
         CoreLayout {

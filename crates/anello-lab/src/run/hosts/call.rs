@@ -1,0 +1,123 @@
+//! Messages between the lab and its agents.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::cell::Cell;
+use crate::plan::config::LabConfig;
+use crate::plan::contender::Contender;
+use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
+use crate::result::Environment;
+use crate::run::load::Check;
+
+/// Line of input that interrupts a check. It has no reply.
+pub(super) const STOP: &str = "stop";
+
+/// Interval at which the lab sends an empty line to an agent.
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time after which an agent that has received nothing assumes that the connection is lost.
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(60);
+
+/// First line of an agent's output.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Greeting {
+    /// Version and build of the agent, which must be those of the lab.
+    pub version: String,
+    /// Identifies the machine and its boot.
+    pub(super) boot_id: String,
+    pub(super) cores: Vec<usize>,
+    pub(super) siblings: Vec<Vec<usize>>,
+    pub(super) connections_limit: usize,
+    pub(super) kernel: String,
+    pub(super) cpu_model: String,
+}
+
+impl Greeting {
+    /// Describes this machine. `version` identifies the build of the agent.
+    pub fn of_this_machine(version: &str) -> Greeting {
+        let cores = allowed_cores();
+        let Environment { kernel, cpu_model, .. } = Environment::capture(Path::new("/"), &[], None);
+        Greeting {
+            version: version.to_owned(),
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            siblings: core_siblings(Path::new("/"), &cores),
+            cores,
+            connections_limit: connections_limit(),
+            kernel,
+            cpu_model,
+        }
+    }
+}
+
+/// Configuration of an agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Setup {
+    /// Configuration of the run, with the cores of the agent's host.
+    pub config: LabConfig,
+    /// Certificate and key of TLS servers (PEM).
+    pub identity: Option<(String, String)>,
+    /// Driver of the load generator.
+    pub load_driver: String,
+}
+
+/// Call to an agent. The comment names the type of the reply; `Result` has the error as a string.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Call {
+    /// `Result<IpAddr>`
+    Resolve(String),
+    /// `Result<SocketAddr>`
+    Listen(IpAddr),
+    /// `Result<Vec<u64>>`: durations of TCP handshakes in nanoseconds.
+    RoundTrips(SocketAddr),
+    /// `Result<Interface>` to this peer.
+    Interface(IpAddr),
+    /// `String`: name of the load generator's driver. The calls above precede this call, and the others follow it.
+    Setup(Box<Setup>),
+    /// `Vec<String>`
+    Prepare,
+    /// `usize`
+    MaxOpenConnections,
+    /// `Option<u64>`
+    Stolen(Vec<usize>),
+    /// `u64`
+    Throttled,
+    /// `Result<Usage>`
+    Usage(u32),
+    /// `u64`
+    LoadCpu,
+    /// `Option<u64>`
+    OtherCpu(Vec<usize>),
+    /// `Result<Running>`
+    Start { contender: Box<Contender>, cores: Vec<usize> },
+    /// `Option<String>`
+    ExitDescription { pid: u32, timeout: Duration },
+    /// `Result<()>`
+    Throttle { cores: Vec<usize>, share: f64 },
+    /// `()`
+    Unthrottle,
+    /// `()`
+    SetPaused { pid: u32, is_paused: bool },
+    /// `()`
+    Stop(Vec<u32>),
+    /// `Vec<Vec<Executable>>`
+    Executables(Vec<Contender>),
+    /// `Environment`
+    Environment,
+    /// `Result<usize>`: number of the session.
+    Connect { target: SocketAddr, cell: Cell },
+    /// `Result<Vec<String>>`
+    Check { target: SocketAddr, check: Check },
+    /// `Result<SliceLoad>`
+    RunSlice { session: usize, duration: Duration },
+    /// `Result<()>`
+    Settle { session: usize },
+    /// `()`
+    Close { session: usize },
+    /// `Vec<String>`
+    Notes,
+}
