@@ -8,7 +8,9 @@ use anello::sim::Control;
 use anello::time::{sleep, timeout};
 use futures_util::future::try_join;
 
+use super::http2_client::Http2Client;
 use super::pattern;
+use super::servers::Stack;
 
 /// Time limit for all requests that are sent together.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -19,6 +21,9 @@ pub const FILE_BYTES: [u64; 4] = [0, 100, 5000, 200_000];
 /// Number of the kinds of requests.
 pub const KINDS: u64 = FILE_KIND + 1;
 
+/// The kind that is an HTTP/1.0 request. The end of the connection marks the end of its response.
+pub const HTTP_1_0_KIND: u64 = 6;
+
 /// The kind that requests a file.
 pub const FILE_KIND: u64 = 7;
 
@@ -26,7 +31,11 @@ pub const FILE_KIND: u64 = 7;
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub number: u64,
-    pub request: Vec<u8>,
+    pub path: String,
+    /// Body of a POST request. `None` for GET.
+    pub body: Option<Vec<u8>>,
+    /// The request over HTTP/1.1 or HTTP/1.0.
+    request: Vec<u8>,
     /// Expected body of the response.
     expected: Vec<u8>,
     /// Set if the connection must be closed after the response, whose end marks the end of the body.
@@ -63,33 +72,44 @@ impl Exchange {
         let (number, size) = (control.random() >> 1, control.random());
         // Most bodies are small, so that many requests are in progress when a fault happens.
         let bytes = if size.is_multiple_of(8) { size % 60_000 } else { size % 3000 };
-        let (body, mut is_last) = (pattern(number, 0..bytes), false);
-        let (request, expected) = match kind {
-            0 => (get(&format!("/bytes/{number}/{bytes}")), body),
-            1 => (get(&format!("/stream/{number}/{bytes}")), body),
-            2 => (get(&format!("/sized/{number}/{bytes}")), body),
-            3 => (get(&format!("/slow/{number}/{}", size % 6000)), pattern(number, 0..10)),
-            4 => (post(&format!("/upload/{number}"), &body, size.is_multiple_of(2)), digest(&body)),
-            5 => (post(&format!("/echo/{number}"), &body, size.is_multiple_of(2)), body),
-            6 => {
-                is_last = true;
-                (format!("GET /stream/{number}/{bytes} HTTP/1.0\r\n\r\n").into_bytes(), body)
-            }
+        let body = pattern(number, 0..bytes);
+        let (path, sent_body, expected) = match kind {
+            0 => (format!("/bytes/{number}/{bytes}"), None, body),
+            1 | HTTP_1_0_KIND => (format!("/stream/{number}/{bytes}"), None, body),
+            2 => (format!("/sized/{number}/{bytes}"), None, body),
+            3 => (format!("/slow/{number}/{}", size % 6000), None, pattern(number, 0..10)),
+            4 => (format!("/upload/{number}"), Some(body.clone()), digest(&body)),
+            5 => (format!("/echo/{number}"), Some(body.clone()), body),
             _ => {
                 let bytes = FILE_BYTES[size as usize % FILE_BYTES.len()];
-                (get(&format!("/files/{bytes}")), pattern(bytes, 0..bytes))
+                (format!("/files/{bytes}"), None, pattern(bytes, 0..bytes))
             }
         };
-        Self { number, request, expected, is_last }
+        let is_last = kind == HTTP_1_0_KIND;
+        let request = match &sent_body {
+            Some(body) => post(&path, body, size.is_multiple_of(2)),
+            None if is_last => format!("GET {path} HTTP/1.0\r\n\r\n").into_bytes(),
+            None => get(&path),
+        };
+        Self { number, path, body: sent_body, request, expected, is_last }
     }
 
-    fn check(&self, response: &Response) {
-        let requested = String::from_utf8_lossy(&self.request[..self.request.len().min(60)]).into_owned();
+    /// Checks a response.
+    ///
+    /// # Errors
+    /// Returns an error if the server did not receive the request in time.
+    pub fn check(&self, response: &Response) -> io::Result<()> {
+        match response.status {
+            200 => {}
+            400 | 408 => return Err(ErrorKind::TimedOut.into()),
+            status => panic!("status {status}"),
+        }
         if let Some(number) = response.number {
-            assert_eq!(number, self.number, "response to another request than {requested:?}");
+            assert_eq!(number, self.number, "response to another request than {}", self.path);
         }
         let (expected, body) = (&self.expected, &response.body);
-        assert!(body == expected, "{} instead of {} bytes: {requested:?}", body.len(), expected.len());
+        assert!(body == expected, "{} instead of {} bytes: {}", body.len(), expected.len(), self.path);
+        Ok(())
     }
 }
 
@@ -100,27 +120,47 @@ pub fn digest(body: &[u8]) -> Vec<u8> {
 }
 
 /// A complete response.
-struct Response {
-    status: u16,
+pub struct Response {
+    pub status: u16,
     /// Number of the request, unless it is for a file.
-    number: Option<u64>,
-    body: Vec<u8>,
-    is_last: bool,
+    pub number: Option<u64>,
+    pub body: Vec<u8>,
+    pub is_last: bool,
 }
 
-/// Connects to a host, with a time limit.
-pub async fn connect(host: &str) -> io::Result<TcpStream> {
-    timeout(Duration::from_secs(5), TcpStream::connect((host, 80))).await?
+/// A connection to a server.
+pub enum Connection {
+    Http1(TcpStream),
+    Http2(Http2Client),
 }
 
-/// Sends all requests together, and checks the responses. Returns whether the connection can be used again.
-///
-/// # Errors
-/// Returns an error if the connection fails, the time limit is reached or the server rejects a request.
-pub async fn exchange(stream: &mut TcpStream, exchanges: &[Exchange], control: &Control) -> io::Result<bool> {
-    let (reader, writer) = stream.split();
-    let exchanged = try_join(send_all(writer, exchanges, control), receive_all(reader, exchanges));
-    Ok(timeout(EXCHANGE_TIMEOUT, exchanged).await??.1)
+impl Connection {
+    /// Connects to a host, with a time limit.
+    pub async fn open(host: &str, stack: Stack) -> io::Result<Self> {
+        let stream = timeout(Duration::from_secs(5), TcpStream::connect((host, 80))).await??;
+        match stack {
+            Stack::Http2 => Ok(Self::Http2(Http2Client::new(stream).await?)),
+            _ => Ok(Self::Http1(stream)),
+        }
+    }
+
+    /// Sends all requests together, and checks the responses. Returns whether the connection can be used again.
+    ///
+    /// # Errors
+    /// Returns an error if the connection fails, the time limit is reached or the server rejects a request.
+    pub async fn exchange(&mut self, exchanges: &[Exchange], control: &Control) -> io::Result<bool> {
+        let exchanged = async {
+            match self {
+                Self::Http1(stream) => {
+                    let (reader, writer) = stream.split();
+                    let receiving = receive_all(reader, exchanges);
+                    Ok(try_join(send_all(writer, exchanges, control), receiving).await?.1)
+                }
+                Self::Http2(client) => client.exchange(exchanges, control).await.map(|()| true),
+            }
+        };
+        timeout(EXCHANGE_TIMEOUT, exchanged).await?
+    }
 }
 
 async fn send_all(
@@ -149,12 +189,7 @@ async fn receive_all(reader: ReadHalf<&TcpStream>, exchanges: &[Exchange]) -> io
     for exchange in exchanges {
         assert!(!is_last || !exchange.is_last, "the request that closes the connection is the last one");
         let response = receiver.response().await?;
-        match response.status {
-            200 => exchange.check(&response),
-            // The server did not receive the request in time.
-            400 | 408 => return Err(ErrorKind::TimedOut.into()),
-            status => panic!("status {status}"),
-        }
+        exchange.check(&response)?;
         is_last = response.is_last;
         if is_last {
             break;

@@ -9,6 +9,7 @@
 mod client;
 mod deadlines;
 mod files;
+mod http2_client;
 mod servers;
 
 use std::cell::Cell;
@@ -18,14 +19,13 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::TcpStream;
 use anello::signal::SignalKind;
 use anello::sim::{Control, LinkOptions, Simulation, check};
 use anello::time::{Instant, sleep};
 use anello::{SimFaults, SimModel};
 use futures_util::future::select;
 
-use client::{Exchange, FILE_BYTES, FILE_KIND, KINDS, connect, exchange};
+use client::{Connection, Exchange, FILE_BYTES, FILE_KIND, HTTP_1_0_KIND, KINDS};
 use servers::{Stack, is_expected};
 
 const SERVERS: [&str; 3] = ["one", "two", "three"];
@@ -49,29 +49,34 @@ fn seeds() -> u64 {
 fn supports(stack: Stack, kind: u64) -> bool {
     match kind {
         // Hyper closes a connection of HTTP/1.0 in the same way after a part of a response as after all of it.
-        6 => stack != Stack::Hyper,
-        FILE_KIND => stack == Stack::Handler,
+        HTTP_1_0_KIND => matches!(stack, Stack::Handler | Stack::Axum),
+        FILE_KIND => matches!(stack, Stack::Handler | Stack::Http2),
         _ => true,
     }
 }
 
 /// Exchanges with random servers until the faults end, then with each server until each kind of request has succeeded.
-async fn run_client(kinds: Rc<[u64]>, control: Control, faults_ended: Rc<Cell<bool>>) -> io::Result<()> {
+async fn run_client(
+    stack: Stack,
+    kinds: Rc<[u64]>,
+    control: Control,
+    faults_ended: Rc<Cell<bool>>,
+) -> io::Result<()> {
     let random = |bound: usize| (control.random() % bound as u64) as usize;
-    let mut open: Option<TcpStream> = None;
+    let mut open: Option<Connection> = None;
     while !faults_ended.get() {
         let exchanges: Vec<_> =
             (0..1 + random(3)).map(|_| Exchange::new(kinds[random(kinds.len())], &control)).collect();
         let result = async {
-            let mut stream = match open.take() {
-                Some(stream) => stream,
-                None => connect(SERVERS[random(SERVERS.len())]).await?,
+            let mut connection = match open.take() {
+                Some(connection) => connection,
+                None => Connection::open(SERVERS[random(SERVERS.len())], stack).await?,
             };
-            let is_reusable = exchange(&mut stream, &exchanges, &control).await?;
-            Ok::<_, io::Error>(is_reusable.then_some(stream))
+            let is_reusable = connection.exchange(&exchanges, &control).await?;
+            Ok::<_, io::Error>(is_reusable.then_some(connection))
         };
         match result.await {
-            Ok(stream) => open = stream.filter(|_| random(4) > 0),
+            Ok(connection) => open = connection.filter(|_| random(4) > 0),
             Err(error) => assert!(is_expected(&error), "{error:?}"),
         }
         sleep(Duration::from_millis(control.random() % if random(10) == 0 { 4000 } else { 100 })).await;
@@ -82,7 +87,8 @@ async fn run_client(kinds: Rc<[u64]>, control: Control, faults_ended: Rc<Cell<bo
         for kind in kinds.iter() {
             let exchanges = [Exchange::new(*kind, &control)];
             loop {
-                let result = async { exchange(&mut connect(server).await?, &exchanges, &control).await };
+                let result =
+                    async { Connection::open(server, stack).await?.exchange(&exchanges, &control).await };
                 let Err(error) = result.await else { break };
                 assert!(is_expected(&error), "{error:?}");
                 assert!(
@@ -120,7 +126,7 @@ fn run(stack: Stack, seed: u64, kinds: impl Iterator<Item = u64>) -> Result<u64,
     }
     let faults_ended = Rc::new(Cell::new(false));
     for name in CLIENTS {
-        sim.client(name, run_client(Rc::clone(&kinds), sim.control(), Rc::clone(&faults_ended)));
+        sim.client(name, run_client(stack, Rc::clone(&kinds), sim.control(), Rc::clone(&faults_ended)));
     }
     let control = sim.control();
     sim.client("faults", async move {
@@ -155,6 +161,11 @@ fn handlers_and_files_withstand_faults() {
 }
 
 #[test]
+fn handlers_over_http2_withstand_faults() {
+    check_server("handlers_over_http2_withstand_faults", Stack::Http2);
+}
+
+#[test]
 fn axum_withstands_faults() {
     check_server("axum_withstands_faults", Stack::Axum);
 }
@@ -166,7 +177,7 @@ fn axum_on_hyper_withstands_faults() {
 
 #[test]
 fn seed_determines_a_run() {
-    for stack in [Stack::Handler, Stack::Axum, Stack::Hyper] {
+    for stack in Stack::ALL {
         let run = || run(stack, 5, 0..KINDS).expect("a run");
         assert_eq!(run(), run(), "{stack:?}");
     }

@@ -1,4 +1,4 @@
-//! The same service on three servers: anello-http, axum on anello-http, and axum on hyper.
+//! The same service on several servers: anello-http over HTTP/1.1 and HTTP/2, axum on anello-http, and axum on hyper.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -15,6 +15,7 @@ use anello::time::{Instant, sleep, timeout};
 use anello::{JoinHandle, RuntimeMetrics, spawn};
 use anello_http::files::{FileOptions, Files};
 use anello_http::h1::FieldName;
+use anello_http::server::Http2Mode;
 use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptions, service};
 use axum::Router;
 use axum::body::Body as AxumBody;
@@ -49,6 +50,12 @@ pub enum Stack {
     Axum,
     /// The same application on hyper.
     Hyper,
+    /// The handler of anello-http, over HTTP/2.
+    Http2,
+}
+
+impl Stack {
+    pub const ALL: [Self; 4] = [Self::Handler, Self::Axum, Self::Hyper, Self::Http2];
 }
 
 /// Returns options with short timeouts, or with such that only a drain aborts connections.
@@ -81,14 +88,15 @@ pub async fn run(
     loop {
         let listener = TcpListener::bind("0.0.0.0:80")?;
         let drain_started = match stack {
-            Stack::Handler | Stack::Axum => {
-                let server = Server::builder().options(options(is_patient)).build();
-                let accepting = match stack {
-                    Stack::Handler => {
-                        let files = Files::open(&files, FileOptions::default()).map_err(io::Error::other)?;
-                        server.serve(listener, async move |request| handle(&files, request).await)
-                    }
-                    _ => server.serve(listener, service::handler(app().with_state(()))),
+            Stack::Hyper => serve_with_hyper(listener, &mut drain_requested).await,
+            _ => {
+                let http2 = if stack == Stack::Http2 { Http2Mode::Cleartext } else { Http2Mode::Off };
+                let server = Server::builder().options(options(is_patient).http2(http2)).build();
+                let accepting = if stack == Stack::Axum {
+                    server.serve(listener, service::handler(app().with_state(())))
+                } else {
+                    let files = Files::open(&files, FileOptions::default()).map_err(io::Error::other)?;
+                    server.serve(listener, async move |request| handle(&files, request).await)
                 };
                 let drain_started = drain_requested().await;
                 accepting.abort();
@@ -96,7 +104,6 @@ pub async fn run(
                 assert_eq!(server.connections(), 0, "connections after the drain");
                 drain_started
             }
-            Stack::Hyper => serve_with_hyper(listener, &mut drain_requested).await,
         };
         let elapsed = drain_started.elapsed();
         assert!(elapsed <= DRAIN_TIMEOUT + DRAIN_TOLERANCE, "the drain took {elapsed:?}");
