@@ -31,7 +31,7 @@ async fn serve(
     handler: impl AsyncFn(Request) -> Response + 'static,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    // Accepted sockets inherit the option.
+    // `accept` copies the options of the listening socket.
     set_tcp_nodelay(&listener, true)?;
     let listener = TcpListener::from_std(listener)?;
     ready.announce()?;
