@@ -24,7 +24,7 @@ pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// First line of an agent's output.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Greeting {
     /// Version and build of the agent, which must be those of the lab.
     pub version: String,

@@ -132,8 +132,7 @@ impl Connection {
         send_heartbeats(Arc::clone(&input), ended);
         let mut connection = Connection {
             host: host.map(str::to_owned),
-            // Replaced below.
-            greeting: Greeting::of_this_machine(version),
+            greeting: Greeting::default(),
             program: program.to_owned(),
             directory,
             process,
