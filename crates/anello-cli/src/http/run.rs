@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anello::Workers;
-use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
 use anello_http::observe::access_log::AccessLog;
@@ -76,6 +76,9 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         files,
         options,
         connections: Arc::default(),
+        // Connections with TLS cannot move.
+        rebalancer: (workers > 1 && tls.is_none() && !arguments.no_rebalance)
+            .then(|| Rebalancer::new(workers)),
         tls,
         log: log.as_ref().map(AccessLog::handle),
         metrics: admin_listener.as_ref().map(|_| ServerMetrics::new(metrics_options)),

@@ -230,7 +230,7 @@ impl<T> RebalancerMember<T> {
             if let Some(moved) = received.await {
                 return moved;
             }
-            self.end_interval();
+            self.end_interval(monotonic_now());
         }
     }
 
@@ -241,8 +241,7 @@ impl<T> RebalancerMember<T> {
         (start + INTERVAL).saturating_sub(now)
     }
 
-    fn end_interval(&self) {
-        let now = monotonic_now();
+    fn end_interval(&self, now: Duration) {
         let start = self.interval_start.replace(Some(now)).unwrap_or(now);
         let work = self.load.take_work();
         let per_second = u128::from(work) * 1_000_000_000 / now.saturating_sub(start).as_nanos().max(1);
@@ -270,5 +269,65 @@ impl<T> RebalancerMember<T> {
     pub fn close(&self) {
         self.load.reset();
         self.receiver.borrow_mut().close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns two members, and the connections of the first that are selected to move.
+    fn overloaded_member() -> (RebalancerMember<usize>, RebalancerMember<usize>, Vec<usize>) {
+        let rebalancer = Rebalancer::new(2);
+        let (busy, idle) = (rebalancer.join(0), rebalancer.join(1));
+        busy.interval_start.set(Some(Duration::ZERO));
+        for interval in 1..3 {
+            assert!((0..10).all(|connection| !busy.record(connection, 1000)), "not measured yet");
+            busy.end_interval(INTERVAL * interval);
+        }
+        let selected: Vec<usize> = (0..10).filter(|&connection| busy.record(connection, 1)).collect();
+        assert_eq!(selected.len(), 5, "half of the load");
+        (busy, idle, selected)
+    }
+
+    #[test]
+    fn selected_connections_are_received_by_other_worker() {
+        let (busy, idle, selected) = overloaded_member();
+        assert_eq!(busy.move_connection(10, 10), Err(10), "not selected");
+        for &connection in &selected {
+            assert_eq!(busy.move_connection(connection, connection), Ok(()));
+            assert!(!busy.record(connection, 1), "already moved");
+        }
+        idle.close();
+        crate::Runtime::new().unwrap().block_on(async {
+            for &connection in &selected {
+                assert_eq!(idle.recv().await, Some(connection));
+            }
+            assert_eq!(idle.recv().await, None);
+        });
+    }
+
+    #[test]
+    fn closed_member_receives_no_connections() {
+        let (busy, idle, selected) = overloaded_member();
+        idle.close();
+        assert_eq!(busy.move_connection(selected[0], 0), Err(0));
+        // A closed member is no target either.
+        for interval in 3..6 {
+            (0..10).for_each(|connection| _ = busy.record(connection, 1000));
+            busy.end_interval(INTERVAL * interval);
+            assert!((0..10).all(|connection| !busy.record(connection, 1)));
+        }
+    }
+
+    #[test]
+    fn selection_ends_after_interval_and_when_member_closes() {
+        let (busy, _idle, selected) = overloaded_member();
+        busy.end_interval(INTERVAL * 3);
+        assert!(!busy.record(selected[0], 1));
+        let (busy, _idle, selected) = overloaded_member();
+        busy.close();
+        assert!(!busy.record(selected[0], 1));
+        assert_eq!(busy.move_connection(selected[0], 0), Err(0));
     }
 }
