@@ -84,7 +84,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     };
     let admin_listener = arguments.admin.listener(passed.metrics)?;
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
-    listening.set_distribution(arguments.distribution);
+    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
     listening.resume();
     let (max_connections, max_admin_connections) = match admin_addr {
         Some(_) => divide_descriptors(process::open_file_limit(), workers, arguments.max_connections),
@@ -157,7 +157,8 @@ fn announce(service: &Service, workers: usize, admin_addr: Option<SocketAddr>) {
     // Must precede the ready line.
     service.health.set_ready();
     let Some(driver) = anello::current_driver() else { return };
-    let (addresses, summary) = (&service.listening.addresses, service.listening.summary());
+    let (addresses, summary) =
+        (&service.listening.addresses, service.listening.summary(service.flags.distribution));
     let (name, features) = (driver.name, &driver.features);
     let metrics = admin::ready_field(admin_addr);
     output::announce(&format!(

@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let passed = activation::take()?;
     process::raise_open_files();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
-    listening.set_distribution(arguments.distribution);
+    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
     // Checked before any worker starts, so that an error is reported only once.
     open(&arguments.directory, &files)?;
     let directory_watch = Arc::new(DirectoryWatch::new(&arguments.directory)?);
@@ -189,7 +189,7 @@ fn announce(service: &Service) {
         driver.name,
         driver.features,
         service.workers,
-        service.listening.summary(),
+        service.listening.summary(service.flags.distribution),
         service.sandbox
     ));
     service.flags.driver.report_fallback(driver);

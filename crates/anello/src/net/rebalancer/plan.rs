@@ -24,11 +24,11 @@ impl Loads {
     }
 
     /// Returns whether the worker has more than 1.05 times the mean load, and this is unlikely to be chance: with `work`
-    /// independent units in the interval, it is more than three standard deviations above the mean.
+    /// independent units in the interval, it is more than two standard deviations above the mean.
     pub fn is_overloaded(&self, work: u64) -> bool {
         let (own, mean) = (self.own(), self.mean());
         let excess = u128::from(own.saturating_sub(mean));
-        is_above(own, mean) && excess * excess * u128::from(work) > 9 * u128::from(own) * u128::from(own)
+        is_above(own, mean) && excess * excess * u128::from(work) > 4 * u128::from(own) * u128::from(own)
     }
 
     /// Returns the connections to move, each with its new worker. `connections` has the work of each connection of this
