@@ -676,10 +676,10 @@ impl Server {
     }
 }
 
-/// Where a connection comes from.
+/// Origin of a connection.
 #[derive(Clone, Copy)]
 enum Origin {
-    /// The caller, who waits for its end, so it cannot move.
+    /// The caller of `serve_connection`. The connection cannot move, because its stream belongs to the caller.
     External,
     Accepted,
     /// Another worker.

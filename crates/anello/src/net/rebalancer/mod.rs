@@ -28,8 +28,8 @@ const INTERVAL: Duration = Duration::from_millis(150);
 /// have many more requests than others. Clones refer to the same rebalancer.
 ///
 /// Each worker [joins](Self::join), [records](RebalancerMember::record) the work of its connections, and passes a
-/// connection to another worker when `record` tells it to. `T` is what moves: a
-/// [`DetachedStream`](super::DetachedStream), and whatever belongs to the connection.
+/// connection to another worker when `record` returns `true`. `T` is the type of a moved connection: a
+/// [`DetachedStream`](super::DetachedStream), and everything that belongs to the connection.
 ///
 /// A worker with more than 1.05 times the mean load moves connections, the busiest first, at most 256 in 150 ms. A
 /// connection moves only if its new worker is then not busier than the old one. With an even load, nothing moves.
