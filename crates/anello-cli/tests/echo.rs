@@ -136,6 +136,8 @@ fn ready_line_contains_sockets_and_distribution() {
     let name = format!("unix:@anello-distribution-{}", std::process::id());
     for (arguments, expected) in [
         (&["--addr", "127.0.0.1:0", "--cores", "all"][..], "distribution=balanced"),
+        (&["--addr", "127.0.0.1:0", "--distribution", "least-loaded"], "distribution=least-loaded"),
+        (&["--addr", "127.0.0.1:0", "--cores", "all", "--distribution", "by-core"], "distribution=by-core"),
         (&["--addr", &name, "--distribution", "kernel"][..], "sockets=1 distribution=kernel"),
     ] {
         let server = Server::start(arguments);

@@ -23,6 +23,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::address::Address;
 use super::error::{Context, invalid_input};
+use super::values::Cores;
 
 /// Backlog of a listening socket, capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -56,8 +57,24 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
 pub enum Distribution {
     /// Evenly: a worker with more connections than the average transfers new connections to the worker with the fewest.
     Balanced,
+    /// To the worker with the fewest open connections. For connections that stay open for long.
+    LeastLoaded,
     /// By the kernel: a hash of the addresses selects a worker's socket.
     Kernel,
+    /// By the kernel: each connection goes to the worker on the core where it arrives. Needs --cores, and a network card
+    /// that distributes connections over these cores.
+    ByCore,
+}
+
+impl Distribution {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::LeastLoaded => "least-loaded",
+            Self::Kernel => "kernel",
+            Self::ByCore => "by-core",
+        }
+    }
 }
 
 pub enum ListeningSocket {
@@ -230,23 +247,29 @@ impl Listening {
         })
     }
 
-    pub fn set_distribution(&self, distribution: Distribution) {
-        let distribution = match distribution {
+    /// Sets the distribution over workers that are pinned to `cores`.
+    pub fn set_distribution(&self, distribution: Distribution, cores: Option<&Cores>) -> io::Result<()> {
+        let policy = match distribution {
             Distribution::Balanced => net::Distribution::Balanced,
-            Distribution::Kernel => net::Distribution::Kernel,
+            Distribution::LeastLoaded => net::Distribution::LeastLoaded,
+            Distribution::Kernel | Distribution::ByCore => net::Distribution::Kernel,
         };
-        self.internet.iter().for_each(|group| group.set_distribution(distribution));
-        self.unix.iter().for_each(|group| group.set_distribution(distribution));
+        self.internet.iter().for_each(|group| group.set_distribution(policy));
+        self.unix.iter().for_each(|group| group.set_distribution(policy));
+        if distribution == Distribution::ByCore {
+            let (Some(group), Some(Cores(cores))) = (&self.internet, cores) else {
+                return Err(invalid_input(
+                    "--distribution by-core needs a TCP address and --cores".to_owned(),
+                ));
+            };
+            group.steer_by_core(cores).context("--distribution by-core")?;
+        }
+        Ok(())
     }
 
     /// Returns the fields of the ready line that describe the sockets and the distribution of connections.
-    pub fn summary(&self) -> String {
-        let internet = self.internet.as_ref().map(ListenerGroup::distribution);
-        let distribution = match internet.or_else(|| self.unix.as_ref().map(ListenerGroup::distribution)) {
-            Some(net::Distribution::Kernel) => "kernel",
-            _ => "balanced",
-        };
-        format!("sockets={} distribution={distribution}", self.sockets)
+    pub fn summary(&self, distribution: Distribution) -> String {
+        format!("sockets={} distribution={}", self.sockets, distribution.name())
     }
 
     pub fn join(&self, worker: usize) -> WorkerListeners {

@@ -1,4 +1,4 @@
-//! The connections of a worker: accepting, the limit, counting, and draining.
+//! The connections of a worker: accepting, the limit, counting, moving to other workers, and draining.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::net::{Echo, ShutdownHandle, Stream, echo, raw_os_error};
+use anello::net::{
+    AttachedStream, DetachedStream, Echo, RebalancerMember, ShutdownHandle, Stream, echo, raw_os_error,
+};
 use anello::time::{sleep, timeout};
 use anello_http::observe::metrics::{CloseReason, RejectReason, WorkerMetrics};
 use anello_http::server::Accept;
 use futures_util::future::select;
 use slab::Slab;
 
-use super::exchange::{self, Sizes};
+use super::exchange::{self, Served, Sizes};
 
 /// Interval at which the counters of the driver are published while there are connections.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
@@ -28,6 +30,26 @@ pub struct Limits {
     pub max_connections: usize,
     pub connections: AtomicUsize,
 }
+
+/// A connection that counts toward the limit until this is dropped.
+pub struct Admitted(Arc<Limits>);
+
+impl Admitted {
+    fn try_new(limits: &Arc<Limits>) -> Option<Self> {
+        let admitted = Self(Arc::clone(limits));
+        // Incremented before the check, so that two workers cannot both take the last place.
+        (limits.connections.fetch_add(1, Ordering::Relaxed) < limits.max_connections).then_some(admitted)
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection on its way to another worker.
+pub type Moved = (DetachedStream, Admitted);
 
 /// Accepts connections until the listener is closed.
 pub async fn accept(listener: impl Accept, (limits, open): (Arc<Limits>, Rc<OpenConnections>)) {
@@ -41,33 +63,57 @@ pub async fn accept(listener: impl Accept, (limits, open): (Arc<Limits>, Rc<Open
                 continue;
             }
         };
-        if limits.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections {
-            limits.connections.fetch_sub(1, Ordering::Relaxed);
-            if let Some(metrics) = &open.metrics {
-                metrics.connection_rejected(RejectReason::MaxConnections);
+        match Admitted::try_new(&limits) {
+            Some(admitted) => {
+                open.count_accepted();
+                serve(stream, admitted, &open);
             }
-            continue;
+            None => {
+                if let Some(metrics) = &open.metrics {
+                    metrics.connection_rejected(RejectReason::MaxConnections);
+                }
+            }
         }
-        let permit = OpenConnections::enter(&open, &limits, &stream);
-        match (limits.sizes, limits.idle_timeout, &open.metrics) {
-            (None, None, None) => {
-                anello::spawn(Connection::<_, false> { echo: echo(stream), permit }).detach();
-            }
-            (None, None, Some(_)) => {
-                anello::spawn(Connection::<_, true> { echo: echo(stream), permit }).detach();
-            }
-            _ => anello::spawn(connection_with_options(stream, permit)).detach(),
+    }
+}
+
+/// Serves the connections that other workers move to this one, until [`OpenConnections::refuse_moved`] is called.
+pub async fn accept_moved(open: Rc<OpenConnections>) {
+    let Some(rebalancer) = &open.rebalancer else { return };
+    while let Some(moved) = rebalancer.recv().await {
+        serve_moved(moved, &open);
+    }
+}
+
+fn serve_moved((stream, admitted): Moved, open: &Rc<OpenConnections>) {
+    match stream.attach() {
+        Ok(AttachedStream::Tcp(stream)) => serve(stream, admitted, open),
+        Ok(AttachedStream::Unix(stream)) => serve(stream, admitted, open),
+        Err(error) => open.finish(Err(error)),
+    }
+}
+
+fn serve(stream: impl Stream, admitted: Admitted, open: &Rc<OpenConnections>) {
+    let Limits { sizes, idle_timeout, .. } = *admitted.0;
+    let permit = OpenConnections::enter(open, admitted, &stream);
+    match (sizes, idle_timeout, &open.metrics) {
+        (None, None, None) => {
+            anello::spawn(Connection::<_, false> { echo: Some(echo(stream)), permit: Some(permit) }).detach();
         }
+        (None, None, Some(_)) => {
+            anello::spawn(Connection::<_, true> { echo: Some(echo(stream)), permit: Some(permit) }).detach();
+        }
+        _ => anello::spawn(connection_with_options(stream, permit)).detach(),
     }
 }
 
 /// A connection with neither fixed message sizes nor an idle timeout, which is the common case. Implemented by hand,
 /// because an `async` block would store the stream and the permit twice. `COUNTED` is constant, so that a server without
-/// metrics executes no instruction for them per message.
+/// metrics executes no instruction for them per message. The fields are `None` once the connection has ended or moved.
 #[repr(C)]
 struct Connection<S, const COUNTED: bool> {
-    echo: Echo<S>,
-    permit: ConnectionPermit,
+    echo: Option<Echo<S>>,
+    permit: Option<ConnectionPermit>,
 }
 
 impl<S: Stream, const COUNTED: bool> Future for Connection<S, COUNTED> {
@@ -76,24 +122,54 @@ impl<S: Stream, const COUNTED: bool> Future for Connection<S, COUNTED> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        let (Some(echo), Some(permit)) = (&mut this.echo, &this.permit) else { return Poll::Ready(()) };
         let counts =
             |echo: &Echo<S>| if COUNTED { (echo.received_bytes(), echo.sent_bytes()) } else { (0, 0) };
-        let (received_before, sent_before) = counts(&this.echo);
-        let polled = Pin::new(&mut this.echo).poll(context);
-        if COUNTED && let Some(metrics) = &this.permit.open.metrics {
-            let (received, sent) = counts(&this.echo);
+        let (received_before, sent_before) = counts(echo);
+        let polled = Pin::new(&mut *echo).poll(context);
+        if COUNTED && let Some(metrics) = &permit.slot.open.metrics {
+            let (received, sent) = counts(echo);
             metrics.add_received_bytes(received - received_before);
             metrics.add_sent_bytes(sent - sent_before);
         }
-        this.permit.finish(ready!(polled).map(drop));
+        if polled.is_pending() {
+            if permit.should_move() {
+                return this.move_to_other_worker();
+            }
+            return Poll::Pending;
+        }
+        permit.slot.open.finish(ready!(polled).map(drop));
         Poll::Ready(())
     }
 }
 
+impl<S: Stream, const COUNTED: bool> Connection<S, COUNTED> {
+    /// Ends this future and moves the connection, unless bytes that were received still have to be sent.
+    #[cold]
+    fn move_to_other_worker(&mut self) -> Poll<()> {
+        let Some((echo, permit)) = self.echo.take().zip(self.permit.take()) else { return Poll::Ready(()) };
+        match echo.try_into_stream() {
+            Ok(stream) => {
+                anello::spawn(permit.move_connection(stream)).detach();
+                Poll::Ready(())
+            }
+            Err(echo) => {
+                (self.echo, self.permit) = (Some(echo), Some(permit));
+                Poll::Pending
+            }
+        }
+    }
+}
+
 async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPermit) {
-    let Limits { sizes, idle_timeout, .. } = *permit.limits;
-    let result = exchange::serve(&mut stream, sizes, idle_timeout, permit.open.metrics.as_ref()).await;
-    permit.finish(result);
+    let Limits { sizes, idle_timeout, .. } = *permit.admitted.0;
+    let should_move = || permit.should_move();
+    let metrics = permit.slot.open.metrics.as_ref();
+    match exchange::serve(&mut stream, sizes, idle_timeout, metrics, should_move).await {
+        Ok(Served::UntilEof) => permit.slot.open.finish(Ok(())),
+        Ok(Served::UntilMove) => permit.move_connection(stream).await,
+        Err(error) => permit.slot.open.finish(Err(error)),
+    }
 }
 
 /// The open connections of a worker.
@@ -107,17 +183,24 @@ pub struct OpenConnections {
     /// Set while a task publishes the counters of the driver.
     is_publishing: Cell<bool>,
     is_draining: Cell<bool>,
+    /// Moves connections between the workers, if there are several.
+    rebalancer: Option<RebalancerMember<Moved>>,
 }
 
-/// Slot of an open connection. Released on drop.
+/// An open connection. Dropping it frees its slot.
 struct ConnectionPermit {
+    slot: Slot,
+    admitted: Admitted,
+}
+
+/// Slot of an open connection in its worker's [`OpenConnections`]. Released on drop.
+struct Slot {
     open: Rc<OpenConnections>,
-    limits: Arc<Limits>,
     index: usize,
 }
 
 impl OpenConnections {
-    pub fn new(metrics: Option<WorkerMetrics>) -> Self {
+    pub fn new(metrics: Option<WorkerMetrics>, rebalancer: Option<RebalancerMember<Moved>>) -> Self {
         metrics.iter().for_each(WorkerMetrics::publish_driver);
         Self {
             handles: RefCell::default(),
@@ -125,20 +208,28 @@ impl OpenConnections {
             metrics,
             is_publishing: Cell::new(false),
             is_draining: Cell::new(false),
+            rebalancer,
         }
     }
 
-    fn enter(open: &Rc<Self>, limits: &Arc<Limits>, stream: &impl Stream) -> ConnectionPermit {
-        let mut handles = open.handles.borrow_mut();
-        let index = handles.insert(stream.shutdown_handle());
-        open.shrink_below.set(open.shrink_below.get().max(handles.len() / 2));
-        if let Some(metrics) = &open.metrics {
-            metrics.connection_accepted();
-            if !open.is_publishing.replace(true) {
-                anello::spawn(publish_driver(Rc::clone(open))).detach();
-            }
+    fn enter(open: &Rc<Self>, admitted: Admitted, stream: &impl Stream) -> ConnectionPermit {
+        let handle = stream.shutdown_handle();
+        if open.is_draining.get() {
+            // The connection was about to move to a worker that is also shutting down.
+            handle.shutdown_read();
         }
-        ConnectionPermit { open: Rc::clone(open), limits: Arc::clone(limits), index }
+        let mut handles = open.handles.borrow_mut();
+        let index = handles.insert(handle);
+        open.shrink_below.set(open.shrink_below.get().max(handles.len() / 2));
+        if open.metrics.is_some() && !open.is_publishing.replace(true) {
+            anello::spawn(publish_driver(Rc::clone(open))).detach();
+        }
+        ConnectionPermit { slot: Slot { open: Rc::clone(open), index }, admitted }
+    }
+
+    /// Receives no more connections from other workers, and moves none to them.
+    pub fn refuse_moved(&self) {
+        self.rebalancer.iter().for_each(RebalancerMember::close);
     }
 
     /// Shuts down the read half of every connection, so that its task echoes what was received and finishes. Waits
@@ -174,10 +265,41 @@ async fn publish_driver(open: Rc<OpenConnections>) {
 }
 
 impl ConnectionPermit {
-    /// Logs and counts the end of the connection.
+    /// Records a message. Returns whether the connection should move to another worker.
+    #[inline]
+    fn should_move(&self) -> bool {
+        self.slot.open.rebalancer.as_ref().is_some_and(|rebalancer| rebalancer.record(self.slot.index, 1))
+    }
+
+    /// Moves the connection to the worker that the rebalancer has selected, or continues to serve it here.
+    async fn move_connection(self, stream: impl Stream) {
+        let Self { slot, admitted } = self;
+        let open = Rc::clone(&slot.open);
+        match stream.detach().await {
+            Ok(detached) => {
+                let Some(rebalancer) = &open.rebalancer else { return };
+                match rebalancer.move_connection(slot.index, (detached, admitted)) {
+                    Ok(()) => open.metrics.iter().for_each(WorkerMetrics::connection_moved),
+                    Err(refused) => {
+                        drop(slot);
+                        serve_moved(refused, &open);
+                    }
+                }
+            }
+            Err(error) => open.finish(Err(error.into())),
+        }
+    }
+}
+
+impl OpenConnections {
+    fn count_accepted(&self) {
+        self.metrics.iter().for_each(WorkerMetrics::connection_accepted);
+    }
+
+    /// Logs and counts the end of a connection.
     fn finish(&self, result: io::Result<()>) {
         let reason = match &result {
-            Ok(()) if self.open.is_draining.get() => CloseReason::Drain,
+            Ok(()) if self.is_draining.get() => CloseReason::Drain,
             Ok(()) => CloseReason::Peer,
             // Without an error number, the error is that of the idle timeout.
             Err(error) if error.kind() == ErrorKind::TimedOut && raw_os_error(error).is_none() => {
@@ -185,7 +307,7 @@ impl ConnectionPermit {
             }
             Err(_) => CloseReason::Aborted,
         };
-        if let Some(metrics) = &self.open.metrics {
+        if let Some(metrics) = &self.metrics {
             metrics.connection_closed(reason);
         }
         if let Err(error) = result {
@@ -194,7 +316,7 @@ impl ConnectionPermit {
     }
 }
 
-impl Drop for ConnectionPermit {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut handles = self.open.handles.borrow_mut();
         handles.remove(self.index);
@@ -202,6 +324,5 @@ impl Drop for ConnectionPermit {
             handles.shrink_to_fit();
             self.open.shrink_below.set(handles.len() / 2);
         }
-        self.limits.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

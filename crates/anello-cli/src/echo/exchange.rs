@@ -23,18 +23,27 @@ pub struct Sizes {
 /// Maximum size of a response chunk. A response is built and sent in chunks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves one connection until EOF, or until an operation exceeds the `idle` timeout. Bytes already in the send queue
-/// are still sent.
+/// Why serving a connection ended without an error.
+pub enum Served {
+    /// All received data has been answered, and sent.
+    UntilEof,
+    /// The connection should move to another worker. It is between two requests.
+    UntilMove,
+}
+
+/// Serves one connection until EOF, until `should_move`, which is called after each message, returns `true`, or until an
+/// operation exceeds the `idle` timeout. Bytes already in the send queue are still sent.
 pub async fn serve(
     stream: &mut impl Stream,
     sizes: Option<Sizes>,
     idle: Option<Duration>,
     metrics: Option<&WorkerMetrics>,
-) -> io::Result<()> {
+    should_move: impl Fn() -> bool,
+) -> io::Result<Served> {
     let operations = Operations { idle, metrics };
     match sizes {
-        None => echo(stream, operations).await,
-        Some(sizes) => serve_sized(stream, sizes, operations).await,
+        None => echo(stream, operations, should_move).await,
+        Some(sizes) => serve_sized(stream, sizes, operations, should_move).await,
     }
 }
 
@@ -78,19 +87,38 @@ impl Operations<'_> {
     }
 }
 
-async fn echo(stream: &mut impl Stream, operations: Operations<'_>) -> io::Result<()> {
+async fn echo(
+    stream: &mut impl Stream,
+    operations: Operations<'_>,
+    should_move: impl Fn() -> bool,
+) -> io::Result<Served> {
     let (mut reader, mut writer) = stream.split();
     while let Some(chunk) = operations.recv(&mut reader).await? {
         operations.send(&mut writer, chunk).await?;
+        if should_move() {
+            return Ok(Served::UntilMove);
+        }
     }
-    operations.with_timeout(writer.flush()).await
+    operations.with_timeout(writer.flush()).await?;
+    Ok(Served::UntilEof)
 }
 
 /// Responds to each complete request, in order of arrival. A request that is incomplete at EOF gets no response.
-async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, operations: Operations<'_>) -> io::Result<()> {
+async fn serve_sized(
+    stream: &mut impl Stream,
+    sizes: Sizes,
+    operations: Operations<'_>,
+    should_move: impl Fn() -> bool,
+) -> io::Result<Served> {
     let (mut reader, mut writer) = stream.split();
     let mut request = Request::default();
-    while let Some(mut chunk) = operations.recv(&mut reader).await? {
+    let mut is_moving = false;
+    loop {
+        if is_moving && request.received_bytes == 0 {
+            return Ok(Served::UntilMove);
+        }
+        let Some(mut chunk) = operations.recv(&mut reader).await? else { break };
+        is_moving = should_move();
         let is_single_request = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
         if is_single_request && sizes.response_bytes <= sizes.request_bytes {
             // Reuse the received buffer for the response.
@@ -113,7 +141,8 @@ async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, operations: Operati
             }
         }
     }
-    operations.with_timeout(writer.flush()).await
+    operations.with_timeout(writer.flush()).await?;
+    Ok(Served::UntilEof)
 }
 
 /// The received part of a request.

@@ -39,6 +39,12 @@ pub struct Arguments {
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
+    /// Do not move connections from busy workers to less busy ones
+    ///
+    /// By default, a worker with more than 1.05 times the average number of messages moves some of its busiest
+    /// connections to other workers. No byte is lost.
+    #[arg(long)]
+    pub no_rebalance: bool,
     /// Maximum number of connections across all workers; further connections are accepted and closed
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub max_connections: usize,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::Workers;
+use anello::net::Rebalancer;
 use anello::signal::{SignalKind, Signals};
 use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MeasuredService, MetricsOptions, ServerMetrics};
 
-use super::connections::{Limits, OpenConnections, accept};
+use super::connections::{Limits, Moved, OpenConnections, accept, accept_moved};
 use super::exchange::Sizes;
 use super::flags::Arguments;
 use crate::common::admin::{self, AdminState};
@@ -27,6 +28,8 @@ pub struct Service {
     pub listening: Listening,
     pub limits: Arc<Limits>,
     metrics: Option<ServerMetrics>,
+    /// `Some` if connections move between the workers.
+    rebalancer: Option<Rebalancer<Moved>>,
     health: Health,
     manager: ServiceManager,
 }
@@ -55,9 +58,15 @@ impl Service {
             listening,
             limits: Arc::new(limits),
             metrics,
+            rebalancer: None,
             health: Health::new(),
             manager: ServiceManager::find(),
         }
+    }
+
+    fn with_rebalancer(mut self, workers: usize) -> Self {
+        self.rebalancer = (workers > 1 && !self.flags.no_rebalance).then(|| Rebalancer::new(workers));
+        self
     }
 }
 
@@ -75,7 +84,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     };
     let admin_listener = arguments.admin.listener(passed.metrics)?;
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
-    listening.set_distribution(arguments.distribution);
+    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
     listening.resume();
     let (max_connections, max_admin_connections) = match admin_addr {
         Some(_) => divide_descriptors(process::open_file_limit(), workers, arguments.max_connections),
@@ -85,7 +94,8 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let metrics = admin_addr.map(|_| ServerMetrics::new(metrics_options));
     let builder = arguments.driver.builder();
     let cores = arguments.cores.clone();
-    let service = Arc::new(Service::new(arguments, listening, max_connections, metrics));
+    let service = Service::new(arguments, listening, max_connections, metrics).with_rebalancer(workers);
+    let service = Arc::new(service);
     if let Some((listener, metrics)) = admin_listener.zip(service.metrics.clone()) {
         let state = AdminState { metrics, health: service.health.clone(), log: None };
         // Resumed before the workers start, so that clients can read that the server is starting.
@@ -124,17 +134,20 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
     on_ready(&service);
     let metrics = service.metrics.as_ref().and_then(|metrics| metrics.worker(index));
-    let open = Rc::new(OpenConnections::new(metrics));
+    let rebalancer = service.rebalancer.as_ref().map(|rebalancer| rebalancer.join(index));
+    let open = Rc::new(OpenConnections::new(metrics, rebalancer));
     let shared = || (Arc::clone(&service.limits), Rc::clone(&open));
     let internet = listeners.internet.map(|member| anello::spawn(accept(member, shared())));
     let unix = listeners.unix.map(|member| anello::spawn(accept(member, shared())));
+    let moved = anello::spawn(accept_moved(Rc::clone(&open)));
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
+    open.refuse_moved();
     service.health.set_draining();
     service.listening.close();
     if index == 0 {
         service.manager.stopping();
     }
-    finish_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
+    finish_accepting(&mut internet.into_iter().chain(unix).chain([moved]).collect::<Vec<_>>()).await;
     open.drain(service.flags.drain_timeout, second_signal(&mut signals, signal_received)).await;
     Ok(())
 }
@@ -144,7 +157,8 @@ fn announce(service: &Service, workers: usize, admin_addr: Option<SocketAddr>) {
     // Must precede the ready line.
     service.health.set_ready();
     let Some(driver) = anello::current_driver() else { return };
-    let (addresses, summary) = (&service.listening.addresses, service.listening.summary());
+    let (addresses, summary) =
+        (&service.listening.addresses, service.listening.summary(service.flags.distribution));
     let (name, features) = (driver.name, &driver.features);
     let metrics = admin::ready_field(admin_addr);
     output::announce(&format!(

@@ -69,6 +69,12 @@ pub struct Arguments {
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
+    /// Do not move connections from busy workers to less busy ones
+    ///
+    /// By default, a worker with more than 1.05 times the average load moves some of its busiest connections to other
+    /// workers, between two requests. Connections with TLS or HTTP/2 never move.
+    #[arg(long)]
+    pub no_rebalance: bool,
     /// Drop unneeded privileges, namely access to files outside the document root, outgoing connections, and most
     /// system calls
     ///

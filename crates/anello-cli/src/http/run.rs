@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anello::Workers;
-use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
 use anello_http::observe::access_log::AccessLog;
@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let passed = activation::take()?;
     process::raise_open_files();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
-    listening.set_distribution(arguments.distribution);
+    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
     // Checked before any worker starts, so that an error is reported only once.
     open(&arguments.directory, &files)?;
     let directory_watch = Arc::new(DirectoryWatch::new(&arguments.directory)?);
@@ -76,6 +76,9 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         files,
         options,
         connections: Arc::default(),
+        // Connections with TLS cannot move.
+        rebalancer: (workers > 1 && tls.is_none() && !arguments.no_rebalance)
+            .then(|| Rebalancer::new(workers)),
         tls,
         log: log.as_ref().map(AccessLog::handle),
         metrics: admin_listener.as_ref().map(|_| ServerMetrics::new(metrics_options)),
@@ -186,7 +189,7 @@ fn announce(service: &Service) {
         driver.name,
         driver.features,
         service.workers,
-        service.listening.summary(),
+        service.listening.summary(service.flags.distribution),
         service.sandbox
     ));
     service.flags.driver.report_fallback(driver);

@@ -76,6 +76,8 @@ fn service(directory: &Path, drain_timeout: Duration) -> io::Result<Service> {
         files: flags.files.options(WORKERS),
         options: flags.connections.options(),
         connections: Arc::default(),
+        // Streams cannot be detached from the simulated driver.
+        rebalancer: None,
         tls: None,
         log: None,
         metrics: Some(ServerMetrics::new(metrics_options)),

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use anello::net::Rebalancer;
 use anello::signal::{SignalKind, Signals};
 use anello::{DriverInfo, JoinHandle};
 use anello_http::files::options::FileOptions;
@@ -15,7 +16,7 @@ use anello_http::files::{Files, FilesError};
 use anello_http::observe::access_log::AccessLogHandle;
 use anello_http::observe::health::Health;
 use anello_http::observe::metrics::ServerMetrics;
-use anello_http::server::TlsConfig;
+use anello_http::server::{MovedConnection, TlsConfig};
 use anello_http::{Request, Server, ServerOptions};
 use futures_util::future::{Either, select};
 
@@ -38,6 +39,8 @@ pub struct Service {
     pub options: ServerOptions,
     /// Number of open connections across all workers, used if there are several workers.
     pub connections: Arc<AtomicUsize>,
+    /// `Some` if connections move between the workers.
+    pub rebalancer: Option<Rebalancer<MovedConnection>>,
     /// TLS configuration at startup.
     pub tls: Option<TlsConfig>,
     pub log: Option<AccessLogHandle>,
@@ -78,6 +81,9 @@ async fn serve_listeners(listeners: WorkerListeners, service: &Service, worker: 
     if service.workers > 1 {
         builder = builder.shared_connection_count(Arc::clone(&service.connections));
     }
+    if let Some(rebalancer) = &service.rebalancer {
+        builder = builder.rebalancer(rebalancer.join(worker));
+    }
     if let Some(tls) = &service.tls {
         builder = builder.tls(tls.clone());
     }
@@ -102,8 +108,10 @@ async fn serve_listeners(listeners: WorkerListeners, service: &Service, worker: 
     };
     let internet = listeners.internet.map(|member| server.serve(member, new_handler()));
     let unix = listeners.unix.map(|member| server.serve(member, new_handler()));
-    let mut accepting: Vec<_> = internet.into_iter().chain(unix).collect();
+    let moved = server.serve_moved(new_handler());
+    let mut accepting: Vec<_> = internet.into_iter().chain(unix).chain([moved]).collect();
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
+    server.refuse_moved();
     service.health.set_draining();
     service.listening.close();
     let is_transferred = service.listening.is_transferred.load(Ordering::Relaxed);

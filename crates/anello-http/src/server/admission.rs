@@ -13,7 +13,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use anello::net::Stream;
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{JoinHandle, spawn, yield_now};
 
+use super::permit::ConnectionPermit;
 use super::tls;
 use super::worker::Worker;
 use crate::h1::{HttpDate, Method, Rejection};
@@ -48,17 +49,6 @@ pub(super) struct Admission {
     accepts_ahead: Cell<bool>,
     /// Time at which a wait for other workers to evict a connection last failed.
     last_failed_wait: Cell<Option<Duration>>,
-}
-
-/// A permit to serve one connection. If the connection count is shared, decrements it on drop.
-pub(super) struct ConnectionPermit(Option<Arc<AtomicUsize>>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        if let Some(open) = &self.0 {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Admission {

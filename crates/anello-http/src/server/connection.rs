@@ -33,6 +33,16 @@ pub(crate) struct Connection<R: Receiver, W> {
     peer: Rc<Peer>,
     /// `Some` if requests are counted or logged.
     record: Option<Box<RequestRecord>>,
+    may_move: bool,
+    /// `true` if the connection should move to another worker.
+    is_moving: bool,
+}
+
+/// Why a connection is no longer served, other than an error.
+pub(crate) enum End<R, W> {
+    Closed(CloseReason),
+    /// It should move to another worker.
+    Move(R, W),
 }
 
 /// Status counted and logged if the server cancels a handler before the response is sent.
@@ -59,17 +69,32 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let record = RequestRecord::new(&worker.observer, &timer);
         let peer = Peer::new(timer.shutdown_handle.clone());
         let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
-        Self { _reset_on_drop, input, output, timer, worker, peer, record }
+        let (may_move, is_moving) = (false, false);
+        Self { _reset_on_drop, input, output, timer, worker, peer, record, may_move, is_moving }
     }
 
-    /// Serves the connection until it is closed.
-    pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<CloseReason> {
+    /// Allows [`serve`](Self::serve) to end when the connection should move to another worker.
+    pub fn allow_move(mut self) -> Self {
+        self.may_move = true;
+        self
+    }
+
+    /// Continues a connection that was moved to this worker.
+    pub fn resume_idle(self) -> Self {
+        self.input.borrow_mut().resume_idle();
+        self
+    }
+
+    /// Serves the connection until it is closed, or moves to another worker.
+    pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<End<R, W>> {
         #[cfg(feature = "http2")]
         if self.worker.may_use_http2() {
             let start = self.input.borrow_mut().http2_start(PREFACE, self.worker.options.http2).await;
             match start {
                 Ok(None) => {}
-                Ok(Some(received)) => return Box::pin(self.into_http2(received)?.serve(handler)).await,
+                Ok(Some(received)) => {
+                    return Box::pin(self.into_http2(received)?.serve(handler)).await.map(End::Closed);
+                }
                 Err(error) => return self.fail(error).await,
             }
         }
@@ -80,18 +105,54 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     self.output.flush().await?;
                     // The client has closed the connection, so an error during shutdown does not matter.
                     self.output.shutdown().await.ok();
-                    return Ok(CloseReason::Peer);
+                    return Ok(End::Closed(CloseReason::Peer));
                 }
                 Err(error) => return self.fail(error).await,
             };
             return match self.serve_request(head, handler).await? {
-                AfterResponse::KeepAlive => continue,
+                AfterResponse::KeepAlive => {
+                    self.is_moving |= self.record_work() && self.may_move;
+                    if self.is_moving && self.is_ready_to_move().await? {
+                        return self.into_halves();
+                    }
+                    continue;
+                }
                 // The client announced that this was its last request, and has sent nothing after it.
-                AfterResponse::Close => self.output.finish().await.map(|()| CloseReason::Complete),
-                AfterResponse::Linger => self.shutdown_and_linger().await.map(|()| CloseReason::Complete),
-                AfterResponse::Upgrade(upgrade) => self.upgrade(upgrade).await.map(|()| CloseReason::Upgrade),
+                AfterResponse::Close => {
+                    self.output.finish().await.map(|()| End::Closed(CloseReason::Complete))
+                }
+                AfterResponse::Linger => {
+                    self.shutdown_and_linger().await.map(|()| End::Closed(CloseReason::Complete))
+                }
+                AfterResponse::Upgrade(upgrade) => {
+                    self.upgrade(upgrade).await.map(|()| End::Closed(CloseReason::Upgrade))
+                }
             };
         }
+    }
+
+    /// Records the last request. Returns `true` if the connection should move to another worker.
+    #[inline]
+    fn record_work(&self) -> bool {
+        self.worker.record_request(Rc::as_ptr(&self.timer).addr(), self.output.body_bytes)
+    }
+
+    /// Sends everything that is buffered unless another request has arrived. Returns `true` if the connection has no
+    /// request in progress and nothing left to send.
+    #[cold]
+    async fn is_ready_to_move(&mut self) -> io::Result<bool> {
+        if !self.input.borrow().is_between_requests() {
+            return Ok(false);
+        }
+        Box::pin(self.output.flush_to_kernel()).await?;
+        Ok(self.timer.deadlines.expired.get().is_none() && Rc::strong_count(&self.input) == 1)
+    }
+
+    /// Returns the halves of the stream.
+    #[cold]
+    fn into_halves(self) -> io::Result<End<R, W>> {
+        let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(End::Move(input.into_inner().into_receiver().0, self.output.sender))
     }
 
     /// Continues the connection with HTTP/2. `received` is all that the client has sent.
@@ -106,12 +167,12 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
     /// Rejects invalid input and closes the connection.
     #[cold]
-    async fn fail(mut self, error: InputError) -> io::Result<CloseReason> {
+    async fn fail(mut self, error: InputError) -> io::Result<End<R, W>> {
         match error {
             InputError::Rejected(rejection) => {
                 self.reject(&rejection);
                 self.shutdown_and_linger().await?;
-                Ok(CloseReason::ProtocolError)
+                Ok(End::Closed(CloseReason::ProtocolError))
             }
             InputError::Io(error) => Err(error),
         }

@@ -200,6 +200,17 @@ impl<R: Receiver> Input<R> {
         self.chunk.as_ref().is_some_and(|chunk| self.decoded_bytes < chunk.len())
     }
 
+    /// Returns `true` if all received data has been decoded, and the next byte starts a request.
+    pub fn is_between_requests(&self) -> bool {
+        !self.is_in_body && !self.at_eof && !self.has_buffered_input() && self.decoder.is_idle()
+    }
+
+    /// Continues a connection on which requests were served earlier: the keep-alive timeout applies.
+    pub fn resume_idle(&mut self) {
+        self.has_served_request = true;
+        self.timer.deadlines.enter(Phase::Idle, self.timer.now());
+    }
+
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or
     /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {

@@ -21,6 +21,7 @@ mod input;
 mod observer;
 mod options;
 mod output;
+mod permit;
 mod serve;
 mod timer;
 mod tls;
@@ -29,6 +30,7 @@ mod worker;
 #[cfg(feature = "http2")]
 pub use options::Http2Mode;
 pub use options::{Eviction, ServerOptions};
+pub use permit::MovedConnection;
 pub use serve::{Accept, Server, ServerBuilder};
 pub use tls::TlsConfig;
 

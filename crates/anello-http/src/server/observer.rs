@@ -24,7 +24,7 @@ pub(crate) struct Observer {
     pub log: RefCell<Option<WorkerLog>>,
 }
 
-/// Counts a connection as open until dropped.
+/// Counts a connection as closed when dropped.
 pub(crate) struct ConnectionGuard<'a> {
     observer: &'a Observer,
     reason: CloseReason,
@@ -50,8 +50,8 @@ impl Observer {
         }
     }
 
-    pub fn connection_accepted(&self) -> ConnectionGuard<'_> {
-        self.count(WorkerMetrics::connection_accepted);
+    /// Returns the guard of a connection that has been counted as accepted.
+    pub fn guard_connection(&self) -> ConnectionGuard<'_> {
         ConnectionGuard { observer: self, reason: CloseReason::Aborted }
     }
 
@@ -78,6 +78,11 @@ impl Observer {
 }
 
 impl ConnectionGuard<'_> {
+    /// Leaves the connection open.
+    pub fn keep_open(self) {
+        std::mem::forget(self);
+    }
+
     pub fn set_reason(&mut self, timer: &ConnectionTimer, drains: bool, result: &io::Result<CloseReason>) {
         self.reason = match (timer.deadlines.expired.get(), result) {
             _ if timer.deadlines.is_evicted.get() => CloseReason::Evicted,

@@ -176,6 +176,12 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
+    /// Sends the buffered data, and waits until the kernel has accepted all of it.
+    pub async fn flush_to_kernel(&mut self) -> io::Result<()> {
+        self.has_unflushed = true;
+        self.flush_all().await
+    }
+
     /// Sends the buffered data and passes all of it to the socket, which then continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;

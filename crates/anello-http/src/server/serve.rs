@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::{GroupListener, GroupMember, Stream, StreamFamily, StreamListener, StreamSocket};
+use anello::net::{
+    AttachedStream, GroupListener, GroupMember, RebalancerMember, Stream, StreamFamily, StreamListener,
+    StreamSocket,
+};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
-use super::admission::{Admission, ConnectionPermit};
-use super::connection::Connection;
+use super::admission::Admission;
+use super::connection::{Connection, End};
 use super::observer::Observer;
 use super::options::ServerOptions;
+use super::permit::{ConnectionPermit, MovedConnection};
 use super::tls::{self, TlsConfig};
 use super::worker::Worker;
 use crate::message::{Request, Response};
@@ -84,6 +88,7 @@ pub struct ServerBuilder {
     tls: Option<TlsConfig>,
     observer: Observer,
     shared_connections: Option<Arc<AtomicUsize>>,
+    rebalancer: Option<RebalancerMember<MovedConnection>>,
 }
 
 impl ServerBuilder {
@@ -176,6 +181,41 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the rebalancer that moves connections between the servers of several workers. Requests are not affected: a
+    /// connection moves while it has no request in progress.
+    ///
+    /// Each server must also run [`serve_moved`](Server::serve_moved). Connections with TLS, HTTP/2 or another protocol
+    /// stay on their worker.
+    ///
+    /// ```
+    /// use anello::Workers;
+    /// use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
+    /// use anello_http::{Request, Response, Server};
+    ///
+    /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
+    /// let rebalancer = Rebalancer::new(2);
+    /// # group.close(PendingConnections::Serve);
+    /// let workers = Workers::builder().unpinned_workers(2).start(move |worker| {
+    ///     let (group, rebalancer) = (group.clone(), rebalancer.clone());
+    ///     async move {
+    ///         let handler = async |_: Request| Response::text("ciao");
+    ///         let server = Server::builder().rebalancer(rebalancer.join(worker.index)).build();
+    ///         let accepting = server.serve(group.join(worker.index), handler);
+    ///         let moving = server.serve_moved(handler);
+    ///         accepting.await.ok();
+    ///         server.drain().await;
+    ///         moving.await.ok();
+    ///     }
+    /// })?;
+    /// workers.join()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rebalancer(mut self, member: RebalancerMember<MovedConnection>) -> Self {
+        self.rebalancer = Some(member);
+        self
+    }
+
     /// Sets the metrics that count connections and requests. To share them with other components of this thread, such as
     /// [`Files`](crate::files::Files), pass an `Rc`.
     ///
@@ -238,7 +278,8 @@ impl ServerBuilder {
     /// assert_eq!(server.connections(), 0);
     /// ```
     pub fn build(self) -> Server {
-        let worker = Worker::new(self.options, self.observer, self.tls, self.shared_connections);
+        let worker =
+            Worker::new(self.options, self.observer, self.tls, self.shared_connections, self.rebalancer);
         Server { admission: Rc::new(Admission::new(Rc::clone(&worker))), worker }
     }
 }
@@ -305,7 +346,10 @@ impl Server {
                 listener.set_accept_ahead(server.admission.accepts_ahead());
                 match listener.accept().await {
                     Ok(Some(stream)) => match server.admission.admit().await {
-                        Some(permit) => server.spawn_connection(stream, permit, Rc::clone(&handler)),
+                        Some(permit) => {
+                            server.worker.observer.count(WorkerMetrics::connection_accepted);
+                            server.spawn_connection(stream, permit, Origin::Accepted, Rc::clone(&handler));
+                        }
                         None => server.admission.reject(stream).await,
                     },
                     Ok(None) => return,
@@ -318,20 +362,121 @@ impl Server {
         })
     }
 
-    fn spawn_connection<H>(&self, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
+    /// Serves the connections that other workers move to this one ([`ServerBuilder::rebalancer`]), each in a separate
+    /// task, until the server [drains](Self::drain) or [refuses](Self::refuse_moved) them. Without a rebalancer, the
+    /// returned task ends at once.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::Rebalancer;
+    /// use anello_http::{Request, Response, Server};
+    ///
+    /// let server = Server::builder().rebalancer(Rebalancer::new(1).join(0)).build();
+    /// let moving = server.serve_moved(async |_: Request| Response::text("ciao"));
+    /// server.drain().await;
+    /// moving.await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if no runtime is running on this thread.
+    pub fn serve_moved<H>(&self, handler: H) -> JoinHandle<()>
     where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let (server, handler) = (self.clone(), Rc::new(handler));
+        spawn(async move {
+            let Some(rebalancer) = &server.worker.rebalancer else { return };
+            while let Some(moved) = rebalancer.recv().await {
+                server.attach(moved, Rc::clone(&handler));
+            }
+        })
+    }
+
+    /// Receives no more connections from other workers, and moves none to them. [`drain`](Self::drain) does the same.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// # use anello::net::Rebalancer;
+    /// # use anello_http::{Request, Response, Server};
+    /// let server = Server::builder().rebalancer(Rebalancer::new(1).join(0)).build();
+    /// let moving = server.serve_moved(async |_: Request| Response::text("ciao"));
+    /// server.refuse_moved();
+    /// moving.await?;
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn refuse_moved(&self) {
+        self.worker.refuse_moved();
+    }
+
+    fn spawn_connection<H>(
+        &self,
+        stream: impl Stream,
+        permit: ConnectionPermit,
+        origin: Origin,
+        handler: Rc<H>,
+    ) where
         H: AsyncFn(Request) -> Response + 'static,
     {
         let server = self.clone();
         self.worker.unstarted_tasks.update(|count| count + 1);
         spawn(async move {
-            let _permit = permit;
             server.worker.unstarted_tasks.update(|count| count - 1);
-            if let Err(error) = server.serve_connection(stream, &*handler).await {
-                tracing::debug!(%error, "connection failed");
+            match server.serve_stream(stream, origin, &*handler).await {
+                Ok(None) => {}
+                Ok(Some((connection, stream))) => {
+                    Box::pin(server.move_connection(connection, stream, permit, handler)).await;
+                }
+                Err(error) => tracing::debug!(%error, "connection failed"),
             }
         })
         .detach();
+    }
+
+    /// Moves a connection to the worker that the rebalancer has selected, or continues to serve it here.
+    #[cold]
+    async fn move_connection<H>(
+        &self,
+        connection: usize,
+        stream: impl Stream,
+        permit: ConnectionPermit,
+        handler: Rc<H>,
+    ) where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let worker = &self.worker;
+        worker.unstarted_tasks.update(|count| count + 1);
+        match (stream.detach().await, &worker.rebalancer) {
+            (Ok(stream), Some(rebalancer)) => {
+                match rebalancer.move_connection(connection, MovedConnection { stream, permit }) {
+                    Ok(()) => worker.observer.count(WorkerMetrics::connection_moved),
+                    Err(refused) => self.attach(refused, handler),
+                }
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                tracing::debug!(%error, "connection failed");
+                drop(worker.observer.guard_connection());
+            }
+        }
+        worker.unstarted_tasks.update(|count| count - 1);
+    }
+
+    /// Serves a connection that was moved to this worker.
+    fn attach<H>(&self, MovedConnection { stream, permit }: MovedConnection, handler: Rc<H>)
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        match stream.attach() {
+            Ok(AttachedStream::Tcp(stream)) => self.spawn_connection(stream, permit, Origin::Moved, handler),
+            Ok(AttachedStream::Unix(stream)) => self.spawn_connection(stream, permit, Origin::Moved, handler),
+            Err(error) => {
+                tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it");
+                drop(self.worker.observer.guard_connection());
+            }
+        }
     }
 
     /// Serves one connection that was accepted elsewhere, until it is closed.
@@ -362,21 +507,55 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
+        self.worker.observer.count(WorkerMetrics::connection_accepted);
+        self.serve_stream(stream, Origin::External, handler).await.map(drop)
+    }
+
+    /// Serves one connection until it is closed, or should move to another worker. In the latter case, returns its number
+    /// for the rebalancer, and the stream.
+    async fn serve_stream<S, H>(
+        &self,
+        stream: S,
+        origin: Origin,
+        handler: &H,
+    ) -> io::Result<Option<(usize, S)>>
+    where
+        S: Stream,
+        H: AsyncFn(Request) -> Response,
+    {
         let (timer, _timer_entry) = self.worker.register(stream.shutdown_handle());
         let (worker, observer) = (&self.worker, &self.worker.observer);
-        let mut connection_guard = observer.connection_accepted();
+        let mut connection_guard = observer.guard_connection();
         let result = match &worker.tls {
             None => {
                 let (reader, writer) = stream.into_split();
-                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
+                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+                let connection = match origin {
+                    Origin::External => connection,
+                    Origin::Accepted => connection.allow_move(),
+                    Origin::Moved => connection.allow_move().resume_idle(),
+                };
+                match connection.serve(handler).await {
+                    Ok(End::Closed(reason)) => Ok(reason),
+                    Ok(End::Move(reader, writer)) => {
+                        connection_guard.keep_open();
+                        let stream = reader.reunite(writer).ok();
+                        return Ok(stream.map(|stream| (Rc::as_ptr(&timer).addr(), stream)));
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Some(config) => {
                 let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
-                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
+                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+                connection.serve(handler).await.map(|end| match end {
+                    End::Closed(reason) => reason,
+                    End::Move(..) => unreachable!("only connections without TLS may move"),
+                })
             }
         };
         connection_guard.set_reason(&timer, worker.is_draining.get(), &result);
-        result.map(drop)
+        result.map(|_| None)
     }
 
     /// Returns the number of open connections.
@@ -495,6 +674,16 @@ impl Server {
     pub fn abort_connections(&self) {
         self.worker.abort_all();
     }
+}
+
+/// Origin of a connection.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// The caller of `serve_connection`. The connection cannot move, because its stream belongs to the caller.
+    External,
+    Accepted,
+    /// Another worker.
+    Moved,
 }
 
 /// A source of incoming connections.

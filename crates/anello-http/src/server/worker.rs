@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::net::ShutdownHandle;
+use anello::net::{RebalancerMember, ShutdownHandle};
 use anello::spawn;
 use anello::time::sleep;
 
@@ -13,8 +13,12 @@ use super::observer::Observer;
 #[cfg(feature = "http2")]
 use super::options::Http2Mode;
 use super::options::{Eviction, ServerOptions};
+use super::permit::MovedConnection;
 use super::timer::{CancelReason, Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 use super::tls::TlsConfig;
+
+/// Length of a response body that takes about as long as a request without one.
+const BODY_BYTES_PER_WORK: u64 = 32 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -24,8 +28,11 @@ pub(crate) struct Worker {
     pub tls: Option<TlsConfig>,
     /// Connection count shared with other servers, if any.
     pub shared_count: Option<Arc<AtomicUsize>>,
+    /// Moves connections to other workers, if any.
+    pub rebalancer: Option<RebalancerMember<MovedConnection>>,
     timers: Rc<TimerRegistry>,
-    /// Connections whose task has been spawned but has not registered its timer yet. They count toward the limit.
+    /// Connections that have no timer: their task has not started yet, or they are moving to another worker. They count
+    /// toward the limit.
     pub unstarted_tasks: Cell<usize>,
     /// `true` if each response must be the last one on its connection.
     pub is_draining: Cell<bool>,
@@ -39,6 +46,7 @@ impl Worker {
         observer: Observer,
         tls: Option<TlsConfig>,
         shared_count: Option<Arc<AtomicUsize>>,
+        rebalancer: Option<RebalancerMember<MovedConnection>>,
     ) -> Rc<Self> {
         Rc::new(Self {
             clock: Clock::new(options.timer_resolution),
@@ -46,6 +54,7 @@ impl Worker {
             observer,
             tls,
             shared_count,
+            rebalancer,
             timers: Rc::default(),
             unstarted_tasks: Cell::new(0),
             is_draining: Cell::new(false),
@@ -82,6 +91,15 @@ impl Worker {
         self.is_ticking.set(false);
     }
 
+    /// Records a request that sent `body_bytes`. Returns `true` if its connection should move to another worker.
+    #[inline]
+    pub fn record_request(&self, connection: usize, body_bytes: u64) -> bool {
+        let record = |rebalancer: &RebalancerMember<_>| {
+            rebalancer.record(connection, 1 + body_bytes / BODY_BYTES_PER_WORK)
+        };
+        self.rebalancer.as_ref().is_some_and(record)
+    }
+
     pub fn connections(&self) -> usize {
         self.timers.count() + self.unstarted_tasks.get()
     }
@@ -113,7 +131,12 @@ impl Worker {
         self.timers.evict(self.connections().div_ceil(64), include_stalled)
     }
 
+    pub fn refuse_moved(&self) {
+        self.rebalancer.iter().for_each(RebalancerMember::close);
+    }
+
     pub fn begin_draining(&self) {
+        self.refuse_moved();
         self.is_draining.set(true);
         self.close_idle();
     }

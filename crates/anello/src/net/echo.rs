@@ -85,6 +85,27 @@ impl<S> Echo<S> {
         self.echoed_bytes
     }
 
+    /// Returns the stream, for example to serve it in another way. Fails if received bytes have not been passed to the send
+    /// queue yet.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{UnixStream, echo};
+    ///
+    /// let (stream, mut client) = UnixStream::pair()?;
+    /// let mut stream = echo(stream).try_into_stream().expect("nothing was received");
+    /// stream.write_all(b"ciao").await?;
+    /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the future if bytes are left, which the next polls send.
+    pub fn try_into_stream(self) -> Result<S, Self> {
+        if self.unsent.is_none() { Ok(self.stream) } else { Err(self) }
+    }
+
     /// Returns the number of received bytes that have been accepted for sending. After an error, this includes the bytes
     /// whose send failed.
     ///

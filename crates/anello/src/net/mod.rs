@@ -34,18 +34,22 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod attached_stream;
 mod connection;
 mod datagram_readiness;
+mod detached_stream;
 mod echo;
 mod family;
 mod halves;
 mod happy_eyeballs;
+mod into_std_error;
 mod linger;
 mod listener;
 mod listener_group;
 mod move_to;
 mod options;
 pub mod pipe;
+mod rebalancer;
 mod resolve;
 mod stream;
 mod stream_import;
@@ -58,15 +62,18 @@ mod udp;
 mod unix;
 mod unix_datagram;
 
+pub use attached_stream::AttachedStream;
 pub use connection::ShutdownHandle;
+pub use detached_stream::DetachedStream;
 pub use echo::{Echo, echo};
 pub use family::{StreamFamily, Tcp, Unix};
+pub use into_std_error::IntoStdError;
 pub use listener::StreamListener;
 pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
 pub use options::TcpKeepalive;
+pub use rebalancer::{Rebalancer, RebalancerMember};
 pub use resolve::{ToSocketAddrs, lookup_host};
 pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, Stream, WriteHalf};
-pub use stream_import::IntoStdError;
 pub use stream_socket::StreamSocket;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;

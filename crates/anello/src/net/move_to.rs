@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::io;
 
-use super::connection::Connection;
 use super::family::StreamFamily;
-use super::stream_import::IntoStdError;
+use super::into_std_error::IntoStdError;
+use super::stream::Stream as _;
 use super::stream_socket::StreamSocket;
 use crate::driver::log;
-use crate::executor::{Handle, JoinHandle, current};
+use crate::executor::{Handle, JoinHandle};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Moves the connection to another worker, and serves it there with the future that `serve` returns.
@@ -75,30 +75,11 @@ impl<F: StreamFamily> StreamSocket<F> {
         S: Future + 'static,
         S::Output: Send + 'static,
     {
-        let open_count = self.connection.take_open_count();
-        let is_write_open = self.connection.driver().is_write_open(self.connection.key);
-        let (descriptor, received) = match self.connection.detach().await {
-            Ok(detached) => detached,
-            Err(error) => {
-                if let Some(open_count) = open_count {
-                    self.connection.hold_open_count(open_count);
-                }
-                return Err(IntoStdError::new(error, self));
-            }
-        };
+        let detached = self.detach().await?;
         Ok(worker.spawn_with(move || async move {
-            let attached = Connection::import_with(descriptor, &received);
-            drop(received);
-            let connection = attached.inspect_err(|error| {
+            let connection = detached.attach_connection().inspect_err(|error| {
                 log(|| tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it"));
             })?;
-            if let Some(open_count) = open_count.and_then(|count| count.move_to_worker(current().worker_id())) {
-                connection.hold_open_count(open_count);
-            }
-            if !is_write_open {
-                // The kernel has already shut it down. The new driver must know this to reject writes.
-                connection.shutdown().ok();
-            }
             Ok(serve(Self::new(connection)).await)
         }))
     }

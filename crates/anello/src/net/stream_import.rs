@@ -1,11 +1,11 @@
 //! Conversions between streams and the sockets of the standard library.
 
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
+use super::into_std_error::IntoStdError;
 use super::stream_socket::StreamSocket;
 use crate::driver::check_socket;
 
@@ -135,83 +135,5 @@ impl TryFrom<std::os::unix::net::UnixStream> for StreamSocket<Unix> {
     #[track_caller]
     fn try_from(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         Self::from_std(stream)
-    }
-}
-
-/// Error of [`StreamSocket::into_std`] and [`StreamSocket::move_to`], which contains the stream.
-///
-/// The conversion to [`io::Error`] drops the stream.
-///
-/// ```
-/// # anello::Runtime::new()?.block_on(async {
-/// use anello::net::{IntoStdError, UnixStream};
-///
-/// let (one, other) = UnixStream::pair()?;
-/// other.shutdown_handle().reset();
-/// one.shutdown_handle().reset();
-/// let error: IntoStdError<UnixStream> = one.into_std().await.unwrap_err();
-/// assert!(error.to_string().starts_with("cannot detach stream from its runtime"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct IntoStdError<S> {
-    error: io::Error,
-    stream: S,
-}
-
-impl<S> IntoStdError<S> {
-    pub(super) fn new(error: io::Error, stream: S) -> Self {
-        Self { error, stream }
-    }
-
-    /// Returns the error of the connection.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixStream;
-    /// let (one, _other) = UnixStream::pair()?;
-    /// one.shutdown_handle().reset();
-    /// let error = one.into_std().await.unwrap_err();
-    /// assert_eq!(error.error().kind(), std::io::ErrorKind::NotConnected);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn error(&self) -> &io::Error {
-        &self.error
-    }
-
-    /// Returns the error and the stream. The stream returns the bytes that it had received before the error.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// # use anello::net::UnixStream;
-    /// let (one, _other) = UnixStream::pair()?;
-    /// one.shutdown_handle().reset();
-    /// let (error, stream) = one.into_std().await.unwrap_err().into_parts();
-    /// assert!(stream.peer_addr().is_err(), "{error}");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn into_parts(self) -> (io::Error, S) {
-        (self.error, self.stream)
-    }
-}
-
-impl<S> fmt::Display for IntoStdError<S> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "cannot detach stream from its runtime: {}", self.error)
-    }
-}
-
-impl<S: fmt::Debug> std::error::Error for IntoStdError<S> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
-impl<S> From<IntoStdError<S>> for io::Error {
-    fn from(error: IntoStdError<S>) -> Self {
-        error.error
     }
 }

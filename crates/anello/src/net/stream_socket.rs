@@ -10,7 +10,7 @@ use super::family::StreamFamily;
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, SendBuf, Target};
+use crate::driver::{Driver, End, Family, SendBuf, Target};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
@@ -491,6 +491,8 @@ impl<F: StreamFamily> AsRef<Self> for StreamSocket<F> {
 }
 
 impl<F: StreamFamily> Sealed for StreamSocket<F> {
+    const FAMILY: Family = F::FAMILY;
+
     #[inline(always)]
     fn connection(&self) -> &Connection {
         &self.connection

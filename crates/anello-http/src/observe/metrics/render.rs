@@ -96,6 +96,8 @@ impl<'a> Exposition<'a> {
         let name = |suffix: &str| format!("{}_connections_{suffix}", service.prefix());
         self.single(&name("accepted_total"), COUNTER, "Connections accepted.", Integer(accepted));
         self.single(&name("open"), GAUGE, "Open connections.", open);
+        let help = "Connections moved from a busy worker to another worker.";
+        self.counter(&name("moved_total"), help, |block| &block.moved);
         let help = "Connections rejected before any request was read, by reason.";
         self.family(&name("rejected_total"), COUNTER, help);
         for (reason, label) in RejectReason::LABELS.split(' ').enumerate() {

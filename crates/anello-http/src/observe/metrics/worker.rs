@@ -35,6 +35,7 @@ pub(super) struct Block {
     pub(super) cache_misses: Counter,
     pub(super) cache_bytes: Counter,
     pub(super) accepted: Counter,
+    pub(super) moved: Counter,
     pub(super) closed: [Counter; CloseReason::COUNT],
     pub(super) rejected: [Counter; RejectReason::COUNT],
     pub(super) parse_errors: [Counter; ParseErrorKind::COUNT],
@@ -127,6 +128,19 @@ impl WorkerMetrics {
     /// ```
     pub fn connection_accepted(&self) {
         self.block.accepted.add(1);
+    }
+
+    /// Records that a connection moves to another worker. It stays open, and is not counted as accepted again.
+    ///
+    /// ```
+    #[doc = metrics!()]
+    /// worker.connection_accepted();
+    /// worker.connection_moved();
+    /// assert!(scrape().contains("anello_http_connections_moved_total 1\n"));
+    /// assert!(scrape().contains("anello_http_connections_open 1\n"));
+    /// ```
+    pub fn connection_moved(&self) {
+        self.block.moved.add(1);
     }
 
     /// Records a rejected connection. It is counted neither as accepted nor as closed.

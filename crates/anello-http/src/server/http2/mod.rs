@@ -260,6 +260,8 @@ impl Shared {
         drop(parts);
         let mut record = StreamRecord::begin(self, &head);
         let timer = &entry.timer;
+        // HTTP/2 connections do not move, but their requests are load.
+        worker.record_request(0, 0);
         timer.deadlines.begin_request(connection.now(), worker.options.request_timeout.is_some());
         let method = head.method();
         let source = has_body.then(|| {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use anello::io::Interest;
 use anello::net::{
-    ListenerGroup, OutgoingDatagram, PendingConnections, RecvBatch, StreamFamily, StreamSocket, TcpListener,
-    TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
+    ListenerGroup, OutgoingDatagram, PendingConnections, RecvBatch, Stream as _, StreamFamily, StreamSocket,
+    TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
 };
 use anello::{Handle, yield_now};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -109,6 +109,13 @@ pub fn kinds() -> Vec<Kind> {
                 let (mut near, _far) = UnixStream::pair().unwrap();
                 poll_once(near.recv());
                 near.into_std().await
+            })
+        }),
+        async_kind("Stream::detach", Linux, async || {
+            alone(async || {
+                let (mut near, _far) = UnixStream::pair().unwrap();
+                poll_once(near.recv());
+                near.detach().await
             })
         }),
         kind("StreamSocket::move_to", Linux, || checked(((), ()), async |()| move_to().await, |()| {})),
