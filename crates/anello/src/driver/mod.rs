@@ -50,6 +50,7 @@ mod notifier;
 mod op;
 mod open_count;
 mod options;
+pub(crate) mod pages;
 mod pollable;
 mod proactor;
 mod reactor;
