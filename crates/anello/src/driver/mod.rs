@@ -67,6 +67,7 @@ mod sim;
 mod sim;
 #[cfg(feature = "sim")]
 mod sim_calls;
+mod slots;
 mod socket_access;
 mod socket_options;
 pub(crate) mod sockets;
