@@ -16,10 +16,16 @@ use common::child::{Child, assert_grown_less, usage};
 
 const TASKS: usize = 40_000;
 
-/// Waits until its flag is set. As large as the task of an echo connection.
+#[derive(Clone, Default)]
+struct Entry {
+    is_finished: bool,
+    waker: Option<Waker>,
+}
+
+/// Waits until its entry is finished. Its task is as large as that of an echo connection.
 struct Waiting {
     index: usize,
-    shared: Rc<RefCell<Vec<(bool, Option<Waker>)>>>,
+    entries: Rc<RefCell<Vec<Entry>>>,
     content: [u64; 8],
 }
 
@@ -28,11 +34,11 @@ impl Future for Waiting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         black_box(&self.content);
-        let (is_finished, waker) = &mut self.shared.borrow_mut()[self.index];
-        if *is_finished {
+        let entry = &mut self.entries.borrow_mut()[self.index];
+        if entry.is_finished {
             return Poll::Ready(());
         }
-        *waker = Some(context.waker().clone());
+        entry.waker = Some(context.waker().clone());
         Poll::Pending
     }
 }
@@ -44,14 +50,11 @@ fn scattered_tasks_keep_few_pages() {
         let seed = fastrand::u64(..);
         eprintln!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        let shared = Rc::new(RefCell::new(vec![(false, None); TASKS]));
-        // Resident before the tasks are spawned.
-        shared.borrow_mut().fill((true, None));
-        shared.borrow_mut().fill((false, None));
+        let entries = Rc::new(RefCell::new(vec![Entry::default(); TASKS]));
         Runtime::new().unwrap().block_on(async {
             let before = usage().resident_bytes;
             for index in 0..TASKS {
-                spawn(Waiting { index, shared: Rc::clone(&shared), content: [7; 8] }).detach();
+                spawn(Waiting { index, entries: Rc::clone(&entries), content: [7; 8] }).detach();
                 if index % 64 == 0 {
                     yield_now().await;
                 }
@@ -61,12 +64,9 @@ fn scattered_tasks_keep_few_pages() {
             assert_grown_less("all tasks", at_peak, TASKS * 232);
             for index in 0..TASKS {
                 if random.u32(..20) != 0 {
-                    let waker = {
-                        let entry = &mut shared.borrow_mut()[index];
-                        entry.0 = true;
-                        entry.1.take()
-                    };
-                    waker.unwrap().wake();
+                    let entry = &mut entries.borrow_mut()[index];
+                    entry.is_finished = true;
+                    entry.waker.take().unwrap().wake();
                 }
             }
             // The memory is returned before the worker sleeps.
