@@ -52,6 +52,9 @@ pub(crate) fn allocate() -> NonNull<u8> {
         // SAFETY: the kernel chooses an address that is not in use.
         let mapped = unsafe { mmap_anonymous(null_mut(), REGION_BYTES, protection, flags) };
         let region = mapped.ok().and_then(NonNull::new).unwrap_or_else(|| handle_alloc_error(PAGE));
+        // A huge page would bring back memory that has been returned. Fails if the kernel has no huge pages.
+        // SAFETY: the advice does not change the content of the region.
+        unsafe { madvise(region.as_ptr(), REGION_BYTES, Advice::LinuxNoHugepage) }.ok();
         // The page with the lowest address is used first.
         let offsets = (0..REGION_BYTES).step_by(PAGE_BYTES).rev();
         // SAFETY: the offset is within the region.
