@@ -261,11 +261,11 @@ mod tests {
 
     #[test]
     fn memory_of_a_burst_is_freed() {
-        burst::<Packed>();
-        burst::<CacheLine>();
+        check_burst::<Packed>();
+        check_burst::<CacheLine>();
     }
 
-    fn burst<A>() {
+    fn check_burst<A>() {
         let page_slots = Table::<usize, A>::PAGE_SLOTS;
         const ENTRIES: usize = 200 * 64;
         for survivors in [0..1, 0..ENTRIES / 20, ENTRIES - ENTRIES / 20..ENTRIES] {

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - A page is in `vacant_pages` of its pool exactly while it has vacant slots, at the index `position`. It is freed
-//!   when all its slots are vacant.
+//! - A page is in `vacant_pages` of its pool exactly while it has vacant slots, at the index `position`. A page without
+//!   occupied slots is freed.
 //! - `vacant` and `position` of a page are accessed only under the lock of its size in the pool. `pool` is never changed.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
