@@ -50,6 +50,7 @@ mod notifier;
 mod op;
 mod open_count;
 mod options;
+pub(crate) mod pages;
 mod pollable;
 mod proactor;
 mod reactor;
@@ -66,6 +67,7 @@ mod sim;
 mod sim;
 #[cfg(feature = "sim")]
 mod sim_calls;
+mod slots;
 mod socket_access;
 mod socket_options;
 pub(crate) mod sockets;

@@ -3,7 +3,7 @@
 //! ```text
 //!   vacant_pages   0 0 1 0 1 ...     one bit per page
 //!                      |   |
-//!   pages          [] [] [] [ ] []    64 slots each; the fourth has been freed
+//!   pages          [] [] [] [ ] []    at most 64 slots each; the fourth has been freed
 //!                      |
 //!   vacant         1 0 0 1 ...       one bit per slot
 //!   slots          -  a  b  -
@@ -12,6 +12,7 @@
 //! The lowest vacant slot is occupied first, so that the upper pages of a table become empty after a burst. Empty pages
 //! are freed, except one. Growth moves no entry.
 
+use super::slots::Slots;
 use super::{GENERATION_MASK, Key};
 
 /// `A` gives the alignment of the slots.
@@ -39,7 +40,7 @@ pub(crate) struct Packed;
 #[derive(Debug)]
 struct Page<T, A> {
     /// Empty if the page has been freed. Otherwise, at least the slots that have been occupied since.
-    slots: Vec<Slot<T, A>>,
+    slots: Slots<Slot<T, A>>,
     /// Bit set of the vacant slots, including slots that `slots` does not contain yet.
     vacant: u64,
     /// Generation of the slots that `slots` does not contain. No earlier occupant had it.
@@ -55,14 +56,21 @@ struct Slot<T, A> {
     value: Option<T>,
 }
 
-const PAGE_SLOTS: usize = 64;
 const NONE: usize = usize::MAX;
 
-fn split(index: u32) -> (usize, usize) {
-    (index as usize / PAGE_SLOTS, index as usize % PAGE_SLOTS)
-}
-
 impl<T, A> Table<T, A> {
+    const PAGE_SLOTS: usize = Slots::<Slot<T, A>>::MAX;
+
+    /// Distance between the indices of the first slots of two pages. A power of two, so that no look-up divides.
+    const PAGE_STRIDE: usize = Self::PAGE_SLOTS.next_power_of_two();
+
+    /// Bit set of all slots of a page.
+    const ALL_SLOTS: u64 = u64::MAX >> (64 - Self::PAGE_SLOTS);
+
+    fn split(index: u32) -> (usize, usize) {
+        (index as usize / Self::PAGE_STRIDE, index as usize % Self::PAGE_STRIDE)
+    }
+
     pub const fn new() -> Self {
         Self { pages: Vec::new(), vacant_pages: Vec::new(), first_word: 0, empty_page: NONE, occupied: 0 }
     }
@@ -96,7 +104,7 @@ impl<T, A> Table<T, A> {
             self.empty_page = NONE;
         }
         self.occupied += 1;
-        Key { index: (page_index * PAGE_SLOTS) as u32 + slot_index, generation }
+        Key { index: (page_index * Self::PAGE_STRIDE) as u32 + slot_index, generation }
     }
 
     /// Returns the first page that has a vacant slot, other than the first page of all. Adds one if there is none.
@@ -110,7 +118,7 @@ impl<T, A> Table<T, A> {
                 word_index * 64 + word.trailing_zeros() as usize
             }
             None => {
-                self.pages.push(Page { slots: Vec::new(), vacant: u64::MAX, next_generation: 0 });
+                self.pages.push(Page { slots: Slots::new(), vacant: Self::ALL_SLOTS, next_generation: 0 });
                 let page_index = self.pages.len() - 1;
                 self.first_word = page_index / 64;
                 self.mark_vacant(page_index);
@@ -120,7 +128,7 @@ impl<T, A> Table<T, A> {
         let slots = &mut self.pages[page_index].slots;
         // The first page grows with the number of its entries, because many tables are small.
         if slots.capacity() == 0 && page_index > 0 {
-            slots.reserve_exact(PAGE_SLOTS);
+            slots.grow(Self::PAGE_SLOTS);
         }
         page_index
     }
@@ -139,7 +147,7 @@ impl<T, A> Table<T, A> {
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T, A>> {
-        let (page, slot) = split(index);
+        let (page, slot) = Self::split(index);
         self.pages.get_mut(page)?.slots.get_mut(slot)
     }
 
@@ -157,7 +165,7 @@ impl<T, A> Table<T, A> {
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {
-        let (page, slot) = split(key.index);
+        let (page, slot) = Self::split(key.index);
         let slot = self.pages.get(page)?.slots.get(slot).filter(|slot| slot.generation == key.generation)?;
         slot.value.as_ref()
     }
@@ -170,7 +178,7 @@ impl<T, A> Table<T, A> {
 
     /// Removes the current occupant of a slot.
     pub fn remove_occupant(&mut self, index: u32) -> Option<T> {
-        let (page_index, slot_index) = split(index);
+        let (page_index, slot_index) = Self::split(index);
         let page = self.pages.get_mut(page_index)?;
         let slot = page.slots.get_mut(slot_index)?;
         let value = slot.value.take()?;
@@ -180,7 +188,7 @@ impl<T, A> Table<T, A> {
             slot.generation += 1;
             let was_full = page.vacant == 0;
             page.vacant |= 1 << slot_index;
-            if page.vacant == u64::MAX {
+            if page.vacant == Self::ALL_SLOTS {
                 self.on_empty_page(page_index);
             }
             if was_full {
@@ -200,7 +208,7 @@ impl<T, A> Table<T, A> {
         self.empty_page = kept;
         if let Some(page) = freed.and_then(|index| self.pages.get_mut(index)) {
             page.next_generation = page.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
-            page.slots = Vec::new();
+            page.slots = Slots::new();
         }
     }
 
@@ -209,8 +217,8 @@ impl<T, A> Table<T, A> {
     }
 
     fn slots(&self) -> impl Iterator<Item = (u32, &Slot<T, A>)> {
-        let pages = (0..).step_by(PAGE_SLOTS).zip(&self.pages);
-        pages.flat_map(|(first, page)| (first..).zip(&page.slots))
+        let pages = (0..).step_by(Self::PAGE_STRIDE).zip(&self.pages);
+        pages.flat_map(|(first, page)| (first..).zip(page.slots.iter()))
     }
 
     pub fn values(&self) -> impl Iterator<Item = &T> {
@@ -253,14 +261,20 @@ mod tests {
 
     #[test]
     fn memory_of_a_burst_is_freed() {
-        const ENTRIES: usize = 200 * PAGE_SLOTS;
+        check_burst::<Packed>();
+        check_burst::<CacheLine>();
+    }
+
+    fn check_burst<A>() {
+        let page_slots = Table::<usize, A>::PAGE_SLOTS;
+        const ENTRIES: usize = 200 * 64;
         for survivors in [0..1, 0..ENTRIES / 20, ENTRIES - ENTRIES / 20..ENTRIES] {
-            let mut table: Table<_, Packed> = Table::new();
+            let mut table: Table<_, A> = Table::new();
             let burst: Vec<_> = (0..ENTRIES).map(|n| table.insert(n)).collect();
             let closed = |n: &usize| !survivors.contains(n);
             assert!((0..ENTRIES).filter(closed).all(|n| table.remove(burst[n]) == Some(n)));
             let slots: usize = table.pages.iter().map(|page| page.slots.capacity()).sum();
-            assert!(slots <= survivors.len() + 2 * PAGE_SLOTS, "{slots} slots for {survivors:?}");
+            assert!(slots <= survivors.len() + 2 * page_slots, "{slots} slots for {survivors:?}");
             // The entries of the next burst have other keys, and those of the survivors are still valid.
             let next: Vec<_> = (0..ENTRIES).filter(closed).map(|n| table.insert(n)).collect();
             assert!((0..ENTRIES).filter(closed).all(|n| table.get(burst[n]).is_none()));
@@ -283,26 +297,37 @@ mod tests {
     }
 
     proptest! {
-        /// Compares a table of several pages with a map.
+        /// Compares tables of several pages with a map.
         #[test]
         fn table_behaves_like_a_map(removals in proptest::collection::vec((0..400usize, 0..400usize), 0..40)) {
-            let mut table: Table<_, Packed> = Table::new();
-            let (mut model, mut stale, mut count) = (BTreeMap::new(), Vec::new(), 0);
-            for (inserted, removed) in removals {
-                for _ in 0..inserted {
-                    count += 1;
-                    prop_assert_eq!(model.insert(table.insert(count), count), None);
-                }
-                let keys: Vec<_> = model.keys().copied().cycle().skip(removed).take(removed.min(model.len())).collect();
-                for key in keys {
-                    prop_assert_eq!(table.remove(key), model.remove(&key));
-                    stale.push(key);
-                }
-                prop_assert_eq!(table.keys(), model.keys().copied().collect::<Vec<_>>());
-                prop_assert!(table.values().eq(model.values()));
-            }
-            prop_assert!(stale.into_iter().all(|key| table.get(key).is_none() && table.remove(key).is_none()));
+            compare_with_map::<_, Packed>(&removals, |count| count)?;
+            // Pages of 21 slots.
+            compare_with_map::<_, CacheLine>(&removals, |count| [count; 20])?;
         }
+    }
+
+    fn compare_with_map<T: Copy + PartialEq + std::fmt::Debug, A>(
+        removals: &[(usize, usize)],
+        value: fn(usize) -> T,
+    ) -> Result<(), TestCaseError> {
+        let mut table: Table<_, A> = Table::new();
+        let (mut model, mut stale, mut count) = (BTreeMap::new(), Vec::new(), 0);
+        for &(inserted, removed) in removals {
+            for _ in 0..inserted {
+                count += 1;
+                prop_assert_eq!(model.insert(table.insert(value(count)), value(count)), None);
+            }
+            let keys: Vec<_> =
+                model.keys().copied().cycle().skip(removed).take(removed.min(model.len())).collect();
+            for key in keys {
+                prop_assert_eq!(table.remove(key), model.remove(&key));
+                stale.push(key);
+            }
+            prop_assert_eq!(table.keys(), model.keys().copied().collect::<Vec<_>>());
+            prop_assert!(table.values().eq(model.values()));
+        }
+        prop_assert!(stale.into_iter().all(|key| table.get(key).is_none() && table.remove(key).is_none()));
+        Ok(())
     }
 
     #[test]

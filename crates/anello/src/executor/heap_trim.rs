@@ -1,8 +1,8 @@
 //! Returns memory to the operating system after a burst of tasks.
 //!
-//! The tables of a runtime free their empty pages, and tasks are freed when they finish. The allocator of glibc keeps
-//! such memory, except at the end of the heap. It is therefore asked to return its free pages after most of the tasks
-//! have finished. Other allocators return memory on their own.
+//! The pages of streams and small tasks are returned when they are empty (`driver/pages.rs`). The allocator of glibc keeps
+//! the memory of larger tasks and of applications, except at the end of the heap. It is therefore asked to return its free
+//! pages after most of the tasks have finished. Other allocators return memory on their own.
 
 use std::cell::Cell;
 
@@ -40,7 +40,7 @@ impl HeapTrim {
 
 #[cold]
 fn trim() {
-    // Blocks in the cache are spread over the heap, and each keeps a page.
+    // Blocks in the cache are spread over many pages, and each keeps its page.
     task_memory::clear();
     // SAFETY: the function accesses only memory that the allocator owns, under the allocator's locks.
     #[cfg(all(target_env = "gnu", not(miri)))]

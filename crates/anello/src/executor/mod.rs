@@ -40,6 +40,7 @@ mod task_counters;
 mod task_info;
 mod task_local;
 mod task_memory;
+mod task_pages;
 mod turn_limit;
 mod wait_queue;
 mod wheel;

@@ -29,6 +29,7 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use super::mailbox::Scheduled;
 use super::task_info::Info;
 use super::task_memory;
+use super::task_pages;
 use crate::driver::{Key, catch_and_log_panic};
 
 /// Operations that the wakers of a task perform on the task's worker.
@@ -94,16 +95,8 @@ struct TaskCell<F, O: 'static> {
 }
 
 impl<F, O> TaskCell<F, O> {
-    /// Aligned to a cache line, so that the header and the start of the future share a line. Padded to cache lines, except
-    /// for the 8 bytes of the allocator's own header, which would otherwise take a further line.
-    const LAYOUT: Layout = {
-        let bytes = (size_of::<Self>() + 8).next_multiple_of(64) - 8;
-        let alignment = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
-        match Layout::from_size_align(bytes, alignment) {
-            Ok(layout) => layout,
-            Err(_) => panic!("task is larger than the address space"),
-        }
-    };
+    /// Aligned to a cache line, so that the header and the start of the future share a line.
+    const LAYOUT: Layout = task_pages::padded(Layout::new::<Self>());
 }
 
 /// The worker's reference to a task.

@@ -1,12 +1,14 @@
 //! Per-thread cache for task memory.
 //!
-//! Servers spawn a task for each connection. Tasks come in only a few sizes, and allocators are slow to provide memory
-//! that is aligned to cache lines. The memory of finished tasks, which is still in the CPU cache, is therefore reused.
-//! When the size limit is reached, the blocks of the least recently used size are freed first.
+//! Servers spawn a task for each connection. Tasks come in only a few sizes. The memory of finished tasks, which is still
+//! in the CPU cache, is therefore reused. When the size limit is reached, the blocks of the least recently used size are
+//! freed first.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::cell::RefCell;
 use std::ptr::NonNull;
+
+use super::task_pages;
 
 /// Maximum size of each thread's cache. Zero under tools that check every allocation.
 const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
@@ -39,10 +41,7 @@ pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
     if let Ok(Some(block)) = TASK_CACHE.try_with(|cache| cache.borrow_mut().take(layout)) {
         return block;
     }
-    assert_ne!(layout.size(), 0, "layout size must not be 0");
-    // SAFETY: the size of the layout is not 0.
-    let block = unsafe { alloc(layout) };
-    NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
+    task_pages::allocate(layout)
 }
 
 /// Frees a block, or keeps it in the cache.
@@ -52,7 +51,7 @@ pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
 pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     if TASK_CACHE.try_with(|cache| cache.borrow_mut().keep(block, layout)) != Ok(true) {
         // SAFETY: the caller guarantees that the block was allocated with this layout, and the cache did not keep it.
-        unsafe { dealloc(block.as_ptr(), layout) }
+        unsafe { task_pages::free(block, layout) }
     }
 }
 
@@ -124,7 +123,7 @@ impl Blocks {
         let block = self.free.pop();
         if let Some(block) = block {
             // SAFETY: the block was allocated with this layout, and nothing else refers to it.
-            unsafe { dealloc(block.as_ptr(), self.layout) }
+            unsafe { task_pages::free(block, self.layout) }
         }
         block.is_some()
     }
@@ -175,8 +174,7 @@ mod tests {
     /// Allocates a block like [`allocate`]. Also returns whether the block came from the cache.
     fn allocate_of(cache: &mut TaskCache, layout: Layout) -> (NonNull<u8>, bool) {
         let taken = cache.take(layout);
-        // SAFETY: the size of the layout is not 0.
-        let block = taken.unwrap_or_else(|| NonNull::new(unsafe { alloc(layout) }).expect("memory"));
+        let block = taken.unwrap_or_else(|| task_pages::allocate(layout));
         // Tools detect this write if the block is already in use.
         // SAFETY: the block has this size, and nothing else refers to it.
         unsafe { block.write_bytes(7, layout.size()) };
@@ -188,7 +186,7 @@ mod tests {
         let is_cached = cache.keep(block, layout);
         if !is_cached {
             // SAFETY: the block was allocated with this layout, and the cache did not keep it.
-            unsafe { dealloc(block.as_ptr(), layout) };
+            unsafe { task_pages::free(block, layout) };
         }
         is_cached
     }
