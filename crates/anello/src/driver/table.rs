@@ -63,6 +63,9 @@ fn split(index: u32) -> (usize, usize) {
 }
 
 impl<T, A> Table<T, A> {
+    /// Memory of an entry.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T, A>>();
+
     pub const fn new() -> Self {
         Self { pages: Vec::new(), vacant_pages: Vec::new(), first_word: 0, empty_page: NONE, occupied: 0 }
     }
