@@ -4,7 +4,10 @@
 // with a PATH, HTTP/1.1 requests whose responses must be identical except for their Date field: GET, or POST with a body of
 // BYTES bytes if that is not 0.
 //
-// usage: client [-n | -w WORKERS] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+// usage: client [-n | -w WORKERS] [-u | -o | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]
+//
+// With -o, each connection serves one request, and a new one takes its place. Without a PATH, the client closes it after
+// the response. With a PATH, the request has the field "Connection: close", and the client waits for EOF.
 //
 // With -n, the client never preempts the server (SCHED_BATCH), as if it ran on another CPU.
 //
@@ -57,12 +60,13 @@ struct connection {
   size_t batches;        // batches of Redis commands started
 };
 
-static int socket_type = SOCK_STREAM;
+static int socket_type = SOCK_STREAM, port;
 static size_t default_request_bytes, default_response_bytes;
 static char *pattern; // request_bytes + PERIOD bytes; a request starts at any of the first PERIOD offsets
 static unsigned next_start;
 static char *response; // expected HTTP response; the bytes of its date are ignored
 static size_t date_start, date_end;
+static bool is_one_shot; // one request per connection
 static size_t pipeline; // Redis commands per batch; 0 for the other protocols
 static struct batch {
   char *request, *response;
@@ -107,7 +111,7 @@ static uint64_t cpu_ns(const char *pid) {
   return sum;
 }
 
-static int connect_to(int port) {
+static int connect_to(void) {
   struct sockaddr_in address = {
       .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   for (int waited_ms = 0;; waited_ms++) {
@@ -178,12 +182,14 @@ static size_t response_length(size_t count) {
 }
 
 // Requests the path once and stores the expected response.
-static void learn_response(int port, const char *path, size_t body_bytes) {
+static void learn_response(const char *path, size_t body_bytes) {
   char head[600];
-  int fd = connect_to(port), length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n",
+  int fd = connect_to(), length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n",
                                                body_bytes ? "POST" : "GET", path, port);
   if (length < (int)sizeof head && body_bytes)
     length += snprintf(head + length, sizeof head - length, "Content-Length: %zu\r\n", body_bytes);
+  if (is_one_shot && length < (int)sizeof head)
+    length += snprintf(head + length, sizeof head - length, "Connection: close\r\n");
   if (length + 2 >= (int)sizeof head) fail("the path is too long");
   strcpy(head + length, "\r\n");
   length += 2;
@@ -248,18 +254,35 @@ static void send_more(int epoll, struct connection *connection) {
   connection->is_send_blocked = is_blocked;
 }
 
+static void open_connection(int epoll, struct connection *connection) {
+  connection->fd = connect_to();
+  connection->is_send_blocked = false;
+  start_request(connection);
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, connection->fd, &event)) fail("epoll_ctl: %s", strerror(errno));
+}
+
 // Receives and checks data. Returns true if a response is complete and the next request was started.
-static bool receive_more(struct connection *connection, char *buffer) {
+static bool receive_more(int epoll, struct connection *connection, char *buffer) {
   size_t response_bytes = pipeline ? batch_of(connection)->response_bytes : default_response_bytes;
-  ssize_t received = recv(connection->fd, buffer, response_bytes - connection->received, MSG_DONTWAIT);
+  // An HTTP server closes the connection after its only response, which must not be followed by other bytes.
+  bool expects_eof = is_one_shot && response;
+  ssize_t received = recv(connection->fd, buffer, response_bytes + expects_eof - connection->received, MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN) return false;
   if (received < 0) fail("connection lost: %s", strerror(errno));
-  if (received == 0) fail("connection lost: EOF");
+  bool is_eof = received == 0 && expects_eof && connection->received == response_bytes;
+  if (received == 0 && !is_eof) fail("connection lost: EOF");
+  if (connection->received + received > response_bytes) fail("bytes follow the response");
   if (socket_type == SOCK_DGRAM && (size_t)received != response_bytes) fail("a datagram came back with another length");
   if (is_wrong(connection, buffer, received)) fail("wrong bytes came back");
   connection->received += received;
-  if (connection->received < response_bytes) return false;
-  start_request(connection);
+  if (connection->received < response_bytes || (expects_eof && !is_eof)) return false;
+  if (is_one_shot) {
+    close(connection->fd);
+    open_connection(epoll, connection);
+  } else {
+    start_request(connection);
+  }
   return true;
 }
 
@@ -272,7 +295,7 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t mi
     if (ready == 0) fail("no byte for %d ms", STALL_TIMEOUT_MS);
     for (int i = 0; i < ready; i++) {
       struct connection *connection = events[i].data.ptr;
-      bool is_complete = events[i].events & ~EPOLLOUT && receive_more(connection, buffer);
+      bool is_complete = events[i].events & ~EPOLLOUT && receive_more(epoll, connection, buffer);
       if (is_complete) *completed = requests += pipeline ? pipeline : 1;
       if (is_complete || connection->is_send_blocked) send_more(epoll, connection);
     }
@@ -344,14 +367,20 @@ int main(int count, char **arguments) {
     count--;
     arguments++;
   }
+  if (count > 1 && !strcmp(arguments[1], "-o")) {
+    is_one_shot = true;
+    count--;
+    arguments++;
+  }
   if (count > 2 && !strcmp(arguments[1], "-r")) {
     pipeline = strtoul(arguments[2], NULL, 10);
     count -= 2;
     arguments += 2;
   }
   if (count != 6 && count != 7)
-    return fprintf(stderr, "usage: client [-n] [-u | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
-  int port = atoi(arguments[1]), connections = atoi(arguments[2]);
+    return fprintf(stderr, "usage: client [-n] [-u | -o | -r PIPELINE] PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
+  port = atoi(arguments[1]);
+  int connections = atoi(arguments[2]);
   default_request_bytes = default_response_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
   const char *pid = arguments[5];
@@ -367,7 +396,7 @@ int main(int count, char **arguments) {
   if (count == 7) {
     size_t body_bytes = default_request_bytes;
     default_response_bytes = 0;
-    learn_response(port, arguments[6], body_bytes);
+    learn_response(arguments[6], body_bytes);
   } else if (pipeline) {
     make_batches(default_request_bytes);
     size_t set = batches[1].response_bytes, get = batches[0].response_bytes;
@@ -376,15 +405,10 @@ int main(int count, char **arguments) {
     pattern = malloc(default_request_bytes + PERIOD);
     for (size_t i = 0; pattern && i < default_request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
   }
-  char *buffer = malloc(default_response_bytes);
+  char *buffer = malloc(default_response_bytes + 1);
   if (epoll < 0 || !all || !buffer || (!pattern && !pipeline)) fail("out of memory or descriptors");
 
-  for (int i = 0; i < connections; i++) {
-    all[i].fd = connect_to(port);
-    start_request(&all[i]);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, all[i].fd, &event)) fail("epoll_ctl: %s", strerror(errno));
-  }
+  for (int i = 0; i < connections; i++) open_connection(epoll, &all[i]);
   for (int i = 0; i < connections; i++) send_more(epoll, &all[i]);
 
   drive(epoll, buffer, duration_ns / 2, min_requests);

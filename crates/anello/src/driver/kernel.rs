@@ -130,6 +130,8 @@ pub(crate) struct Capabilities {
 pub(crate) trait ReadinessKernel: Kernel {
     /// Registers a socket for edge-triggered events in both directions, until it is closed.
     fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
+    /// Registers a listener: while connections are pending, every wait reports it, until it is unwatched.
+    fn watch_listener(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
     /// Registers a readiness source for edge-triggered events with the given bits, until it is unwatched.
     fn watch_source(&mut self, socket: &Socket<Self>, token: Token, events: u32) -> io::Result<()>;
     /// Replaces the event bits of a watched source. The next wait reports the requested events that have already occurred.

@@ -24,9 +24,8 @@ pub(crate) enum Op<'a, S> {
     Accept { listener: &'a S, multishot: bool },
     /// Connects to an address. The kernel layer copies the address and keeps it until the completion.
     Connect { socket: &'a S, address: SocketAddr },
-    /// Receives into the buffer ring, either until cancelled (multishot) or once, depending on the kernel's
-    /// configuration.
-    Receive { socket: &'a S },
+    /// Receives into the buffer ring once or, if `multishot` is set and the kernel supports it, until cancelled.
+    Receive { socket: &'a S, multishot: bool },
     /// Sends bytes, whose memory must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
     /// Reports every time the socket becomes readable, until cancelled. See [`SINGLE_WAKE_UP`].

@@ -71,6 +71,9 @@ impl<T, A> Table<T, A> {
         (index as usize / Self::PAGE_STRIDE, index as usize % Self::PAGE_STRIDE)
     }
 
+    /// Memory of an entry.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T, A>>();
+
     pub const fn new() -> Self {
         Self { pages: Vec::new(), vacant_pages: Vec::new(), first_word: 0, empty_page: NONE, occupied: 0 }
     }

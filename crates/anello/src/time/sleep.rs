@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::instant::Instant;
-use crate::executor::{Shared, TimerKey, current};
+use crate::executor::{Shared, TimerKey, Wheel, current};
 
 /// Waits until `duration` has elapsed. Cancel-safe.
 ///
@@ -27,7 +27,7 @@ use crate::executor::{Shared, TimerKey, current};
 pub fn sleep(duration: Duration) -> Sleep {
     let shared = current();
     let deadline_ns = shared.now_ns().saturating_add(nanoseconds(duration));
-    Sleep { shared, deadline_ns, timer: None, has_yielded: false }
+    Sleep { shared, deadline_ns, timer: NO_TIMER }
 }
 
 /// Waits until `deadline`. Completes immediately if the deadline is in the past. Cancel-safe.
@@ -49,7 +49,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     let shared = current();
     let deadline_ns = deadline.on_clock_of(&shared);
-    Sleep { shared, deadline_ns, timer: None, has_yielded: false }
+    Sleep { shared, deadline_ns, timer: NO_TIMER }
 }
 
 /// Future returned by [`sleep`] and [`sleep_until`]. Dropping it removes the timer from the wheel.
@@ -73,11 +73,17 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep {
     shared: Rc<Shared>,
     deadline_ns: u64,
-    /// Key of the timer in the wheel, once the future has been polled.
-    timer: Option<TimerKey>,
-    /// True if the sleep has yielded after its deadline because the task's budget was exhausted.
-    has_yielded: bool,
+    /// Key of the timer in the wheel, `NO_TIMER` or `YIELDED`. Not an `Option`, which would be larger.
+    timer: TimerKey,
 }
+
+/// The sleep has not been polled, or has completed.
+const NO_TIMER: TimerKey = TimerKey { index: u32::MAX, generation: 0 };
+/// The sleep has yielded after its deadline because the task's budget was exhausted. Like a fired timer, this key is in
+/// no wheel.
+const YIELDED: TimerKey = TimerKey { index: u32::MAX, generation: 1 };
+
+const _: () = assert!(size_of::<Sleep>() + Wheel::<Waker>::TIMER_BYTES <= 64);
 
 impl Sleep {
     /// Returns the time at which the sleep completes, limited to the range of the clock.
@@ -159,7 +165,6 @@ impl Sleep {
     pub(super) fn reset_to(&mut self, deadline_ns: u64) {
         self.cancel();
         self.deadline_ns = deadline_ns;
-        self.has_yielded = false;
     }
 
     pub(super) fn deadline_ns(&self) -> u64 {
@@ -171,7 +176,8 @@ impl Sleep {
     }
 
     fn cancel(&mut self) {
-        if let Some(timer) = self.timer.take() {
+        let timer = std::mem::replace(&mut self.timer, NO_TIMER);
+        if timer != NO_TIMER {
             self.shared.cancel_timer(timer);
         }
     }
@@ -181,26 +187,26 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(timer) = self.timer {
+        if self.timer != NO_TIMER {
             // Timers never fire early, so the clock need not be read.
-            if self.shared.wait_on(timer, context.waker()) {
+            if self.shared.wait_on(self.timer, context.waker()) {
                 return Poll::Pending;
             }
-            self.timer = None;
+            self.timer = NO_TIMER;
             return Poll::Ready(());
         }
         if self.shared.now_ns() >= self.deadline_ns {
             // Consumes budget like a socket operation: a task that is late for every tick of an interval must not starve
             // the others. Yields at most once, because other futures of the task can exhaust the budget in every poll.
-            if !self.has_yielded && !self.shared.has_budget_or_yield(context) {
-                self.has_yielded = true;
+            if !self.shared.has_budget_or_yield(context) {
+                self.timer = YIELDED;
                 return Poll::Pending;
             }
             self.shared.spend_budget(0);
             return Poll::Ready(());
         }
         let timer = self.shared.timers.borrow_mut().insert(self.deadline_ns, context.waker().clone());
-        self.timer = Some(timer);
+        self.timer = timer;
         Poll::Pending
     }
 }

@@ -1,5 +1,5 @@
-//! The epoll kernel: `epoll_wait(2)` on Linux sockets, edge-triggered. Waits with a timeout use `epoll_pwait2(2)` (Linux
-//! 5.11), whose timeout is in nanoseconds.
+//! The epoll kernel: `epoll_wait(2)` on Linux sockets, edge-triggered except for listeners. Waits with a timeout use
+//! `epoll_pwait2(2)` (Linux 5.11), whose timeout is in nanoseconds.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -103,6 +103,10 @@ impl ReadinessKernel for Epoll {
         let interest =
             EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
+    }
+
+    fn watch_listener(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), EventFlags::IN)?)
     }
 
     fn watch_source(&mut self, socket: &OwnedFd, token: Token, events: u32) -> io::Result<()> {

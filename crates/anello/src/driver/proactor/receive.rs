@@ -107,8 +107,11 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         }
         stream.receiving = Receiving::Ring;
-        self.kernel.push(Token::new(Kind::Receive, key), Op::Receive { socket });
-        if self.capabilities.misses_resets && stream.hangup_poll == HangupPoll::Idle {
+        let multishot = stream.one_shot_receives == 0;
+        stream.one_shot_receives -= u8::from(!multishot);
+        self.kernel.push(Token::new(Kind::Receive, key), Op::Receive { socket, multishot });
+        // A one-shot receive misses no reset.
+        if multishot && self.capabilities.misses_resets && stream.hangup_poll == HangupPoll::Idle {
             stream.hangup_poll = HangupPoll::Armed;
             self.kernel.push(Token::new(Kind::Hangup, key), Op::Hangup { socket });
         }

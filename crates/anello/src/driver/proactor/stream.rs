@@ -31,8 +31,15 @@ pub(super) struct Stream<S> {
     /// Set if the socket has been prepared for sending files.
     pub sends_files: bool,
     pub consecutive_small_reads: u8,
+    /// Number of further receives into the ring that are not multishot.
+    pub one_shot_receives: u8,
     pub connect: Connect,
 }
+
+/// Number of one-shot receives at the start of a connection. A connection for one request then needs neither a hangup
+/// poll nor cancellations, for which it would have to wait before it is closed. A long connection pays for two more
+/// submissions.
+const FIRST_ONE_SHOT_RECEIVES: u8 = 2;
 
 /// A slot of the table adds 8 bytes, and then occupies four cache lines.
 const _: () = assert!(size_of::<Stream<OwnedFd>>() <= 248);
@@ -53,6 +60,7 @@ impl<S> Stream<S> {
             direct,
             sends_files: false,
             consecutive_small_reads: 0,
+            one_shot_receives: FIRST_ONE_SHOT_RECEIVES,
             family,
             connect,
         }

@@ -6,9 +6,12 @@ use std::task::{Poll, Waker};
 
 use super::{Listener, Reactor};
 use crate::driver::{
-    AcceptSink, Family, Key, Kind, PollIo, ReadinessKernel, Socket, Sockets, Token, WakerSlot, gone,
-    is_per_connection_error, log,
+    AcceptSink, Family, Key, Kind, PollIo, ReadinessKernel, Socket, Sockets, Token, WakeQueue, WakerSlot,
+    gone, is_per_connection_error, log,
 };
+
+/// Maximum number of connections accepted in one turn.
+const MAX_ACCEPT_BATCH: u32 = 64;
 
 impl<K: ReadinessKernel> Reactor<K> {
     pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
@@ -17,6 +20,9 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.remove(key) else { return };
+        if !listener.is_watched {
+            return;
+        }
         // Closing the socket does not remove it from epoll while another descriptor of it exists, in this or another
         // process.
         if let Err(error) = self.kernel.unwatch(&listener.socket) {
@@ -32,9 +38,12 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        let key = self.listeners.insert(Listener { socket, family, waker: WakerSlot::default() });
+        let waker = WakerSlot::default();
+        let (remaining, batch, event_turn) = (1, 1, 0);
+        let listener = Listener { socket, family, waker, remaining, batch, event_turn, is_watched: true };
+        let key = self.listeners.insert(listener);
         if let Some(listener) = self.listeners.get(key)
-            && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
+            && let Err(error) = self.kernel.watch_listener(&listener.socket, Token::new(Kind::Accept, key))
         {
             self.listeners.remove(key);
             return Err(error);
@@ -44,18 +53,43 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        loop {
+        while listener.remaining > 0 {
+            listener.remaining -= 1;
             match self.kernel.sockets_mut().accept(&listener.socket) {
                 Ok(socket) => {
                     self.metrics.accepted += 1;
                     return Poll::Ready(Ok((socket, listener.family)));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    (listener.remaining, listener.batch) = (0, (listener.batch / 2).max(1));
+                }
                 Err(error) if error.raw_os_error().is_some_and(is_per_connection_error) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
         listener.waker.wait(waker);
+        if !listener.is_watched {
+            self.kernel.watch_listener(&listener.socket, Token::new(Kind::Accept, key))?;
+            listener.is_watched = true;
+        }
         Poll::Pending
+    }
+
+    #[inline(never)]
+    pub(super) fn on_pending_connections(&mut self, key: Key, wakes: &mut WakeQueue) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if !listener.waker.is_waiting() {
+            listener.is_watched = false;
+            if let Err(error) = self.kernel.unwatch(&listener.socket) {
+                log(|| tracing::debug!(%error, "cannot remove a listener from epoll"));
+            }
+            return;
+        }
+        let turn = self.metrics.turns;
+        if listener.remaining == 0 && turn == listener.event_turn + 1 {
+            listener.batch = (listener.batch * 2).min(MAX_ACCEPT_BATCH);
+        }
+        (listener.remaining, listener.event_turn) = (listener.batch, turn);
+        listener.waker.wake(wakes);
     }
 }

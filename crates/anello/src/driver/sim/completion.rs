@@ -114,7 +114,9 @@ impl SimCompletion {
                 (listener, Request::Accept { multishot })
             }
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
-            Op::Receive { socket } => (socket, Request::Receive { multishot: multishot_receive }),
+            Op::Receive { socket, multishot } => {
+                (socket, Request::Receive { multishot: multishot && multishot_receive })
+            }
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
             Op::Hangup { socket } => (socket, Request::Hangup),

@@ -33,6 +33,8 @@ struct Watch {
     due_ns: Option<u64>,
     /// The requested event bits.
     events: i32,
+    /// Set if the events are reported as long as they last.
+    is_level_triggered: bool,
 }
 
 /// Event bits that are reported even if they were not requested.
@@ -130,7 +132,11 @@ impl SimReadiness {
 impl Watch {
     fn edge(&mut self, id: Id, network: &mut Network) -> Option<Edge> {
         let events = network.endpoint(id).events;
-        if self.seen == Some(events) {
+        if self.is_level_triggered && network.mask(id) & self.events == 0 {
+            self.due_ns = None;
+            return None;
+        }
+        if self.seen == Some(events) && !self.is_level_triggered {
             return None;
         }
         if *self.due_ns.get_or_insert_with(|| network.maybe_later_ns()) > network.now_ns() {
@@ -172,9 +178,16 @@ impl ReadinessKernel for SimReadiness {
         self.watch_source(socket, token, events as u32)
     }
 
+    fn watch_listener(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
+        self.watch_source(socket, token, libc::POLLIN as u32)?;
+        self.watches.entry(socket.id()).and_modify(|watch| watch.is_level_triggered = true);
+        Ok(())
+    }
+
     fn watch_source(&mut self, socket: &SimSocket, token: Token, events: u32) -> io::Result<()> {
         let serial = self.network.lock().endpoint(socket.id()).serial;
-        let watch = Watch { token, serial, seen: None, due_ns: None, events: events.cast_signed() };
+        let events = events.cast_signed();
+        let watch = Watch { token, serial, seen: None, due_ns: None, events, is_level_triggered: false };
         match self.watches.insert(socket.id(), watch) {
             Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
             // There was no watch, or only one for a socket with the same identifier that has been closed since the last

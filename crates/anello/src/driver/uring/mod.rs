@@ -197,8 +197,8 @@ impl Uring {
                 self.addresses.insert(token.0, address);
                 entry
             }
-            Op::Receive { socket } => {
-                Sqe::receive(file(socket), BUFFER_GROUP, self.features.multishot_receive)
+            Op::Receive { socket, multishot } => {
+                Sqe::receive(file(socket), BUFFER_GROUP, multishot && self.features.multishot_receive)
             }
             Op::Send { socket, data, length_bytes, mode } => {
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;

@@ -58,7 +58,7 @@ const LEVEL_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
 /// Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
 const LEVELS: usize = 8;
-/// Index that marks the end of a list. No entry has it: a table of 2^32 entries would need 200 GiB.
+/// Index that marks the end of a list. No entry has it: a table of 2^32 entries would need 160 GiB.
 const NONE: u32 = u32::MAX;
 
 /// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due. The
@@ -88,8 +88,6 @@ struct Entry<T> {
     tick: u64,
     previous: u32,
     next: u32,
-    /// Index into `Wheel::slots`.
-    slot: u16,
     value: T,
 }
 
@@ -100,6 +98,9 @@ impl<T> std::fmt::Debug for Wheel<T> {
 }
 
 impl<T> Wheel<T> {
+    /// Memory of a pending timer.
+    pub(crate) const TIMER_BYTES: usize = Table::<Entry<T>, Packed>::SLOT_BYTES;
+
     /// Creates an empty wheel at the time `now_ns`. All later times must come from the same clock.
     pub(crate) fn new(now_ns: u64) -> Self {
         let empty = Slot { head: NONE, tail: NONE, earliest_tick: 0 };
@@ -125,7 +126,7 @@ impl<T> Wheel<T> {
     /// current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
-        let key = self.entries.insert(Entry { tick, previous: NONE, next: NONE, slot: 0, value });
+        let key = self.entries.insert(Entry { tick, previous: NONE, next: NONE, value });
         self.link(key.index, tick);
         key
     }
@@ -218,7 +219,6 @@ impl<T> Wheel<T> {
             self.occupied[slot / SLOTS_PER_LEVEL] |= 1 << (slot % SLOTS_PER_LEVEL);
         }
         if let Some((_, entry)) = self.entries.occupant(index) {
-            entry.slot = slot as u16;
             entry.previous = previous;
             entry.next = NONE;
         }
@@ -226,8 +226,8 @@ impl<T> Wheel<T> {
 
     /// Closes the gap that a removed entry leaves in its slot.
     fn unlink(&mut self, removed: &Entry<T>) {
-        let &Entry { previous, next, slot, .. } = removed;
-        let slot = slot as usize;
+        let &Entry { tick, previous, next, .. } = removed;
+        let slot = self.slot_of(tick);
         match self.entries.occupant(previous) {
             Some((_, previous)) => previous.next = next,
             None => self.slots[slot].head = next,

@@ -185,7 +185,7 @@ impl Pair {
             while index != NONE {
                 let entry = entries[&index];
                 assert!(entry.tick >= wheel.elapsed_tick);
-                assert_eq!((entry.previous, entry.slot as usize), (previous, slot));
+                assert_eq!(entry.previous, previous);
                 assert_eq!(wheel.slot_of(entry.tick), slot, "timer in the wrong slot");
                 assert!(list.earliest_tick <= entry.tick);
                 linked += 1;

@@ -118,7 +118,7 @@ fn receive_without_buffers_fails_when_armed() {
     let mut options = DriverOptions::default();
     (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
     let (mut kernel, near, far) = connected(&options);
-    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     assert_eq!(results(&mut kernel, Wait::None), []);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
     kernel.enter(Wait::None).unwrap();
@@ -128,10 +128,10 @@ fn receive_without_buffers_fails_when_armed() {
     assert_eq!(&chunk[..], b"abc");
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ECANCELED, false)]);
-    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ENOBUFS, false)]);
     drop(chunk);
-    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     assert_eq!(results(&mut kernel, Wait::None), []);
 }
 
@@ -154,7 +154,7 @@ fn cancellation_without_target_returns_enoent() {
     let (mut kernel, _near, far) = connected(&DriverOptions::default());
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Cancel), -libc::ENOENT, false)]);
-    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ECANCELED, false)]);
 }
@@ -162,7 +162,7 @@ fn cancellation_without_target_returns_enoent() {
 #[test]
 fn operation_in_flight_holds_socket_open() {
     let (mut kernel, near, far) = connected(&DriverOptions::default());
-    kernel.push(token(Kind::Receive), Op::Receive { socket: &near });
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &near, multishot: true });
     kernel.enter(Wait::None).unwrap();
     drop(near);
     kernel.sockets_mut().send(&far, b"abc").unwrap();
