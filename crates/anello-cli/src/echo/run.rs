@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::connections::{Limits, OpenConnections, accept};
 use super::exchange::Sizes;
 use super::flags::Arguments;
 use crate::common::admin::{self, AdminState};
+use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
 use crate::common::notify::ServiceManager;
 use crate::common::values::Cores;
@@ -91,6 +93,8 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         // Resumed before the workers start, so that clients can read that the server is starting.
         admin::start(listener, state, max_admin_connections)?.resume();
     }
+    let watched = Arc::clone(&service);
+    cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, move || watched.listening.is_closed());
     let Some(Cores(cores)) = cores else {
         builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);
