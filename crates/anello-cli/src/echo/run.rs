@@ -93,8 +93,8 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         // Resumed before the workers start, so that clients can read that the server is starting.
         admin::start(listener, state, max_admin_connections)?.resume();
     }
-    let watched = Arc::clone(&service);
-    cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, move || watched.listening.is_closed());
+    // Must not refer to the service, whose destructor removes the socket file before the process exits.
+    cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, || false);
     let Some(Cores(cores)) = cores else {
         builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);
