@@ -45,9 +45,17 @@ fn text(output: &Output) -> String {
 #[test]
 fn report_has_all_sections_and_fits_100_columns() {
     let text = text(&doctor(&[]).output().unwrap());
-    for word in
-        ["Kernel", "io_uring", "Limits", "open files", "Network", "Processor", "Driver", "auto selects"]
-    {
+    for word in [
+        "Kernel",
+        "io_uring",
+        "Limits",
+        "open files",
+        "Network",
+        "Processor",
+        "Topology",
+        "Driver",
+        "auto selects",
+    ] {
         assert!(text.contains(word), "{word} is not in:\n{text}");
     }
     // Only lines that contain commands may exceed 100 characters, because users copy the commands.
@@ -62,7 +70,7 @@ fn json_has_schema_version() {
     assert_eq!(document["schema"], "anello.doctor/1");
     assert_eq!(document["works"], true);
     assert!(document["facts"]["kernel_release"].is_string());
-    assert!(document["sections"].as_array().is_some_and(|sections| sections.len() == 5));
+    assert!(document["sections"].as_array().is_some_and(|sections| sections.len() == 6));
     assert!(document["advice"].is_array() && document["verdict"].is_array());
 }
 

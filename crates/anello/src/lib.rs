@@ -65,6 +65,7 @@ pub mod sim;
 pub mod sync;
 pub mod task;
 pub mod time;
+pub mod topology;
 
 pub use driver::{
     DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,

@@ -31,7 +31,7 @@ struct Message {
 fn main() -> io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7777".to_owned());
     let address = address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let group = ListenerGroup::<TcpListener>::bind(address, anello::allowed_cores()?.len())?;
+    let group = ListenerGroup::<TcpListener>::bind(address, Workers::builder().worker_count()?)?;
     group.set_distribution(Distribution::LeastLoaded);
     println!("listening on {}", group.sockets()?[0].local_addr()?);
     let room = Sender::new(MAX_BACKLOG);

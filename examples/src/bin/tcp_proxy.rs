@@ -22,7 +22,7 @@ fn main() -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "usage: tcp_proxy ADDRESS TARGET"));
     };
     let address = address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let group = ListenerGroup::<TcpListener>::bind(address, anello::allowed_cores()?.len())?;
+    let group = ListenerGroup::<TcpListener>::bind(address, Workers::builder().worker_count()?)?;
     println!("listening on {}", group.sockets()?[0].local_addr()?);
     let target = target.clone();
     let workers = Workers::builder().start(move |worker| {

@@ -20,7 +20,7 @@ const MAX_MESSAGE_BYTES: usize = 1 << 20;
 fn main() -> io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9001".to_owned());
     let address = address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let group = ListenerGroup::<TcpListener>::bind(address, anello::allowed_cores()?.len())?;
+    let group = ListenerGroup::<TcpListener>::bind(address, Workers::builder().worker_count()?)?;
     println!("listening on {}", group.sockets()?[0].local_addr()?);
     let workers = Workers::builder().start(move |worker| {
         let member = group.clone();

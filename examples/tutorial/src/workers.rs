@@ -23,7 +23,7 @@ where
 {
     Runtime::new()?.block_on(async {
         let mut signals = Signals::new([SignalKind::terminate(), SignalKind::interrupt()])?;
-        let group = ListenerGroup::<TcpListener>::bind(address, anello::allowed_cores()?.len())?;
+        let group = ListenerGroup::<TcpListener>::bind(address, Workers::builder().worker_count()?)?;
         let (members, serve) = (group.clone(), Arc::new(serve));
         let workers = Workers::builder().start(move |worker| {
             let (members, serve) = (members.clone(), Arc::clone(&serve));

@@ -76,10 +76,14 @@ fn read(file: &File) -> Option<String> {
     Some(String::from_utf8_lossy(&buffer[..length]).trim().to_owned())
 }
 
-/// Logs each change of the number of usable CPUs, in a thread that exits with the process or once `is_closed` returns
-/// `true`. A worker whose core is no longer allowed continues on another one, because the kernel then resets the affinity.
+/// Logs a warning if the quota is lower than the number of workers, and then each change of the number of usable CPUs,
+/// in a thread that exits with the process or once `is_closed` returns `true`. The runtime watches the CPU affinity of
+/// workers that are pinned.
 pub fn watch(limits: GroupLimits, workers: usize, is_closed: impl Fn() -> bool + Send + 'static) {
     let mut usable = usable_cpus(&limits);
+    if let Some(problem) = limits.cpus().and_then(|cpus| excess_workers(cpus, workers)) {
+        tracing::warn!("{problem}");
+    }
     let spawned = thread::Builder::new().name("cpu-limits".into()).spawn(move || {
         while !is_closed() {
             let current = usable_cpus(&limits);
@@ -98,6 +102,17 @@ pub fn watch(limits: GroupLimits, workers: usize, is_closed: impl Fn() -> bool +
     if let Err(error) = spawned {
         tracing::warn!(%error, "cannot watch the CPU limits");
     }
+}
+
+/// Returns a warning if a quota of `cpus` CPUs cannot keep `workers` workers running. One worker is never too many.
+fn excess_workers(cpus: f64, workers: usize) -> Option<String> {
+    let max_workers = (cpus.floor() as usize).max(1);
+    (workers > max_workers).then(|| {
+        format!(
+            "{workers} workers share a CPU quota of {cpus:.2} CPUs (cgroup): under load, the kernel stops all of them \
+             for a part of each period (start at most {max_workers} with --cores, or raise the quota)"
+        )
+    })
 }
 
 /// Returns the number of CPUs that the threads of this process can use together, or 0 if it is unknown.
@@ -134,6 +149,15 @@ mod tests {
             files.iter().for_each(|(path, text)| write(directory.path(), path, text));
             assert_eq!(GroupLimits::open(directory.path()).cpus(), Some(cpus));
         }
+    }
+
+    #[test]
+    fn quota_below_number_of_workers_is_reported() {
+        for (cpus, workers) in [(2.0, 2), (2.9, 2), (0.5, 1), (64.0, 2)] {
+            assert_eq!(excess_workers(cpus, workers), None, "{cpus} {workers}");
+        }
+        assert!(excess_workers(2.9, 3).unwrap().contains("at most 2 with"));
+        assert!(excess_workers(0.5, 2).unwrap().contains("at most 1 with"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::AddrParseError;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::time::Duration;
 
+use anello::topology::Topology;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::error::invalid_input;
@@ -83,11 +84,13 @@ fn up_to_one_second(text: &str, name: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
 
-/// Parses a list of cores: numbers and ranges separated by commas, or `all` for all cores that this process may run on.
+/// Parses a list of cores: numbers and ranges separated by commas, or `all` for all cores that this process may run on,
+/// in the order in which workers should use them.
 pub fn cores(text: &str) -> Result<Cores, String> {
     if text == "all" {
         let allowed = anello::allowed_cores();
-        return allowed.map(Cores).map_err(|error| format!("cannot read the CPU affinity mask: {error}"));
+        let allowed = allowed.map_err(|error| format!("cannot read the CPU affinity mask: {error}"))?;
+        return Ok(Cores(Topology::read().preferred_order(&allowed)));
     }
     let number = |digits: &str| {
         digits.parse::<usize>().map_err(|_| {
@@ -132,8 +135,8 @@ impl Cores {
     }
 }
 
-/// Formats sorted core numbers as a list that [`cores`] accepts.
-fn ranges(cores: &[usize]) -> String {
+/// Formats core numbers as a list that [`cores`] accepts, in the same order.
+pub fn ranges(cores: &[usize]) -> String {
     let runs = cores.chunk_by(|core, next| core + 1 == *next);
     let parts = runs.map(|run| match run {
         [first, .., last] => format!("{first}-{last}"),
@@ -186,7 +189,10 @@ mod tests {
     fn cores_are_lists_and_ranges() {
         assert_eq!(cores("0"), Ok(Cores(vec![0])));
         assert_eq!(cores("3,0-2"), Ok(Cores(vec![3, 0, 1, 2])));
-        assert_eq!(cores("all"), Ok(Cores(anello::allowed_cores().unwrap())));
+        let mut all = cores("all").unwrap().0;
+        all.sort_unstable();
+        assert_eq!(all, anello::allowed_cores().unwrap());
+        assert_eq!(ranges(&[0, 1, 2, 8, 4, 5]), "0-2,8,4-5");
         for invalid in ["", "a", "all,0", "1-", "2-1", "0,,1", "0-99999999"] {
             assert!(cores(invalid).is_err(), "{invalid}");
         }

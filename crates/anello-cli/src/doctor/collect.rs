@@ -1,16 +1,18 @@
 //! Collects facts about the host from `/proc`, `/sys`, the resource limits of the process, and driver probes.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use anello::topology::{Core, Topology as CpuTopology};
 use anello::{DriverKind, DriverOptions, Runtime};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
-    Cause, Choice, Chosen, Epoll, Facts, Feature, Limit, Limits, Network, Processor, Refusal, Restrictions,
-    Uring,
+    Cause, Choice, Chosen, Epoll, Facts, Feature, Limit, Limits, Network, Node, Processor, Refusal,
+    Restrictions, Topology, Uring,
 };
+use super::interfaces::{interfaces, irqbalance};
+use super::tree::Tree;
 use crate::common::cpu_limits::GroupLimits;
 
 pub fn facts() -> Facts {
@@ -27,6 +29,9 @@ pub fn facts() -> Facts {
             governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             cgroup_cpus: GroupLimits::open(&tree.root).cpus(),
         },
+        topology: topology(&tree, &anello::allowed_cores().unwrap_or_default()),
+        interfaces: interfaces(&tree),
+        irqbalance: irqbalance(&tree),
         uring: try_uring(),
         epoll: Epoll { error: start(DriverKind::Epoll, false).err() },
         choice: choice(),
@@ -78,6 +83,32 @@ fn network(tree: &Tree) -> Network {
     }
 }
 
+fn topology(tree: &Tree, allowed_cores: &[usize]) -> Topology {
+    let topology = CpuTopology::read_from(&tree.root);
+    let mut nodes: Vec<Node> = Vec::new();
+    for (number, core) in topology.cores().iter().filter_map(|core| Some((core.node?, core.number))) {
+        match nodes.iter_mut().find(|node| node.number == number) {
+            Some(node) => node.cores.push(core),
+            None => nodes.push(Node { number, cores: vec![core] }),
+        }
+    }
+    nodes.sort_by_key(|node| node.number);
+    let groups = |cores_of: fn(&Core) -> &[usize]| {
+        // Listed once, at its first core.
+        let first = |core: &&Core| cores_of(core).first() == Some(&core.number);
+        topology.cores().iter().filter(first).map(|core| cores_of(core).to_vec()).collect()
+    };
+    let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    Topology {
+        nodes,
+        caches: groups(|core| &core.cache_sharers),
+        physical_cores: groups(|core| &core.siblings),
+        worker_cores: topology.preferred_order(allowed_cores),
+        hypervisor: flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+    }
+}
+
 fn try_uring() -> Uring {
     match anello::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
@@ -109,41 +140,10 @@ fn start(kind: DriverKind, from_environment: bool) -> Result<Chosen, String> {
     Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
 
-/// A directory tree in which any file may be missing.
-struct Tree {
-    root: PathBuf,
-}
-
-impl Tree {
-    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        fs::read_to_string(self.root.join(path)).ok()
-    }
-
-    fn line(&self, path: impl AsRef<Path>) -> Option<String> {
-        let text = self.text(path)?;
-        let line = text.lines().next()?.trim();
-        (!line.is_empty()).then(|| line.to_owned())
-    }
-
-    fn number<T: std::str::FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
-        self.line(path)?.parse().ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
-        let directory = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = directory.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let root = directory.path().to_owned();
-        (directory, Tree { root })
-    }
+    use crate::doctor::tree::tree;
 
     #[test]
     fn missing_or_malformed_files_give_no_facts() {
@@ -157,6 +157,30 @@ mod tests {
         ]);
         assert_eq!(network(&tree).receive_memory_bytes, Some([4096, 131_072, 6_291_456]));
         assert_eq!(network(&tree).send_memory_bytes, None);
+    }
+
+    #[test]
+    fn reads_topology() {
+        let mut files = vec![
+            ("sys/devices/system/node/node0/cpulist".to_owned(), "0-1\n"),
+            ("sys/devices/system/node/node1/cpulist".to_owned(), "2-3\n"),
+            ("proc/cpuinfo".to_owned(), "processor\t: 0\nflags\t\t: fpu hypervisor\n"),
+        ];
+        for (core, pair) in ["0-1\n", "0-1\n", "2-3\n", "2-3\n"].into_iter().enumerate() {
+            let directory = format!("sys/devices/system/cpu/cpu{core}");
+            files.push((format!("{directory}/topology/thread_siblings_list"), pair));
+            files.push((format!("{directory}/cache/index0/level"), "3\n"));
+            files.push((format!("{directory}/cache/index0/shared_cpu_list"), "0-3\n"));
+        }
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let (_directory, tree) = tree(&files);
+        let topology = topology(&tree, &[0, 1, 2, 3]);
+        let nodes: Vec<_> = topology.nodes.iter().map(|node| (node.number, &node.cores[..])).collect();
+        assert_eq!(nodes, [(0, &[0, 1][..]), (1, &[2, 3])]);
+        assert_eq!(topology.caches, [[0, 1, 2, 3]]);
+        assert_eq!(topology.physical_cores, [[0, 1], [2, 3]]);
+        assert_eq!(topology.worker_cores, [0, 2, 1, 3]);
+        assert_eq!(topology.hypervisor, Some(true));
     }
 
     #[test]

@@ -11,6 +11,11 @@ pub struct Facts {
     pub limits: Limits,
     pub network: Network,
     pub processor: Processor,
+    pub topology: Topology,
+    /// Network interfaces that belong to a device.
+    pub interfaces: Vec<Interface>,
+    /// Whether irqbalance, which moves interrupts, is running. `None` if not all processes of the host are visible.
+    pub irqbalance: Option<bool>,
     pub uring: Uring,
     pub epoll: Epoll,
     pub choice: Choice,
@@ -60,6 +65,54 @@ pub struct Processor {
     pub governor: Option<String>,
     /// CPU limit of the control group, in cores; `None` if there is no limit.
     pub cgroup_cpus: Option<f64>,
+}
+
+/// The online cores, as described by the kernel.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Topology {
+    /// NUMA nodes that have cores; empty if unknown.
+    pub nodes: Vec<Node>,
+    /// Groups of cores that share their last-level cache; empty if unknown.
+    pub caches: Vec<Vec<usize>>,
+    /// The hardware threads of each physical core; empty if unknown.
+    pub physical_cores: Vec<Vec<usize>>,
+    /// Cores of the workers of a server with `--cores all`, in the order of the workers.
+    pub worker_cores: Vec<usize>,
+    /// Whether the CPU reports a hypervisor. `None` on architectures where it does not report this.
+    pub hypervisor: Option<bool>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Node {
+    pub number: usize,
+    pub cores: Vec<usize>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Interface {
+    pub name: String,
+    pub driver: Option<String>,
+    /// NUMA node of the device.
+    pub node: Option<usize>,
+    pub receive_queues: Vec<Queue>,
+    pub transmit_queues: Vec<Queue>,
+    /// Interrupts of the device in `/proc/interrupts`.
+    pub interrupts: Vec<Interrupt>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    pub number: usize,
+    /// Cores in `rps_cpus` of a receive queue, or in `xps_cpus` of a transmit queue. `None` if the file cannot be read.
+    pub cores: Option<Vec<usize>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Interrupt {
+    pub number: u32,
+    pub name: String,
+    /// Cores that handle it. `None` if they cannot be read.
+    pub cores: Option<Vec<usize>>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

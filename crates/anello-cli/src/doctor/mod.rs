@@ -11,8 +11,10 @@ mod collect;
 mod examine;
 mod facts;
 mod flags;
+mod interfaces;
 mod report;
 mod run;
+mod tree;
 
 pub use self::flags::Arguments;
 pub use self::run::run;

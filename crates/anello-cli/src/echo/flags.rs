@@ -34,6 +34,9 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
     /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core [default: one unpinned worker]
+    ///
+    /// all selects every core that the CPU affinity allows: first one thread of each physical core, then the others
+    /// (SMT), each node (NUMA) and shared cache together. `anello doctor` prints this order.
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
     pub cores: Option<Cores>,
     /// How connections are distributed across the workers

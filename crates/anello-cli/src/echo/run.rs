@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::connections::{Limits, Moved, OpenConnections, accept, accept_moved};
 use super::exchange::Sizes;
 use super::flags::Arguments;
 use crate::common::admin::{self, AdminState};
+use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
 use crate::common::notify::ServiceManager;
 use crate::common::values::Cores;
@@ -101,6 +103,8 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         // Resumed before the workers start, so that clients can read that the server is starting.
         admin::start(listener, state, max_admin_connections)?.resume();
     }
+    // Must not refer to the service, whose destructor removes the socket file before the process exits.
+    cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, || false);
     let Some(Cores(cores)) = cores else {
         builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);

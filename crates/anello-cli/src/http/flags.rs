@@ -63,7 +63,9 @@ pub struct Arguments {
     pub handover: Option<PathBuf>,
     /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core
     ///
-    /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
+    /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow. all
+    /// selects every core that the CPU affinity allows: first one thread of each physical core, then the others (SMT),
+    /// each node (NUMA) and shared cache together. `anello doctor` prints this order.
     #[arg(long, value_name = "LIST", value_parser = values::cores)]
     pub cores: Option<Cores>,
     /// How connections are distributed across the workers

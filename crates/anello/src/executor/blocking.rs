@@ -10,6 +10,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::JoinHandle;
 use super::origin::{Origin, OriginGuard};
@@ -89,7 +90,10 @@ impl Pool {
     }
 
     fn start_thread(&'static self) {
+        let pinned = pinned_core();
         let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || {
+            // Otherwise the thread would compete with the worker that started it, whichever worker its work is from.
+            pinned.inspect(unpin_thread);
             log(|| tracing::debug!("blocking thread started"));
             self.run();
             log(|| tracing::debug!("blocking thread exited: idle for 10 s"));

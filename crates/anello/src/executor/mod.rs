@@ -12,6 +12,7 @@
 //! Fairness: the driver gets a turn after a bounded number of polls and a bounded time ([`turn_limit`]), however busy the
 //! tasks are. A task whose sockets are always ready must yield when its budget is exhausted.
 
+mod affinity;
 mod blocking;
 mod builder;
 mod context;
@@ -27,6 +28,7 @@ mod measure;
 mod metrics;
 mod origin;
 pub(crate) mod page_cache;
+mod pin_watch;
 mod random;
 mod runtime;
 mod runtime_builder;

@@ -1,19 +1,27 @@
 //! Worker threads: one pinned thread per core, each with its own runtime.
 //!
+//! Each worker pins its thread before it builds its runtime and calls the application, so the kernel places the memory
+//! that the worker allocates (the rings and buffers of its driver, its tasks, the heap of its thread) on the NUMA node of
+//! its core when the worker first writes to it.
+//!
 //! Workers share no state on the hot path. Listeners that are bound with
 //! [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) distribute incoming connections among the workers.
 
 use std::future::Future;
 use std::io;
+use std::num::NonZero;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread;
 
+use super::affinity::pin_thread;
 use super::context::flush_wakes_before_blocking;
 use super::handle::Handle;
 use super::join::JoinHandle;
+use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
 use crate::driver::{raw_os_error, with_text};
+use crate::topology::Topology;
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///
@@ -26,6 +34,8 @@ use crate::driver::{raw_os_error, with_text};
 pub struct Workers<T> {
     threads: Vec<thread::JoinHandle<io::Result<T>>>,
     handles: Vec<Handle>,
+    /// `None` if no worker is pinned.
+    _pin_watch: Option<PinWatch>,
 }
 
 /// A worker's index and core, and the other workers.
@@ -48,7 +58,7 @@ pub struct WorkerContext {
     pub index: usize,
     /// Number of workers.
     pub count: usize,
-    /// Core to which the worker is pinned, or `None` if it is not pinned.
+    /// Core to which the worker was pinned at startup, or `None` if it is not pinned.
     pub core: Option<usize>,
     /// Set before any worker runs its future.
     handles: Arc<OnceLock<Vec<Handle>>>,
@@ -137,8 +147,19 @@ pub struct WorkersBuilder {
 }
 
 impl WorkersBuilder {
-    /// Sets the cores to use. One worker is pinned to each core. The default is all cores in the CPU affinity mask of
-    /// the process.
+    /// Sets the cores to use. One worker is pinned to each core, in this order.
+    ///
+    /// The default is all cores in the CPU affinity mask of the calling thread, in their
+    /// [preferred order](Topology::preferred_order). If the CPU quota of the control group is lower (rounded down,
+    /// [`std::thread::available_parallelism`]), the default is as many workers as it allows, which are not pinned,
+    /// because a quota means that other processes use the same cores.
+    ///
+    /// If a core goes offline, or the CPU affinity of a worker is changed (`taskset`, `cpuset.cpus` of a control
+    /// group), the worker continues on the cores that it still may use, and a warning is logged. Once its affinity
+    /// contains its core again, it is pinned again. The affinity is checked every 5 s, by a thread that does nothing else.
+    ///
+    /// Threads and processes that a worker starts are pinned to the same core, except the threads of
+    /// [`spawn_blocking`](crate::spawn_blocking) and of file operations.
     ///
     /// ```
     /// let core = anello::allowed_cores()?[0];
@@ -149,6 +170,24 @@ impl WorkersBuilder {
     pub fn cores(mut self, cores: Vec<usize>) -> Self {
         self.cores = Some(cores);
         self
+    }
+
+    /// Returns the number of workers that [`start`](Self::start) starts with the current settings. Use it to create one
+    /// listening socket for each worker.
+    ///
+    /// ```
+    /// let builder = anello::Workers::builder();
+    /// let count = builder.worker_count()?;
+    /// let workers = builder.start(|worker| async move { worker.count })?;
+    /// assert_eq!(workers.join()?, vec![count; count]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of [`start`](Self::start) if the list of cores is empty or the number of workers is 0, if a
+    /// core is outside the CPU affinity mask, or if the mask cannot be read.
+    pub fn worker_count(&self) -> io::Result<usize> {
+        self.worker_cores().map(|cores| cores.len())
     }
 
     /// Starts `count` workers without pinning them. Overrides [`cores`](Self::cores).
@@ -223,7 +262,14 @@ impl WorkersBuilder {
             let started = Arc::clone(&started);
             let run = move || {
                 let built = pin_and_build(core, &builder);
-                let reported = built.as_ref().map(|runtime| (index, runtime.handle()));
+                let reported = built.as_ref().map(|runtime| {
+                    let (handle, thread) = (runtime.handle(), rustix::thread::gettid());
+                    (
+                        index,
+                        core.map(|core| Pin { worker: index, core, thread, handle: handle.clone() }),
+                        handle,
+                    )
+                });
                 report.send(reported.map_err(duplicate)).ok();
                 drop(report);
                 let runtime = built?;
@@ -244,15 +290,16 @@ impl WorkersBuilder {
             let reported = reports.recv().map_err(|_| io::Error::other("a worker exited during startup"))?;
             handles.push(reported?);
         }
-        handles.sort_by_key(|(index, _)| *index);
-        let handles: Vec<Handle> = handles.into_iter().map(|(_, handle)| handle).collect();
+        handles.sort_by_key(|(index, ..)| *index);
+        let (pins, handles): (Vec<Option<Pin>>, Vec<Handle>) =
+            handles.into_iter().map(|(_, pin, handle)| (pin, handle)).unzip();
         shared_handles.get_or_init(|| handles.clone());
         *all_started = true;
-        Ok(Workers { threads, handles })
+        Ok(Workers { threads, handles, _pin_watch: PinWatch::start(pins.into_iter().flatten().collect()) })
     }
 
     /// Returns the core of each worker, or `None` for workers that are not pinned. If no cores are set and only one is
-    /// allowed, its worker is not pinned.
+    /// allowed, its worker is not pinned, because it would have no effect.
     fn worker_cores(&self) -> io::Result<Vec<Option<usize>>> {
         let invalid = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         match self.unpinned {
@@ -261,7 +308,15 @@ impl WorkersBuilder {
             None => {}
         }
         let allowed = allowed_cores()?;
-        let cores = self.cores.as_ref().unwrap_or(&allowed);
+        let Some(cores) = &self.cores else {
+            // Considers the affinity and the quota. 1 if they cannot be read.
+            let usable = thread::available_parallelism().map_or(1, NonZero::get);
+            return Ok(match allowed.len() {
+                1 => vec![None],
+                count if usable < count => vec![None; usable],
+                _ => Topology::read().preferred_order(&allowed).into_iter().map(Some).collect(),
+            });
+        };
         if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
             return invalid(format!(
                 "core {core} is outside the CPU affinity mask of this process (allowed: {allowed:?})"
@@ -272,8 +327,7 @@ impl WorkersBuilder {
                 "cannot start workers: list of cores is empty (pass at least one core)".to_owned(),
             );
         }
-        let pin = self.cores.is_some() || allowed.len() > 1;
-        Ok(cores.iter().map(|core| pin.then_some(*core)).collect())
+        Ok(cores.iter().copied().map(Some).collect())
     }
 }
 
@@ -284,20 +338,17 @@ fn duplicate(error: &io::Error) -> io::Error {
 }
 
 fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Runtime> {
-    if let Some(core) = core {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(core);
-        rustix::thread::sched_setaffinity(None, &set)?;
-    }
+    core.map_or(Ok(()), pin_thread)?;
     builder.build()
 }
 
 impl Workers<()> {
-    /// Returns a builder. By default, it starts one worker per core in the CPU affinity mask of the process.
+    /// Returns a builder. By default, it starts one worker per core that the CPU affinity mask and the CPU quota of the
+    /// control group allow ([`WorkersBuilder::cores`]).
     ///
     /// ```
     /// let workers = anello::Workers::builder().start(|worker| async move { worker.count })?;
-    /// let cores = anello::allowed_cores()?.len();
+    /// let cores = std::thread::available_parallelism()?.get();
     /// assert_eq!(workers.join()?, vec![cores; cores]);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -392,7 +443,7 @@ impl<T> Drop for Workers<T> {
     }
 }
 
-/// Returns the cores in the CPU affinity mask of this process.
+/// Returns the cores in the CPU affinity mask of the calling thread, in ascending order.
 ///
 /// ```
 /// let cores = anello::allowed_cores()?;

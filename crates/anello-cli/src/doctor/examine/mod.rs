@@ -1,8 +1,14 @@
 //! Evaluates the facts about a host and produces checks, the selected driver, and advice. Does not query the host.
 
+mod queues;
+
 use serde::Serialize;
 
-use super::facts::{Cause, Choice, Facts, Feature, Limits, Network, Processor, Refusal, Restrictions};
+use super::facts::{
+    Cause, Choice, Facts, Feature, Interface, Interrupt, Limits, Network, Processor, Refusal, Restrictions,
+    Topology,
+};
+use crate::common::values::ranges;
 
 use self::CheckStatus::{Attention, Note};
 
@@ -117,6 +123,7 @@ pub fn examine(facts: &Facts) -> Diagnosis {
         examination.section("Limits", Examination::limits),
         examination.section("Network", Examination::network),
         examination.section("Processor", Examination::processor),
+        examination.section("Topology", Examination::topology),
     ];
     let works = facts.uring.refusal.is_none() || facts.epoll.error.is_none();
     let verdict = examination.verdict();
@@ -404,6 +411,118 @@ impl Examination<'_> {
         }
     }
 
+    fn topology(&mut self) {
+        let Topology { nodes, caches, physical_cores, worker_cores, hypervisor } = &self.facts.topology;
+        let nodes: Vec<_> = nodes.iter().map(|node| node.cores.clone()).collect();
+        self.check("NUMA nodes", Note, groups_text(&nodes), "memory of a worker is on the node of its core");
+        self.check("shared caches", Note, groups_text(caches), "cores with the same last-level cache");
+        self.check("physical cores", Note, groups_text(physical_cores), "each with its threads (SMT)");
+        let is_first = |core: &&usize| {
+            let siblings = physical_cores.iter().find(|siblings| siblings.contains(core));
+            siblings
+                .is_none_or(|siblings| siblings.iter().find(|core| worker_cores.contains(core)) == Some(core))
+        };
+        let first_threads = worker_cores.iter().filter(is_first).count();
+        let note = match worker_cores.len() - first_threads {
+            0 => "order of --cores all; N workers: the first N".to_owned(),
+            _ => format!(
+                "order of --cores all; N workers: the first N; from worker {first_threads} on, SMT siblings"
+            ),
+        };
+        self.check("cores of workers", Note, ranges(worker_cores), note);
+        if *hypervisor == Some(true) {
+            let note = "cannot be checked here: a hypervisor can hide or invent nodes, caches and SMT siblings, and can \
+                        move virtual CPUs; compare with the documentation of the machine type";
+            self.check("real hardware", Note, "virtual machine", note);
+        }
+        if self.facts.interfaces.is_empty() {
+            let note = "cannot be checked here: no network device is visible (container, or only virtual interfaces); \
+                        run anello doctor on the host";
+            return self.check("interrupts", Note, "unknown", note);
+        }
+        let (value, note) = match self.facts.irqbalance {
+            Some(true) => ("running", "moves interrupts between cores"),
+            Some(false) => ("not running", "interrupts stay where they are"),
+            None => ("unknown", "cannot be checked here: the processes of the host are not visible"),
+        };
+        self.check("irqbalance", Note, value, note);
+        self.facts.interfaces.iter().for_each(|interface| self.interface(interface));
+    }
+
+    /// Checks that the packets of receive queue `i` are processed on the core of worker `i`.
+    fn interface(&mut self, interface: &Interface) {
+        let worker_cores = &self.facts.topology.worker_cores;
+        let (name, queues) = (&interface.name, interface.receive_queues.len());
+        let plural = if queues == 1 { "" } else { "s" };
+        let value = format!("{queues} queue{plural}");
+        let topic = format!("interrupts {name}");
+        let driver = interface.driver.as_deref().unwrap_or("of this device");
+        let Some(interrupts) = queues::receive_interrupts(interface).filter(|_| queues > 0) else {
+            let note = match interface.interrupts.is_empty() {
+                true => "cannot be checked here: /proc/interrupts has none for this device".to_owned(),
+                false => format!(
+                    "cannot be checked: the driver {driver} does not name its interrupts after queues"
+                ),
+            };
+            return self.check(&topic, Note, value, note);
+        };
+        let cores: Option<Vec<_>> =
+            interrupts.iter().map(|interrupt: &&Interrupt| interrupt.cores.as_deref()).collect();
+        let Some(cores) = cores else {
+            let note = "cannot be checked here: /proc/irq is not readable";
+            return self.check(&topic, Note, value, note);
+        };
+        let text = cores.iter().take(8).map(|cores| ranges(cores)).collect::<Vec<_>>().join(" | ");
+        let more = if queues > 8 { " | ..." } else { "" };
+        let steered =
+            interface.receive_queues.iter().any(|queue| !matches!(queue.cores.as_deref(), Some([]) | None));
+        let rps = if steered { "; rps_cpus moves the packets to further cores" } else { "" };
+        let node = interface.node.map_or(String::new(), |node| format!("; device on node {node}"));
+        let wanted = queues::queue_cores(queues, worker_cores);
+        let is_aligned = wanted.iter().zip(&cores).all(|(wanted, cores)| *cores == [*wanted]);
+        let mark = if is_aligned && queues >= worker_cores.len() { CheckStatus::Ok } else { Note };
+        self.check(&topic, mark, value, format!("handled on core {text}{more}{rps}{node}"));
+        if worker_cores.len() < 2 {
+            return;
+        }
+        let mut commands = Vec::new();
+        if queues < worker_cores.len() && !steered {
+            commands.push(format!(
+                "ethtool -L {name} combined {}    (then run anello doctor again; ethtool -l {name} prints the maximum)",
+                worker_cores.len()
+            ));
+        }
+        if queues == 1 && !steered {
+            commands.push(format!(
+                "echo {} > /sys/class/net/{name}/queues/rx-{}/rps_cpus    (if the device has only one queue)",
+                queues::mask(worker_cores),
+                interface.receive_queues[0].number
+            ));
+            let text = format!(
+                "{name} has one receive queue, so core {text} processes all its packets. If this core is busier than the \
+                 others, use more queues, or let the kernel spread the packets over the cores of the workers (as root, \
+                 until the next boot):"
+            );
+            return self.advise(text, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if self.facts.irqbalance != Some(false) && !is_aligned {
+            commands.push(
+                "systemctl disable --now irqbalance    (it would move the interrupts again)".to_owned(),
+            );
+        }
+        commands.extend((!is_aligned).then(|| queues::interrupt_command(&interrupts, &wanted)));
+        commands.extend(queues::transmit_command(interface, worker_cores));
+        if commands.is_empty() {
+            return;
+        }
+        let text = format!(
+            "To process the packets of queue i of {name} on the core of worker i, direct its interrupt there (as root, \
+             until the next boot). This needs workers with --cores all, and to keep a connection on that core, programs \
+             that call ListenerGroup::steer_by_core:"
+        );
+        self.advise(text, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
     fn verdict(&mut self) -> Vec<String> {
         let Choice { auto, environment, overridden } = &self.facts.choice;
         let refusal = match self.facts.uring.refusal.as_ref().map(|refusal| refusal.cause) {
@@ -440,6 +559,19 @@ impl Examination<'_> {
             }
         }
         sentences
+    }
+}
+
+/// Formats groups of cores: a list for a few groups, otherwise their number and size.
+fn groups_text(groups: &[Vec<usize>]) -> String {
+    const MAX_LIST_COLUMNS: usize = 30;
+    let list = groups.iter().map(|cores| ranges(cores)).collect::<Vec<_>>().join(" | ");
+    let [min, max] = [groups.iter().map(Vec::len).min(), groups.iter().map(Vec::len).max()];
+    match (min, max) {
+        (Some(_), Some(_)) if list.len() <= MAX_LIST_COLUMNS => format!("{} ({list})", groups.len()),
+        (Some(min), Some(max)) if min == max => format!("{} of {min} cores", groups.len()),
+        (Some(min), Some(max)) => format!("{} of {min} to {max} cores", groups.len()),
+        _ => "unknown".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests for the evaluation, with facts about hypothetical hosts.
 
 use super::*;
-use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};
+use crate::doctor::facts::{Chosen, Epoll, Limit, Node, Queue, Uring};
 
 fn healthy() -> Facts {
     let features =
@@ -28,9 +28,36 @@ fn healthy() -> Facts {
             governor: Some("performance".to_owned()),
             cgroup_cpus: None,
         },
+        topology: Topology {
+            nodes: [(0, vec![0, 1]), (1, vec![2, 3])].map(|(number, cores)| Node { number, cores }).to_vec(),
+            caches: vec![vec![0, 1], vec![2, 3]],
+            physical_cores: (0..4).map(|core| vec![core]).collect(),
+            worker_cores: vec![0, 1, 2, 3],
+            hypervisor: Some(false),
+        },
+        interfaces: vec![interface(&[0, 1, 2, 3])],
+        irqbalance: Some(false),
         uring: Uring { features, refusal: None },
         epoll: Epoll::default(),
         choice: Choice { auto: Some(chosen("uring", None)), ..Default::default() },
+    }
+}
+
+/// Returns an interface with a receive queue for each of the cores, which handles its interrupt.
+fn interface(cores: &[usize]) -> Interface {
+    let interrupt = |(queue, core): (usize, &usize)| Interrupt {
+        number: 30 + queue as u32,
+        name: format!("eth0-TxRx-{queue}"),
+        cores: Some(vec![*core]),
+    };
+    let queue = |number| Queue { number, cores: Some(vec![]) };
+    Interface {
+        name: "eth0".to_owned(),
+        driver: Some("ixgbe".to_owned()),
+        node: Some(0),
+        receive_queues: (0..cores.len()).map(queue).collect(),
+        transmit_queues: Vec::new(),
+        interrupts: cores.iter().enumerate().map(interrupt).collect(),
     }
 }
 
@@ -152,6 +179,69 @@ fn advice_for_small_limits_has_commands() {
 }
 
 #[test]
+fn interrupts_away_from_workers_get_commands() {
+    let mut facts = healthy();
+    facts.interfaces = vec![interface(&[3, 2, 1, 0])];
+    facts.irqbalance = Some(true);
+    let diagnosis = examine(&facts);
+    assert_eq!(mark(&diagnosis, "interrupts eth0"), Note);
+    let expected = "set -- 0 1 2 3; for irq in 30 31 32 33; do echo $1 > /proc/irq/$irq/smp_affinity_list";
+    let text = advice(&diagnosis);
+    assert!(text.contains(expected) && text.contains("irqbalance") && !text.contains("ethtool"), "{text}");
+
+    facts.interfaces = vec![interface(&[0, 1])];
+    facts.irqbalance = Some(false);
+    let text = advice(&examine(&facts));
+    assert!(text.contains("ethtool -L eth0 combined 4") && !text.contains("irqbalance"), "{text}");
+    assert!(!text.contains("set --"), "queues are on the cores of their workers: {text}");
+
+    facts.interfaces = vec![interface(&[2])];
+    let text = advice(&examine(&facts));
+    assert!(
+        text.contains("core 2 processes all") && text.contains("echo f > /sys/class/net/eth0/queues/rx-0"),
+        "{text}"
+    );
+    facts.interfaces[0].receive_queues[0].cores = Some(vec![0, 1, 2, 3]);
+    let text = advice(&examine(&facts));
+    assert!(!text.contains("rps_cpus"), "already set: {text}");
+    facts.topology.worker_cores = vec![0];
+    assert_eq!(advice(&examine(&facts)), "", "one worker");
+}
+
+#[test]
+fn topology_names_what_cannot_be_checked() {
+    let note = |facts: &Facts, topic: &str| {
+        let diagnosis = examine(facts);
+        let mut checks = diagnosis.sections.iter().flat_map(|section| &section.checks);
+        checks.find(|check| check.topic == topic).map(|check| format!("{}: {}", check.value, check.note))
+    };
+    let mut facts = healthy();
+    assert_eq!(note(&facts, "real hardware"), None);
+    assert!(
+        note(&facts, "cores of workers")
+            .unwrap()
+            .starts_with("0-3: order of --cores all; N workers: the first N")
+    );
+    facts.topology.hypervisor = Some(true);
+    assert!(note(&facts, "real hardware").unwrap().contains("cannot be checked here: a hypervisor"));
+    facts.topology.physical_cores = vec![vec![0, 1], vec![2, 3]];
+    facts.topology.worker_cores = vec![0, 2, 1, 3];
+    assert!(note(&facts, "cores of workers").unwrap().contains("from worker 2 on, SMT siblings"));
+    facts.irqbalance = None;
+    assert!(note(&facts, "irqbalance").unwrap().contains("processes of the host are not visible"));
+    facts.interfaces[0].interrupts[1].cores = None;
+    assert!(note(&facts, "interrupts eth0").unwrap().contains("/proc/irq is not readable"));
+    facts.interfaces[0].interrupts[1].name = "eth0-blk".to_owned();
+    assert!(note(&facts, "interrupts eth0").unwrap().contains("driver ixgbe does not name"));
+    facts.interfaces[0].interrupts.clear();
+    assert!(note(&facts, "interrupts eth0").unwrap().contains("/proc/interrupts has none"));
+    facts.interfaces.clear();
+    assert!(note(&facts, "interrupts").unwrap().contains("no network device is visible"));
+    facts.topology = Topology::default();
+    assert!(note(&facts, "NUMA nodes").unwrap().starts_with("unknown"));
+}
+
+#[test]
 fn environment_override_is_reported() {
     let mut facts = healthy();
     facts.choice.environment = Some("epoll".to_owned());
@@ -177,5 +267,13 @@ fn parses_versions_and_formats_sizes() {
     let versions = ["6.1.0-13-amd64", "5.15-rc3", "unknown"].map(version);
     assert_eq!(versions, [Some((6, 1)), Some((5, 15)), None]);
     let sizes = [None, Some(512), Some(8 << 20), Some(212_992), Some(6_815_744)].map(size);
+    let groups = [
+        vec![],
+        vec![vec![0, 4], vec![1, 5]],
+        vec![vec![0, 1]; 64],
+        vec![vec![0; 8], vec![0; 6], vec![0; 8]],
+    ];
+    let groups = groups.map(|groups| groups_text(&groups));
+    assert_eq!(groups, ["unknown", "2 (0,4 | 1,5)", "64 of 2 cores", "3 of 6 to 8 cores"]);
     assert_eq!(sizes, ["unlimited", "512 B", "8 MiB", "208 KiB", "6.5 MiB"]);
 }

@@ -70,6 +70,9 @@ const THREADS: &[Call] = &[
     Any(&[libc::SYS_rseq, libc::SYS_set_robust_list, libc::SYS_sigaltstack]),
     // Used by pthread_getattr_np(3) for the stack bounds, and by malloc for the number of arenas.
     Any(&[libc::SYS_sched_getaffinity]),
+    // A worker pins itself again once its core is online again, and blocking threads leave the core of the worker that
+    // started them.
+    Only(libc::SYS_sched_setaffinity, &[&[Is(0, 0)]]),
     // Channels and locks yield while they spin, before they block.
     Any(&[libc::SYS_sched_yield]),
 ];
