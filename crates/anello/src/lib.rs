@@ -67,8 +67,8 @@ pub mod task;
 pub mod time;
 
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,
-    SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
+    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
