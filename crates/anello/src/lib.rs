@@ -68,8 +68,8 @@ pub mod time;
 pub mod topology;
 
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SendCompletion,
-    SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
+    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]

@@ -52,6 +52,7 @@ fn conflicting_options_are_resolved() {
         }
         let may_batch = !setup.options.max_batch_delay.is_zero() && has("defer-taskrun");
         assert!(may_batch || !has("min-wait"), "{used:?}");
+        assert!(setup.options.napi_polling.is_some() || !has("napi-busy-poll"), "{used:?}");
         // Registered files are used only if the kernel closes them in time.
         assert!(setup.options.registered_files || !has("registered-files"), "{used:?}");
         let probed = probe_uring(&setup.options).unwrap();

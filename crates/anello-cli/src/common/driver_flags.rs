@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anello::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion,
-    SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, NapiPolling, Runtime, RuntimeBuilder,
+    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -32,6 +32,17 @@ pub struct DriverFlags {
     /// other than deferred.
     #[arg(long, value_name = "DURATION", value_parser = values::batch_delay)]
     max_batch_delay: Option<Duration>,
+    /// Poll the network card for up to this many microseconds before sleeping (NAPI, Linux 6.9; at most 10000)
+    ///
+    /// Lowers latency at the cost of CPU time. Has no effect on loopback connections. The kernel must have
+    /// CONFIG_NET_RX_BUSY_POLL.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    napi_busy_poll: Option<u32>,
+    /// Give --napi-busy-poll precedence over the interrupts of the network card
+    ///
+    /// Only if napi_defer_hard_irqs and gro_flush_timeout of the network card are set as well.
+    #[arg(long, requires = "napi_busy_poll")]
+    napi_prefer: bool,
     /// When the kernel runs task work (io_uring)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
     task_work: TaskWorkMode,
@@ -173,6 +184,8 @@ impl DriverFlags {
         let mut options = DriverOptions::default();
         options.spin = self.spin;
         options.max_batch_delay = self.max_batch_delay.unwrap_or(options.max_batch_delay);
+        options.napi_polling =
+            self.napi_busy_poll.map(|max_us| NapiPolling { max_us, prefer: self.napi_prefer });
         options.task_work = match self.task_work {
             TaskWorkMode::Deferred => TaskWork::Deferred,
             TaskWorkMode::Cooperative => TaskWork::Cooperative,

@@ -131,7 +131,10 @@ pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
 use op::{Completion, Op, SINGLE_WAKE_UP, SendMode, timespec};
 pub(crate) use open_count::{OpenCount, OpenCounts};
-pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
+use options::log_rejected_napi;
+pub use options::{
+    DisabledFeatures, DriverOptions, NapiPolling, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
+};
 use proactor::Proactor;
 use reactor::Reactor;
 use registration::{Registration, ReleasedSlots};

@@ -1,5 +1,6 @@
 //! Driver options: limits, and the io_uring modes and features to use.
 
+use std::io;
 use std::time::Duration;
 
 use super::Notifier;
@@ -83,6 +84,11 @@ pub struct DriverOptions {
     /// Only on io_uring with [`TaskWork::Deferred`], without submission polling, and with Linux 6.12 or later
     /// (`IORING_FEAT_MIN_TIMEOUT`); otherwise, this option has no effect.
     pub max_batch_delay: Duration,
+    /// Busy polling of network devices (NAPI, Linux 6.9), if enabled.
+    ///
+    /// If the kernel rejects it, the option has no effect: a warning is logged, and the features of the driver do not
+    /// include `napi-busy-poll`.
+    pub napi_polling: Option<NapiPolling>,
     /// A ring of this process whose SQPOLL thread the new ring uses, if both have one.
     pub(crate) polling_thread_of: Option<Notifier>,
     /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
@@ -108,6 +114,7 @@ setters!(DriverOptions {
     registered_files: bool = true,
     spin: Duration = Duration::from_micros(50),
     max_batch_delay: Duration = Duration::from_micros(100),
+    napi_polling: Option<NapiPolling> = Some(NapiPolling { max_us: 50, prefer: false }),
     disabled_features: DisabledFeatures = DisabledFeatures::default().zero_copy(true),
 });
 
@@ -132,6 +139,7 @@ impl Default for DriverOptions {
             registered_files: false,
             spin: Duration::ZERO,
             max_batch_delay: Duration::ZERO,
+            napi_polling: None,
             polling_thread_of: None,
             disabled_features: DisabledFeatures::default(),
         }
@@ -227,6 +235,47 @@ pub struct SubmissionPolling {
     pub idle_ms: u32,
     /// The core to pin the thread to.
     pub core: Option<u32>,
+}
+
+/// Busy polling of network devices.
+///
+/// Before a worker sleeps, it polls the receive queues of the network devices that its sockets have received from, instead
+/// of waiting for the interrupt of the device. This lowers the latency, and uses the CPU while the worker waits.
+///
+/// Requires Linux 6.9 with `CONFIG_NET_RX_BUSY_POLL`, and devices whose Linux driver supports NAPI, such as those of most
+/// network cards and of virtio-net. Sockets on the loopback interface are not affected. On epoll, the kernel polls a single
+/// queue per worker: the one that the last reported socket has received from.
+///
+/// ```
+/// use anello::{DriverOptions, NapiPolling};
+///
+/// let polling = NapiPolling { max_us: 50, prefer: false };
+/// let options = DriverOptions::default().napi_polling(Some(polling));
+/// assert_eq!(options.napi_polling, Some(polling));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NapiPolling {
+    /// Maximum time to poll before the worker sleeps, in microseconds. Values above 10,000 are lowered to it, as io_uring
+    /// does (observed on Linux 6.18).
+    pub max_us: u32,
+    /// Whether the worker's polling takes precedence over interrupts (`prefer_busy_poll`). The operator must also set
+    /// `napi_defer_hard_irqs` and `gro_flush_timeout` of the device; otherwise, interrupts are processed as usual.
+    pub prefer: bool,
+}
+
+impl NapiPolling {
+    /// Returns the time in microseconds, at most that of io_uring.
+    pub(super) fn limited_us(self) -> u32 {
+        self.max_us.min(10_000)
+    }
+}
+
+/// Returns whether the kernel has enabled busy polling. Logs a warning otherwise.
+pub(super) fn log_rejected_napi(enabled: io::Result<()>) -> bool {
+    if let Err(error) = &enabled {
+        tracing::warn!(%error, "NAPI busy polling disabled: it requires Linux 6.9 with CONFIG_NET_RX_BUSY_POLL");
+    }
+    enabled.is_ok()
 }
 
 /// Kernel features to disable. Every fallback of the ring setup can be forced.

@@ -29,8 +29,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimFaults,
-    SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, NapiPolling, Runtime, RuntimeBuilder, SendCompletion,
+    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -193,6 +193,9 @@ pub fn smallest(options: &mut DriverOptions) {
     options.max_accept_queue = 1;
 }
 
+/// Loopback connections do not poll, so the setups with this option only show that it does not disturb anything else.
+const NAPI_POLLING: Option<NapiPolling> = Some(NapiPolling { max_us: 50, prefer: true });
+
 /// Returns all setups on Linux.
 pub fn all_drivers() -> Vec<Setup> {
     let uring = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Uring, change);
@@ -207,6 +210,8 @@ pub fn all_drivers() -> Vec<Setup> {
             options.max_batch_delay = Duration::from_micros(100);
             options.task_work = TaskWork::Cooperative;
         }),
+        uring("uring with NAPI polling", |options| options.napi_polling = NAPI_POLLING),
+        epoll("epoll with NAPI polling", |options| options.napi_polling = NAPI_POLLING),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
         uring("uring with one-shot receive", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),

@@ -88,7 +88,7 @@ struct KnownFeature {
     option: bool,
 }
 
-const KNOWN: [KnownFeature; 15] = [
+const KNOWN: [KnownFeature; 16] = [
     known("no-sqarray", (6, 6), "submissions do not need the index array"),
     known("defer-taskrun", (6, 1), "task work runs in batches, when the worker waits"),
     known("single-issuer", (6, 0), "only one thread submits, so the kernel needs fewer locks"),
@@ -104,6 +104,7 @@ const KNOWN: [KnownFeature; 15] = [
     known("registered-ring", (5, 18), "system calls do not look up the descriptor of the ring"),
     option("registered-files", (6, 14), "ring-local indexes instead of descriptors (--registered-files)"),
     option("min-wait", (6, 12), "a worker waits for several events at once (--max-batch-delay)"),
+    option("napi-busy-poll", (6, 9), "a worker polls the network card before it sleeps (--napi-busy-poll)"),
 ];
 
 const fn known(name: &'static str, since: Version, meaning: &'static str) -> KnownFeature {

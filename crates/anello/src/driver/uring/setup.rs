@@ -11,6 +11,7 @@
 //!                                                     registered files    6.14  by feature bit, if requested
 //!                                                     minimum wait time   6.12  by feature bit, if requested
 //!                                                                               (requires DEFER_TASKRUN)
+//!                                                     NAPI polling        6.9   by registering, if requested
 //!                                                     minimum: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
@@ -30,8 +31,8 @@ use rustix::io_uring::{
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
 use crate::driver::{
-    BatchWait, BufferRing, DriverOptions, Notifier, Pools, SendCompletion, TaskWork, Wait, with_context,
-    with_text,
+    BatchWait, BufferRing, DriverOptions, NapiPolling, Notifier, Pools, SendCompletion, TaskWork, Wait,
+    log_rejected_napi, with_context, with_text,
 };
 
 /// Buffer group ID of the receive ring.
@@ -62,11 +63,12 @@ pub(crate) struct Features {
     pub registered_ring: bool,
     pub registered_files: bool,
     pub min_wait: bool,
+    pub napi_busy_poll: bool,
 }
 
 impl Features {
     /// Returns the name of each feature, and whether it is used.
-    pub fn named(&self) -> [(&'static str, bool); 15] {
+    pub fn named(&self) -> [(&'static str, bool); 16] {
         [
             ("no-sqarray", self.setup.contains(IoringSetupFlags::NO_SQARRAY)),
             ("defer-taskrun", self.setup.contains(IoringSetupFlags::DEFER_TASKRUN)),
@@ -83,6 +85,7 @@ impl Features {
             ("registered-ring", self.registered_ring),
             ("registered-files", self.registered_files),
             ("min-wait", self.min_wait),
+            ("napi-busy-poll", self.napi_busy_poll),
         ]
     }
 }
@@ -141,6 +144,9 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         ring.batch = BatchWait::new(options.max_batch_delay);
     }
     features.min_wait = ring.batch.is_on();
+    if let Some(polling) = options.napi_polling {
+        features.napi_busy_poll = log_rejected_napi(register_napi(&ring, polling).map(drop));
+    }
     features.registered_ring = !disabled.registered_ring && ring.register_itself();
     Ok((ring, features, pools))
 }
@@ -279,6 +285,31 @@ fn register_files(ring: &Ring) -> io::Result<()> {
     Ok(())
 }
 
+/// `struct io_uring_napi`. In Linux 6.9, which has no `opcode` and `operation_parameter`, these must be zero. Later
+/// versions then set the time, and find the queues of the sockets themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct NapiRegistration {
+    busy_poll_us: u32,
+    prefer_busy_poll: u8,
+    opcode: u8,
+    padding: [u8; 2],
+    operation_parameter: u32,
+    reserved: u32,
+}
+
+/// Enables busy polling. Returns the previous registration.
+fn register_napi(ring: &Ring, polling: NapiPolling) -> io::Result<NapiRegistration> {
+    let mut registration = NapiRegistration {
+        busy_poll_us: polling.limited_us(),
+        prefer_busy_poll: polling.prefer.into(),
+        ..NapiRegistration::default()
+    };
+    // SAFETY: the argument is one registration, which the kernel reads and writes only during the call.
+    unsafe { ring.register(IoringRegisterOp::RegisterNapi, &raw mut registration, 1) }?;
+    Ok(registration)
+}
+
 /// Registers the receive ring. Returns pools without a ring if the kernel does not support buffer rings.
 fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     if options.disabled_features.buffer_ring {
@@ -414,6 +445,18 @@ mod tests {
             let error = unsupported_flags_error(flags, &DriverOptions::default(), error);
             assert_eq!(raw_os_error(&error), Some(libc::EINVAL), "{error}");
         }
+    }
+
+    #[test]
+    fn napi_registration_is_stored_by_kernel() {
+        let polling = NapiPolling { max_us: u32::MAX, prefer: true };
+        let options = DriverOptions::default().napi_polling(Some(polling));
+        // io_uring may be unavailable.
+        let Ok((ring, features, _pools)) = ring(&options) else { return };
+        let stored = register_napi(&ring, NapiPolling { max_us: 0, prefer: false });
+        assert_eq!(features.napi_busy_poll, stored.is_ok());
+        let Ok(stored) = stored else { return };
+        assert_eq!((stored.busy_poll_us, stored.prefer_busy_poll), (10_000, 1));
     }
 
     #[test]
