@@ -518,8 +518,8 @@ impl Examination<'_> {
         }
         let text = format!(
             "To process the packets of queue i of {name} on the core of worker i, direct its interrupt there (as root, \
-             until the next boot). This needs workers with --cores all, and to keep a connection on that core, programs \
-             that call ListenerGroup::steer_by_core:"
+             until the next boot). This needs workers with --cores all and, to keep a connection on that core, \
+             --distribution by-core (in programs, ListenerGroup::steer_by_core):"
         );
         self.advise(text, &commands.iter().map(String::as_str).collect::<Vec<_>>());
     }
