@@ -14,7 +14,7 @@ pub struct Facts {
     pub topology: Topology,
     /// Network interfaces that belong to a device.
     pub interfaces: Vec<Interface>,
-    /// Whether irqbalance, which moves interrupts, is running. `None` if not all processes of the host are visible.
+    /// True if irqbalance, which moves interrupts, is running. `None` if not all processes of the host are visible.
     pub irqbalance: Option<bool>,
     pub uring: Uring,
     pub epoll: Epoll,
@@ -78,7 +78,7 @@ pub struct Topology {
     pub physical_cores: Vec<Vec<usize>>,
     /// Cores of the workers of a server with `--cores all`, in the order of the workers.
     pub worker_cores: Vec<usize>,
-    /// Whether the CPU reports a hypervisor. `None` on architectures where it does not report this.
+    /// True if the CPU reports a hypervisor. `None` on architectures where it does not report this.
     pub hypervisor: Option<bool>,
 }
 
