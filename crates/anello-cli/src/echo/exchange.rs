@@ -25,9 +25,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Why serving a connection ended without an error.
 pub enum Served {
-    /// All received data has been answered, and sent.
+    /// The client has shut down its write direction. All received data has been answered, and sent.
     UntilEof,
-    /// The connection should move to another worker. It is between two requests.
+    /// The connection should move to another worker. It is between two requests, and all responses have been sent.
     UntilMove,
 }
 
@@ -93,14 +93,16 @@ async fn echo(
     should_move: impl Fn() -> bool,
 ) -> io::Result<Served> {
     let (mut reader, mut writer) = stream.split();
+    let mut served = Served::UntilEof;
     while let Some(chunk) = operations.recv(&mut reader).await? {
         operations.send(&mut writer, chunk).await?;
         if should_move() {
-            return Ok(Served::UntilMove);
+            served = Served::UntilMove;
+            break;
         }
     }
     operations.with_timeout(writer.flush()).await?;
-    Ok(Served::UntilEof)
+    Ok(served)
 }
 
 /// Responds to each complete request, in order of arrival. A request that is incomplete at EOF gets no response.
@@ -113,11 +115,11 @@ async fn serve_sized(
     let (mut reader, mut writer) = stream.split();
     let mut request = Request::default();
     let mut is_moving = false;
-    loop {
+    let served = loop {
         if is_moving && request.received_bytes == 0 {
-            return Ok(Served::UntilMove);
+            break Served::UntilMove;
         }
-        let Some(mut chunk) = operations.recv(&mut reader).await? else { break };
+        let Some(mut chunk) = operations.recv(&mut reader).await? else { break Served::UntilEof };
         is_moving = should_move();
         let is_single_request = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
         if is_single_request && sizes.response_bytes <= sizes.request_bytes {
@@ -140,9 +142,9 @@ async fn serve_sized(
                 request = Request::default();
             }
         }
-    }
+    };
     operations.with_timeout(writer.flush()).await?;
-    Ok(Served::UntilEof)
+    Ok(served)
 }
 
 /// The received part of a request.
