@@ -198,6 +198,11 @@ impl Decoder {
         }
     }
 
+    /// Returns the number of further requests that the connection may send.
+    pub(crate) fn requests_left(&self) -> u64 {
+        self.requests_left
+    }
+
     /// Returns `true` if no further requests are accepted: the last one has ended, or
     /// [`begin_upgrade`](Self::begin_upgrade) was called.
     ///

@@ -42,7 +42,11 @@ pub(crate) struct Connection<R: Receiver, W> {
 pub(crate) enum End<R, W> {
     Closed(CloseReason),
     /// It should move to another worker.
-    Move(R, W),
+    Move {
+        receiver: R,
+        sender: W,
+        requests_left: u64,
+    },
 }
 
 /// Status counted and logged if the server cancels a handler before the response is sent.
@@ -80,8 +84,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Continues a connection that was moved to this worker.
-    pub fn resume_idle(self) -> Self {
-        self.input.borrow_mut().resume_idle();
+    pub fn resume_idle(self, requests_left: u64) -> Self {
+        self.input.borrow_mut().resume_idle(self.worker.options.limits, requests_left);
         self
     }
 
@@ -151,8 +155,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Returns the halves of the stream.
     #[cold]
     fn into_halves(self) -> io::Result<End<R, W>> {
-        let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(End::Move(input.into_inner().into_receiver().0, self.output.sender))
+        let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?.into_inner();
+        let requests_left = input.decoder.requests_left();
+        Ok(End::Move { receiver: input.into_receiver().0, sender: self.output.sender, requests_left })
     }
 
     /// Continues the connection with HTTP/2. `received` is all that the client has sent.

@@ -12,7 +12,7 @@ use super::deadline::{Phase, Timeout};
 use super::options::Http2Mode;
 use super::timer::ConnectionTimer;
 use super::worker::Worker;
-use crate::h1::{Decoder, Event, Head, Rejection, Trailers};
+use crate::h1::{Decoder, Event, Head, Limits, Rejection, Trailers};
 use crate::message::{BodySource, RequestBodyError as InputError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
 use crate::transport::Receiver;
@@ -206,7 +206,8 @@ impl<R: Receiver> Input<R> {
     }
 
     /// Continues a connection on which requests were served earlier: the keep-alive timeout applies.
-    pub fn resume_idle(&mut self) {
+    pub fn resume_idle(&mut self, limits: Limits, requests_left: u64) {
+        self.decoder = Decoder::new(Limits { max_requests_per_connection: requests_left, ..limits });
         self.has_served_request = true;
         self.timer.deadlines.enter(Phase::Idle, self.timer.now());
     }

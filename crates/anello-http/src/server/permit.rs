@@ -33,4 +33,6 @@ impl Drop for ConnectionPermit {
 pub struct MovedConnection {
     pub(super) stream: DetachedStream,
     pub(super) permit: ConnectionPermit,
+    /// Number of further requests that the connection may send.
+    pub(super) requests_left: u64,
 }

@@ -426,9 +426,7 @@ impl Server {
             server.worker.unstarted_tasks.update(|count| count - 1);
             match server.serve_stream(stream, origin, &*handler).await {
                 Ok(None) => {}
-                Ok(Some((connection, stream))) => {
-                    Box::pin(server.move_connection(connection, stream, permit, handler)).await;
-                }
+                Ok(Some(moving)) => Box::pin(server.move_connection(moving, permit, handler)).await,
                 Err(error) => tracing::debug!(%error, "connection failed"),
             }
         })
@@ -439,8 +437,7 @@ impl Server {
     #[cold]
     async fn move_connection<H>(
         &self,
-        connection: usize,
-        stream: impl Stream,
+        Moving { connection, stream, requests_left }: Moving<impl Stream>,
         permit: ConnectionPermit,
         handler: Rc<H>,
     ) where
@@ -450,7 +447,8 @@ impl Server {
         worker.unstarted_tasks.update(|count| count + 1);
         match (stream.detach().await, &worker.rebalancer) {
             (Ok(stream), Some(rebalancer)) => {
-                match rebalancer.move_connection(connection, MovedConnection { stream, permit }) {
+                let moved = MovedConnection { stream, permit, requests_left };
+                match rebalancer.move_connection(connection, moved) {
                     Ok(()) => worker.observer.count(WorkerMetrics::connection_moved),
                     Err(refused) => self.attach(refused, handler),
                 }
@@ -465,13 +463,14 @@ impl Server {
     }
 
     /// Serves a connection that was moved to this worker.
-    fn attach<H>(&self, MovedConnection { stream, permit }: MovedConnection, handler: Rc<H>)
+    fn attach<H>(&self, MovedConnection { stream, permit, requests_left }: MovedConnection, handler: Rc<H>)
     where
         H: AsyncFn(Request) -> Response + 'static,
     {
+        let origin = Origin::Moved { requests_left };
         match stream.attach() {
-            Ok(AttachedStream::Tcp(stream)) => self.spawn_connection(stream, permit, Origin::Moved, handler),
-            Ok(AttachedStream::Unix(stream)) => self.spawn_connection(stream, permit, Origin::Moved, handler),
+            Ok(AttachedStream::Tcp(stream)) => self.spawn_connection(stream, permit, origin, handler),
+            Ok(AttachedStream::Unix(stream)) => self.spawn_connection(stream, permit, origin, handler),
             Err(error) => {
                 tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it");
                 drop(self.worker.observer.guard_connection());
@@ -511,14 +510,13 @@ impl Server {
         self.serve_stream(stream, Origin::External, handler).await.map(drop)
     }
 
-    /// Serves one connection until it is closed, or should move to another worker. In the latter case, returns its number
-    /// for the rebalancer, and the stream.
+    /// Serves one connection until it is closed, or should move to another worker.
     async fn serve_stream<S, H>(
         &self,
         stream: S,
         origin: Origin,
         handler: &H,
-    ) -> io::Result<Option<(usize, S)>>
+    ) -> io::Result<Option<Moving<S>>>
     where
         S: Stream,
         H: AsyncFn(Request) -> Response,
@@ -533,14 +531,15 @@ impl Server {
                 let connection = match origin {
                     Origin::External => connection,
                     Origin::Accepted => connection.allow_move(),
-                    Origin::Moved => connection.allow_move().resume_idle(),
+                    Origin::Moved { requests_left } => connection.allow_move().resume_idle(requests_left),
                 };
                 match connection.serve(handler).await {
                     Ok(End::Closed(reason)) => Ok(reason),
-                    Ok(End::Move(reader, writer)) => {
+                    Ok(End::Move { receiver, sender, requests_left }) => {
                         connection_guard.keep_open();
-                        let stream = reader.reunite(writer).ok();
-                        return Ok(stream.map(|stream| (Rc::as_ptr(&timer).addr(), stream)));
+                        let connection = Rc::as_ptr(&timer).addr();
+                        let stream = receiver.reunite(sender).ok();
+                        return Ok(stream.map(|stream| Moving { connection, stream, requests_left }));
                     }
                     Err(error) => Err(error),
                 }
@@ -550,7 +549,7 @@ impl Server {
                 let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
                 connection.serve(handler).await.map(|end| match end {
                     End::Closed(reason) => reason,
-                    End::Move(..) => unreachable!("only connections without TLS may move"),
+                    End::Move { .. } => unreachable!("only connections without TLS may move"),
                 })
             }
         };
@@ -676,6 +675,14 @@ impl Server {
     }
 }
 
+/// A connection that should move to another worker.
+struct Moving<S> {
+    /// Its number for the rebalancer.
+    connection: usize,
+    stream: S,
+    requests_left: u64,
+}
+
 /// Origin of a connection.
 #[derive(Clone, Copy)]
 enum Origin {
@@ -683,7 +690,9 @@ enum Origin {
     External,
     Accepted,
     /// Another worker.
-    Moved,
+    Moved {
+        requests_left: u64,
+    },
 }
 
 /// A source of incoming connections.
@@ -779,5 +788,72 @@ impl<L: GroupListener> Accept for GroupMember<L> {
 
     fn set_accept_ahead(&self, accepts_ahead: bool) {
         Self::set_accept_ahead(self, accepts_ahead);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::SocketAddr;
+
+    use anello::net::{Rebalancer, TcpListener, TcpStream};
+    use anello::{DriverKind, Runtime, yield_now};
+
+    use super::*;
+
+    /// Sends requests on a connection, and counts the responses.
+    async fn send_requests(
+        address: SocketAddr,
+        local: Rc<Cell<Option<SocketAddr>>>,
+        responses: Rc<Cell<u64>>,
+    ) {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        local.set(Some(stream.local_addr().expect("an address")));
+        let mut received = Vec::new();
+        loop {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("send succeeds");
+            while !received.ends_with(b"\r\n\r\nciao") {
+                received.extend_from_slice(&stream.recv().await.expect("receive succeeds").expect("not EOF"));
+            }
+            received.clear();
+            responses.set(responses.get() + 1);
+        }
+    }
+
+    #[test]
+    fn request_limit_continues_on_other_worker() {
+        let runtime = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
+        let moved_and_counted = runtime.expect("a runtime").block_on(async {
+            let rebalancer = Rebalancer::new(2);
+            let (busy, idle) = (rebalancer.join(0), rebalancer.join(1));
+            let server = Server::builder().rebalancer(busy).build();
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            server.serve(listener, async |_: Request| Response::text("ciao")).detach();
+            server.serve_moved(async |_: Request| Response::text("ciao")).detach();
+            let clients: [(Rc<Cell<Option<SocketAddr>>>, Rc<Cell<u64>>); 4] = Default::default();
+            for (local, responses) in &clients {
+                spawn(send_requests(address, Rc::clone(local), Rc::clone(responses))).detach();
+            }
+            let MovedConnection { stream, requests_left, .. } =
+                idle.recv().await.expect("a connection moves");
+            let AttachedStream::Tcp(stream) = stream.attach().expect("the stream is attached") else {
+                panic!("not a TCP stream");
+            };
+            let peer = stream.peer_addr().expect("an address");
+            let client = clients.iter().find(|(local, _)| local.get() == Some(peer)).expect("a client");
+            let served = ServerOptions::default().limits.max_requests_per_connection - requests_left;
+            // The client may not have read the last response yet.
+            timeout(Duration::from_secs(60), async {
+                while client.1.get() < served {
+                    yield_now().await;
+                }
+            })
+            .await
+            .expect("all responses arrive");
+            (served, client.1.get())
+        });
+        assert_eq!(moved_and_counted.0, moved_and_counted.1);
+        assert!(moved_and_counted.0 > 0);
     }
 }
