@@ -32,12 +32,12 @@ pub struct DriverFlags {
     /// other than deferred.
     #[arg(long, value_name = "DURATION", value_parser = values::batch_delay)]
     max_batch_delay: Option<Duration>,
-    /// Poll the network card for up to this many microseconds before sleeping (NAPI, Linux 6.9; at most 10000)
+    /// Poll the network card for up to this long before sleeping, e.g. 50us (NAPI, Linux 6.9; at most 10ms)
     ///
     /// Lowers latency at the cost of CPU time. Has no effect on loopback connections. The kernel must have
     /// CONFIG_NET_RX_BUSY_POLL.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    napi_busy_poll: Option<u32>,
+    #[arg(long, value_name = "DURATION", value_parser = values::napi_busy_poll)]
+    napi_busy_poll: Option<Duration>,
     /// Give --napi-busy-poll precedence over the interrupts of the network card
     ///
     /// Only if napi_defer_hard_irqs and gro_flush_timeout of the network card are set as well.
@@ -184,8 +184,10 @@ impl DriverFlags {
         let mut options = DriverOptions::default();
         options.spin = self.spin;
         options.max_batch_delay = self.max_batch_delay.unwrap_or(options.max_batch_delay);
-        options.napi_polling =
-            self.napi_busy_poll.map(|max_us| NapiPolling { max_us, prefer: self.napi_prefer });
+        options.napi_polling = self.napi_busy_poll.map(|duration| NapiPolling {
+            max_us: u32::try_from(duration.as_micros()).unwrap_or(u32::MAX),
+            prefer: self.napi_prefer,
+        });
         options.task_work = match self.task_work {
             TaskWorkMode::Deferred => TaskWork::Deferred,
             TaskWorkMode::Cooperative => TaskWork::Cooperative,
