@@ -167,6 +167,7 @@ fn flags_marked_as_io_uring_are_rejected_with_epoll() {
         };
         let mut arguments = vec!["http", "public", "--check", "--driver", "epoll", &flag];
         arguments.extend((name == "sqpoll-core").then_some("--sqpoll=1"));
+        arguments.extend((name == "napi-prefer").then_some("--napi-busy-poll=50us"));
         let output = command(working_directory.path(), &arguments).output().expect("run anello");
         assert_eq!(output.status.code(), Some(if is_uring { 2 } else { 0 }), "{flag}: {output:?}");
         let error = text(&output.stderr);
