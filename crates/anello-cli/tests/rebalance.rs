@@ -2,9 +2,11 @@
 
 mod served;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
+use std::time::SystemTime;
 
 use anello::allowed_cores;
 
@@ -94,6 +96,9 @@ fn echo_connections_move_without_losing_bytes() {
 #[test]
 fn http_connections_move_in_sandbox() {
     let root = document_root();
+    // The entity tag of a file that has just been modified changes later.
+    let file = File::options().write(true).open(root.path().join("hello.txt")).expect("open file");
+    file.set_modified(SystemTime::UNIX_EPOCH).expect("set time");
     for driver in drivers().into_iter().filter(|_| has_two_cores()) {
         let common = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--cores", "all"];
         let server = Served::start(root.path(), &[&common[..], &["--driver", driver]].concat());

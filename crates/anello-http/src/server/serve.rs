@@ -801,6 +801,9 @@ mod tests {
 
     use super::*;
 
+    /// Address of a client, and the number of responses that it has received.
+    type Client = (Rc<Cell<Option<SocketAddr>>>, Rc<Cell<u64>>);
+
     /// Sends requests on a connection, and counts the responses.
     async fn send_requests(
         address: SocketAddr,
@@ -831,7 +834,7 @@ mod tests {
             let address = listener.local_addr().expect("an address");
             server.serve(listener, async |_: Request| Response::text("ciao")).detach();
             server.serve_moved(async |_: Request| Response::text("ciao")).detach();
-            let clients: [(Rc<Cell<Option<SocketAddr>>>, Rc<Cell<u64>>); 4] = Default::default();
+            let clients: [Client; 4] = Default::default();
             for (local, responses) in &clients {
                 spawn(send_requests(address, Rc::clone(local), Rc::clone(responses))).detach();
             }
