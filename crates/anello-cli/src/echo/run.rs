@@ -104,7 +104,11 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         admin::start(listener, state, max_admin_connections)?.resume();
     }
     // Must not refer to the service, whose destructor removes the socket file before the process exits.
-    cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, || false);
+    // With a second thread, each system call on a socket takes more instructions, because the kernel counts references to
+    // the descriptor. A single worker therefore does without one.
+    if workers > 1 {
+        cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, || false);
+    }
     let Some(Cores(cores)) = cores else {
         builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);
