@@ -92,7 +92,7 @@ impl Topology {
 
     /// Returns `cores` in the order in which workers should use them: one thread of each physical core, then the
     /// second threads, and so on. Within each of these groups, the cores of a NUMA node are adjacent, and within a node
-    /// those that share a cache. A core that the topology lacks counts as a separate physical core.
+    /// the cores with a common cache. A core that the topology lacks counts as a separate physical core.
     ///
     /// ```
     /// let order = anello::topology::Topology::default().preferred_order(&[3, 1]);

@@ -12,6 +12,7 @@
 //! The memory that a client can occupy is bounded. It consists of a receive buffer, a head, buffered responses, a send
 //! queue and, with TLS, one chunk of encrypted data.
 
+mod accept;
 mod admission;
 mod connection;
 mod deadline;
@@ -27,11 +28,12 @@ mod timer;
 mod tls;
 mod worker;
 
+pub use accept::Accept;
 #[cfg(feature = "http2")]
 pub use options::Http2Mode;
 pub use options::{Eviction, ServerOptions};
 pub use permit::MovedConnection;
-pub use serve::{Accept, Server, ServerBuilder};
+pub use serve::{Server, ServerBuilder};
 pub use tls::TlsConfig;
 
 pub use crate::message::Upgraded;

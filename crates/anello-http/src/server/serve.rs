@@ -1,4 +1,4 @@
-//! The per-thread server, its builder, and sources of connections.
+//! The per-thread server and its builder.
 
 use std::io;
 use std::rc::Rc;
@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::{
-    AttachedStream, GroupListener, GroupMember, RebalancerMember, Stream, StreamFamily, StreamListener,
-    StreamSocket,
-};
+use anello::net::{AttachedStream, RebalancerMember, Stream};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
+use super::accept::Accept;
 use super::admission::Admission;
 use super::connection::{Connection, End};
 use super::observer::Observer;
@@ -693,170 +691,4 @@ enum Origin {
     Moved {
         requests_left: u64,
     },
-}
-
-/// A source of incoming connections.
-///
-/// ```
-/// use std::cell::RefCell;
-/// use std::io;
-///
-/// use anello::net::UnixStream;
-/// use anello_http::server::Accept;
-/// use anello_http::{Request, Response, Server};
-///
-/// /// Returns a fixed list of connections.
-/// struct Connections(RefCell<Vec<UnixStream>>);
-///
-/// impl Accept for Connections {
-///     type Connection = UnixStream;
-///
-///     async fn accept(&self) -> io::Result<Option<UnixStream>> {
-///         Ok(self.0.borrow_mut().pop())
-///     }
-/// }
-///
-/// # anello::Runtime::new()?.block_on(async {
-/// let (stream, mut client) = UnixStream::pair()?;
-/// let connections = Connections(RefCell::new(vec![stream]));
-/// Server::builder().build().serve(connections, async |_: Request| Response::text("ciao")).await?;
-/// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
-/// assert!(client.recv().await?.expect("the server responds").ends_with(b"\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub trait Accept: 'static {
-    /// The type of an accepted connection.
-    type Connection: Stream;
-
-    /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
-    /// cancel-safe.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::{TcpListener, TcpStream};
-    /// use anello_http::server::Accept;
-    ///
-    /// let listener = TcpListener::bind("127.0.0.1:0")?;
-    /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// let stream = Accept::accept(&listener).await?.expect("a listener does not end");
-    /// assert_eq!(stream.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
-
-    /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a
-    /// file descriptor, so a server that is close to its limits forbids accepting ahead. The default implementation
-    /// does nothing.
-    ///
-    /// ```
-    /// # anello::Runtime::new()?.block_on(async {
-    /// use anello::net::{TcpListener, TcpStream};
-    /// use anello_http::server::Accept;
-    ///
-    /// let listener = TcpListener::bind("127.0.0.1:0")?;
-    /// // The process is close to its limit of descriptors.
-    /// Accept::set_accept_ahead(&listener, false);
-    /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// assert!(Accept::accept(&listener).await?.is_some());
-    /// # drop(client);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    fn set_accept_ahead(&self, _accepts_ahead: bool) {}
-}
-
-impl<F: StreamFamily> Accept for StreamListener<F> {
-    type Connection = StreamSocket<F>;
-
-    async fn accept(&self) -> io::Result<Option<StreamSocket<F>>> {
-        Self::accept(self).await.map(Some)
-    }
-
-    fn set_accept_ahead(&self, accepts_ahead: bool) {
-        Self::set_accept_ahead(self, accepts_ahead);
-    }
-}
-
-impl<L: GroupListener> Accept for GroupMember<L> {
-    type Connection = L::Stream;
-
-    async fn accept(&self) -> io::Result<Option<L::Stream>> {
-        Self::accept(self).await
-    }
-
-    fn set_accept_ahead(&self, accepts_ahead: bool) {
-        Self::set_accept_ahead(self, accepts_ahead);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::net::SocketAddr;
-
-    use anello::net::{Rebalancer, TcpListener, TcpStream};
-    use anello::{DriverKind, Runtime, yield_now};
-
-    use super::*;
-
-    /// Address of a client, and the number of responses that it has received.
-    type Client = (Rc<Cell<Option<SocketAddr>>>, Rc<Cell<u64>>);
-
-    /// Sends requests on a connection, and counts the responses.
-    async fn send_requests(
-        address: SocketAddr,
-        local: Rc<Cell<Option<SocketAddr>>>,
-        responses: Rc<Cell<u64>>,
-    ) {
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        local.set(Some(stream.local_addr().expect("an address")));
-        let mut received = Vec::new();
-        loop {
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("send succeeds");
-            while !received.ends_with(b"\r\n\r\nciao") {
-                received.extend_from_slice(&stream.recv().await.expect("receive succeeds").expect("not EOF"));
-            }
-            received.clear();
-            responses.set(responses.get() + 1);
-        }
-    }
-
-    #[test]
-    fn request_limit_continues_on_other_worker() {
-        let runtime = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
-        let moved_and_counted = runtime.expect("a runtime").block_on(async {
-            let rebalancer = Rebalancer::new(2);
-            let (busy, idle) = (rebalancer.join(0), rebalancer.join(1));
-            let server = Server::builder().rebalancer(busy).build();
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let address = listener.local_addr().expect("an address");
-            server.serve(listener, async |_: Request| Response::text("ciao")).detach();
-            server.serve_moved(async |_: Request| Response::text("ciao")).detach();
-            let clients: [Client; 4] = Default::default();
-            for (local, responses) in &clients {
-                spawn(send_requests(address, Rc::clone(local), Rc::clone(responses))).detach();
-            }
-            let MovedConnection { stream, requests_left, .. } =
-                idle.recv().await.expect("a connection moves");
-            let AttachedStream::Tcp(stream) = stream.attach().expect("the stream is attached") else {
-                panic!("not a TCP stream");
-            };
-            let peer = stream.peer_addr().expect("an address");
-            let client = clients.iter().find(|(local, _)| local.get() == Some(peer)).expect("a client");
-            let served = ServerOptions::default().limits.max_requests_per_connection - requests_left;
-            // The client may not have read the last response yet.
-            timeout(Duration::from_secs(60), async {
-                while client.1.get() < served {
-                    yield_now().await;
-                }
-            })
-            .await
-            .expect("all responses arrive");
-            (served, client.1.get())
-        });
-        assert_eq!(moved_and_counted.0, moved_and_counted.1);
-        assert!(moved_and_counted.0 > 0);
-    }
 }
