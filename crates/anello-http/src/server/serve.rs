@@ -313,7 +313,8 @@ impl Server {
     /// server cannot distinguish it from a client that has closed the connection completely.
     ///
     /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
-    /// [`GroupMember`](anello::net::GroupMember) and close its group ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
+    /// [`GroupMember`](anello::net::GroupMember) and close its group
+    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
