@@ -6,10 +6,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
+use anello::time::sleep;
 use anello::{DriverKind, Runtime, RuntimeMetrics, spawn, yield_now};
 
 use common::{
-    ANY_PORT, all_drivers, both_drivers, on_each, on_every_driver_and_sim, pair, simulated_drivers,
+    ANY_PORT, all_drivers, assert_same_bytes, both_drivers, on_each, on_every_driver_and_sim, pair, pattern,
+    simulated_drivers,
 };
 
 #[test]
@@ -20,8 +22,7 @@ fn tasks_polls_and_timers_are_counted() {
         assert_eq!((unused.tasks, unused.spawned_tasks, unused.polls, unused.timers), (0, 0, 0, 0));
         runtime.block_on(async {
             let before = RuntimeMetrics::current().expect("a runtime");
-            let sleeping: Vec<_> =
-                (0..3).map(|_| spawn(anello::time::sleep(Duration::from_secs(1000)))).collect();
+            let sleeping: Vec<_> = (0..3).map(|_| spawn(sleep(Duration::from_secs(1000)))).collect();
             let short = spawn(async {
                 for _ in 0..10 {
                     yield_now().await;
@@ -41,6 +42,57 @@ fn tasks_polls_and_timers_are_counted() {
         assert_eq!((after.tasks, after.spawned_tasks, after.timers), (0, 4, 0), "{}", setup.name);
         assert_eq!(after.longest_poll, None);
         assert_eq!(RuntimeMetrics::current(), None);
+    });
+}
+
+#[test]
+fn receive_ring_shrinks_after_burst() {
+    const STREAMS: usize = 40;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("kernel release");
+    let mut version = release.split('.').map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (version.next().unwrap_or(0), version.next().unwrap_or(0));
+    // `IORING_REGISTER_PBUF_STATUS`.
+    let can_shrink = version >= (6, 8);
+    let mut setups = vec![both_drivers().remove(0)];
+    setups.extend(simulated_drivers().into_iter().filter(|setup| setup.name == "sim, completion model"));
+    for setup in &mut setups {
+        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
+    }
+    on_each(setups, move |setup| {
+        let ring_buffers = || RuntimeMetrics::current().expect("a runtime").driver.ring_buffers;
+        setup.run(async {
+            let mut pairs = Vec::new();
+            for _ in 0..STREAMS {
+                pairs.push(pair().await.expect("a connection"));
+            }
+            assert_eq!(ring_buffers(), 2, "{}", setup.name);
+            for burst in 0..2 {
+                let mut held = Vec::new();
+                for (number, (client, server)) in pairs.iter_mut().enumerate() {
+                    client.send(pattern((burst + number) as u64, 1000)).await.expect("send succeeds");
+                    held.push(server.recv().await.expect("receive succeeds").expect("not EOF"));
+                }
+                assert_eq!(ring_buffers(), 64, "{}", setup.name);
+                for (number, chunk) in held.iter().enumerate() {
+                    assert_same_bytes(chunk, &pattern((burst + number) as u64, 1000));
+                }
+                drop(held);
+                if setup.is_uring() {
+                    // Some traffic continues.
+                    while ring_buffers() > 2 && can_shrink {
+                        sleep(Duration::from_millis(100)).await;
+                        let (client, server) = &mut pairs[0];
+                        client.send(&b"ciao"[..]).await.expect("send succeeds");
+                        let received = server.recv().await.expect("receive succeeds");
+                        assert_eq!(received.as_deref(), Some(&b"ciao"[..]));
+                    }
+                } else {
+                    // Without traffic, the worker itself wakes up.
+                    sleep(Duration::from_secs(1000)).await;
+                    assert_eq!(ring_buffers(), 2, "{}", setup.name);
+                }
+            }
+        });
     });
 }
 

@@ -55,6 +55,9 @@ pub struct DriverMetrics {
     /// Number of receive buffers that currently contain received data: those of all chunks, including the chunks that
     /// no task has taken yet, and of copied data that waits in send queues.
     pub buffers_leased: u64,
+    /// Number of buffers in the receive ring, including leased ones. The ring grows when the kernel runs out of buffers,
+    /// and shrinks when few of them have been in use for three seconds. 0 without a ring.
+    pub ring_buffers: u64,
     /// Number of sockets that the driver currently owns.
     pub sockets: u64,
 }
@@ -106,6 +109,7 @@ impl DriverMetrics {
         ];
         let gauges = [
             ("buffers_leased", "Receive buffers that contain data.", self.buffers_leased),
+            ("ring_buffers", "Buffers in the receive ring.", self.ring_buffers),
             ("sockets", "Open sockets.", self.sockets),
         ];
         let counters = counters.into_iter().map(|counter| (counter, false));
@@ -125,7 +129,7 @@ impl DriverMetrics {
 /// ```
 /// let metrics = anello::Runtime::new()?.metrics().driver;
 /// let gauges = metrics.entries().filter(|entry| entry.is_gauge).map(|entry| entry.name);
-/// assert_eq!(gauges.collect::<Vec<_>>(), ["buffers_leased", "sockets"]);
+/// assert_eq!(gauges.collect::<Vec<_>>(), ["buffers_leased", "ring_buffers", "sockets"]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,10 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Returns the receive memory, whose ring is registered with the kernel.
     fn pools(&self) -> &Rc<Pools>;
 
+    /// Returns the kernel's head of the receive ring. `None` if the kernel cannot report it, or if it takes buffers while
+    /// no system call is running.
+    fn receive_ring_head(&self) -> Option<u16>;
+
     fn capabilities(&self) -> Capabilities;
 
     /// Creates the socket from the result of a successful accept operation.

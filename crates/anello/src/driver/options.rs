@@ -22,14 +22,15 @@ pub struct DriverOptions {
     pub sq_entries: u32,
     /// Number of entries in the completion queue. The kernel keeps completions that do not fit.
     pub cq_entries: u32,
-    /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers.
+    /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers, and shrinks when at
+    /// most a quarter of them have been in use for three seconds (Linux 6.8, with [`TaskWork::Deferred`]).
     pub initial_receive_buffers: u32,
     /// Maximum number of buffers in the receive ring (up to 32,768). While all of them are in use, bytes are received
     /// into other memory.
     pub max_receive_buffers: u32,
     /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
     /// with larger messages bypass the ring. Address space for `max_receive_buffers` buffers is reserved at startup. A
-    /// page occupies memory from its first use until the runtime is dropped.
+    /// page occupies memory from its first use until the ring shrinks or the runtime is dropped.
     pub receive_buffer_bytes: usize,
     /// Maximum number of received chunks per stream that the application has not yet taken. A stream stops receiving
     /// when it reaches the limit.

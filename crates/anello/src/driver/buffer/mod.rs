@@ -10,8 +10,10 @@
 //!
 //! # Invariants
 //!
-//! - A ring buffer is either *provided* (its ID is between the kernel's head and the driver's tail) or *leased* (one
-//!   `Chunk` owns it), never both.
+//! - A ring buffer is either *provided* (its ID is between the kernel's head and the driver's tail), *leased* (one
+//!   `Chunk` owns it) or *withheld* (the ring has shrunk, and only the driver can use it).
+//! - Only the memory of withheld buffers is returned to the operating system. It then reads as zeros, so it stays
+//!   initialised.
 //! - Memory is freed when the last `Chunk` and the driver are dropped, and the driver is dropped only after every
 //!   operation has ended. Bytes that were converted from a chunk also keep the memory of the ring alive.
 
@@ -19,7 +21,7 @@ mod lifo_pool;
 mod shared;
 
 use std::alloc::{Layout, dealloc};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use bytes::Bytes;
+use rustix::mm::{Advice, madvise};
 
 pub(crate) use self::lifo_pool::CLASS_BYTES;
 use self::lifo_pool::{LifoPool, allocate, layout, try_allocate};
@@ -298,8 +301,11 @@ pub(crate) struct BufferRing {
     /// Distance between the starts of two buffers. It is slightly greater than the buffer size, so that the first cache
     /// lines of the buffers, which are all that small messages use, do not all map to the same cache sets.
     stride_bytes: usize,
-    /// Number of buffers provided so far. The limit is the number of entries.
+    initial: u32,
+    /// Number of buffers that have been provided at least once. The limit is the number of entries.
     provided: Cell<u32>,
+    /// Buffers that were taken out of the ring, the highest ID first.
+    withheld: RefCell<Vec<u16>>,
 }
 
 /// `struct io_uring_buf`. The ring's tail is stored in the last field of the first entry.
@@ -324,6 +330,7 @@ impl BufferRing {
         let allocate_for = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
         let (limit, base) = limits.find_map(allocate_for)?;
         let padding_bytes = base.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
+        let initial = initial.clamp(1, limit).next_power_of_two();
         let ring = Self {
             entries: allocate(layout(size_of::<Entry>() * limit as usize)).cast(),
             allocation: Arc::new(RingMemory::new(base, memory_layout(stride_bytes, limit))),
@@ -333,9 +340,11 @@ impl BufferRing {
             tail: Cell::new(0),
             buffer_bytes,
             stride_bytes,
+            initial,
             provided: Cell::new(0),
+            withheld: RefCell::default(),
         };
-        ring.provide_up_to(initial.clamp(1, limit).next_power_of_two());
+        ring.provide_up_to(initial);
         Some(ring)
     }
 
@@ -349,9 +358,53 @@ impl BufferRing {
 
     /// Doubles the number of buffers. Returns `false` if the limit has been reached.
     pub fn grow(&self) -> bool {
-        let previous = self.provided.get();
+        let previous = self.len();
         self.provide_up_to((previous * 2).min(self.limit()));
-        self.provided.get() > previous
+        self.len() > previous
+    }
+
+    /// Returns the number of buffers that are provided or leased.
+    pub fn len(&self) -> u32 {
+        self.provided.get() - self.withheld.borrow().len() as u32
+    }
+
+    pub fn has_grown(&self) -> bool {
+        self.len() > self.initial
+    }
+
+    /// Takes buffers out of the ring until `kept`, or the initial number, are still provided, and returns their memory to
+    /// the operating system. Does nothing if this would be less than half of the provided buffers. Returns `false` if the
+    /// head of the ring is unknown.
+    ///
+    /// `head` returns the kernel's head. If the kernel is taking a buffer, it waits until the kernel has done so.
+    pub fn shrink(&self, kept: u32, head: impl Fn() -> Option<u16>) -> bool {
+        let Some(first) = head() else { return false };
+        let tail = self.tail.get();
+        let provided = u32::from(tail.wrapping_sub(first));
+        let kept = kept.max(self.initial);
+        if provided > self.limit() || kept > provided / 2 {
+            return true;
+        }
+        let shortened = first.wrapping_add(kept as u16);
+        self.set_tail(shortened);
+        // Usually, the kernel takes buffers only during system calls of this thread. It may have taken some in the
+        // meantime. Once the head is known again, the kernel reads the new tail, so it takes no buffer behind it.
+        if head().is_none_or(|head| u32::from(head.wrapping_sub(first)) > kept) {
+            self.set_tail(tail);
+            return true;
+        }
+        let mut withheld = self.withheld.borrow_mut();
+        withheld.extend((kept..provided).map(|offset| {
+            let index = first.wrapping_add(offset as u16) & self.mask;
+            // SAFETY: the masked index is within the entries, and entries before the old tail are initialised.
+            unsafe { (&raw const (*self.entries.add(usize::from(index)).as_ptr()).id).read() }
+        }));
+        withheld.sort_unstable_by(|id, other| other.cmp(id));
+        for ids in withheld.chunk_by(|id, next| *id == next + 1) {
+            // SAFETY: the buffers are withheld and adjacent, so nothing else uses their memory.
+            unsafe { discard(self.address(ids[ids.len() - 1]), ids.len() * self.stride_bytes) }
+        }
+        true
     }
 
     /// Provides the buffers of dropped [`Bytes`] to the kernel again. Returns `false` if there are none.
@@ -362,9 +415,9 @@ impl BufferRing {
     }
 
     fn provide_up_to(&self, count: u32) {
-        while self.provided.get() < count {
-            let id = self.provided.get() as u16;
-            self.provided.set(self.provided.get() + 1);
+        while self.len() < count {
+            let withheld = self.withheld.borrow_mut().pop();
+            let id = withheld.unwrap_or_else(|| self.provided.replace(self.provided.get() + 1) as u16);
             self.provide(id, self.address(id));
         }
     }
@@ -388,7 +441,11 @@ impl BufferRing {
             (&raw mut (*entry).length).write(self.buffer_bytes as u32);
             (&raw mut (*entry).id).write(id);
         }
-        let tail = tail.wrapping_add(1);
+        self.set_tail(tail.wrapping_add(1));
+    }
+
+    #[inline]
+    fn set_tail(&self, tail: u16) {
         self.tail.set(tail);
         self.shared_tail().store(tail, Ordering::Release);
     }
@@ -484,6 +541,21 @@ fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
         .expect("buffer size is below isize::MAX")
 }
 
+/// Returns the whole pages of memory to the operating system. The next access finds zeros, or the old content if the
+/// pages cannot be returned, for example because they are locked.
+///
+/// # Safety
+/// The memory must be part of an allocation that nothing else uses.
+unsafe fn discard(base: NonNull<u8>, bytes: usize) {
+    let page_bytes = rustix::param::page_size();
+    let padding_bytes = base.align_offset(page_bytes);
+    let whole_bytes = bytes.saturating_sub(padding_bytes) / page_bytes * page_bytes;
+    if whole_bytes > 0 && !cfg!(miri) {
+        // SAFETY: the range lies within the memory, which only the caller uses.
+        unsafe { madvise(base.add(padding_bytes).as_ptr().cast(), whole_bytes, Advice::LinuxDontNeed) }.ok();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -510,6 +582,61 @@ mod tests {
         assert_eq!(ring.provided.get(), 4);
         assert!(pools.filled(4, 1).is_none(), "ID was never provided");
         assert!(pools.filled(0, 65).is_none(), "length exceeds buffer size");
+    }
+
+    #[test]
+    fn ring_shrinks_and_grows_again() {
+        let pools = Pools::new(BufferRing::new(2, 16, 8192));
+        let (ring, mut head) = (pools.ring.as_ref().unwrap(), 0);
+        assert!(ring.grow() && ring.grow() && ring.grow() && ring.has_grown());
+        let mut consume = |count| -> Vec<Chunk> {
+            let ids = (0..count).map_while(|_| ring.consume(&mut head, b"ciao"));
+            ids.map(|(id, length)| pools.filled(id, length).unwrap()).collect()
+        };
+        let kept = consume(5);
+        // The buffers are returned in another order.
+        let mut used = consume(5);
+        used.swap(0, 3);
+        drop(used);
+        assert!(!ring.shrink(0, || None) && ring.len() == 16, "unknown head");
+        assert!(ring.shrink(6, || Some(10)) && ring.len() == 16, "less than half");
+        assert!(ring.shrink(0, || Some(10)));
+        assert_eq!((ring.len(), ring.withheld.borrow().len()), (7, 9), "five leased, two provided");
+        let mut chunks = consume(16);
+        assert_eq!(chunks.len(), 2);
+        assert!(ring.grow() && ring.len() == 14 && ring.grow() && ring.len() == 16 && !ring.grow());
+        chunks.extend(consume(16));
+        assert_eq!(chunks.len(), 11);
+        chunks.extend(kept);
+        assert!(chunks.iter().all(|chunk| &chunk[..] == b"ciao"));
+        let mut ids: Vec<u32> = chunks.iter().map(|chunk| chunk.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, Vec::from_iter(0..16), "each buffer once");
+    }
+
+    #[test]
+    fn ring_keeps_buffers_that_the_kernel_takes_while_it_shrinks() {
+        let pools = Pools::new(BufferRing::new(2, 16, 64));
+        let ring = pools.ring.as_ref().unwrap();
+        assert!(ring.grow() && ring.grow() && ring.grow());
+        let heads = Cell::new(0);
+        assert!(ring.shrink(0, || Some(heads.replace(3))));
+        assert_eq!((ring.len(), ring.tail.get()), (16, 16));
+    }
+
+    #[test]
+    fn discarded_memory_reads_as_zeros() {
+        let page_bytes = rustix::param::page_size();
+        let layout = Layout::from_size_align(4 * page_bytes, page_bytes).unwrap();
+        let base = allocate(layout);
+        // SAFETY: the accesses are within the allocation, and it is freed with its layout.
+        unsafe {
+            base.write_bytes(7, layout.size());
+            discard(base.add(1), 2 * page_bytes);
+            let bytes: Vec<u8> = (0..4).map(|page| base.add(page * page_bytes).read()).collect();
+            assert_eq!(bytes, [7, 0, 7, 7]);
+            dealloc(base.as_ptr(), layout);
+        }
     }
 
     #[test]

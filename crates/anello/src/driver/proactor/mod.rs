@@ -45,6 +45,7 @@ mod dropped_completions;
 mod file;
 mod readiness;
 mod receive;
+mod receive_window;
 mod release;
 mod send;
 mod send_vectored;
@@ -56,6 +57,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use self::receive_window::ReceiveWindow;
 use self::stream::{Connect, Listener, Source, Stream};
 use crate::driver::{
     Capabilities, Clear, Completion, CompletionKernel, Direction, DriverMetrics, DriverOptions, Family,
@@ -97,6 +99,8 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     confirm_without_sleeping: bool,
     /// Set if the receive ring has grown since the last call to `enter`.
     ring_grown: bool,
+    /// Open while the receive ring is larger than initially.
+    receive_window: Option<ReceiveWindow>,
     limits: DriverOptions,
     zero_copy_bytes: usize,
     /// Mode of sends that are submitted to the ring and are not zero-copy sends.
@@ -164,6 +168,7 @@ impl<K: CompletionKernel> Proactor<K> {
             unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
             ring_grown: false,
+            receive_window: None,
             // With a limit of zero, no bytes would ever be accepted.
             limits: DriverOptions {
                 max_send_queue_bytes: options.max_send_queue_bytes.max(1),
@@ -188,7 +193,10 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(Token::internal(Kind::Cancel), Op::Cancel { target: Token::new(kind, key) });
     }
 
-    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+    pub fn turn(&mut self, mut wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+        if wait != Wait::None && self.receive_window.is_some() {
+            wait = self.shrink_ring_before_wait(wait);
+        }
         loop {
             let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
             let planned_wait = if confirm_now { Wait::None } else { wait };
@@ -359,6 +367,7 @@ impl<K: CompletionKernel> Proactor<K> {
             completion_overflows: self.kernel.overflows(),
             // The kernel and the state machine hold one reference each.
             buffers_leased: Pools::leased(&self.pools, 2),
+            ring_buffers: self.pools.ring.as_ref().map_or(0, |ring| ring.len().into()),
             ..self.metrics
         }
     }

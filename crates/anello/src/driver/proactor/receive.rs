@@ -7,8 +7,8 @@ use std::task::{Poll, Waker, ready};
 use super::Proactor;
 use super::stream::{HangupPoll, Receiving};
 use crate::driver::{
-    Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState, SINGLE_WAKE_UP, Sockets,
-    Token, WakeQueue, gone, store_chunk,
+    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState,
+    SINGLE_WAKE_UP, Sockets, Token, WakeQueue, gone, store_chunk,
 };
 
 /// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
@@ -244,10 +244,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.metrics.buffer_exhaustions += 1;
                 // A turn can process many of these completions. For the first one, the ring grows; for the others, the
                 // receive is only retried.
-                let ring_grown = self.ring_grown
-                    || self.pools.ring.as_ref().is_some_and(|ring| ring.reclaim() || ring.grow());
-                self.ring_grown = ring_grown;
-                if !ring_grown {
+                self.ring_grown = self.ring_grown
+                    || self.pools.ring.as_ref().is_some_and(BufferRing::reclaim)
+                    || self.grow_ring();
+                if !self.ring_grown
+                    && let Some(stream) = self.streams.get_mut(key)
+                {
                     // The ring has reached its limit. For some time, this stream receives into other memory.
                     stream.direct = true;
                     stream.reads.readable = true;

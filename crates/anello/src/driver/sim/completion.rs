@@ -509,6 +509,10 @@ impl CompletionKernel for SimCompletion {
         &self.pools
     }
 
+    fn receive_ring_head(&self) -> Option<u16> {
+        Some(self.head)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.capabilities
     }

@@ -411,6 +411,17 @@ impl CompletionKernel for Uring {
         &self.pools
     }
 
+    fn receive_ring_head(&self) -> Option<u16> {
+        if !self.features.setup.contains(IoringSetupFlags::DEFER_TASKRUN) {
+            return None;
+        }
+        // `struct io_uring_buf_status` (Linux 6.8): the group, the head, and reserved fields.
+        let mut status = [u32::from(BUFFER_GROUP), 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        // SAFETY: the argument is one status, which the kernel reads and writes only during the call.
+        unsafe { self.ring.register(IoringRegisterOp::RegisterPbufStatus, status.as_mut_ptr(), 1) }.ok()?;
+        Some(status[1] as u16)
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ring_receive: self.features.buffer_ring,
