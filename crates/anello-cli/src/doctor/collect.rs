@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anello::topology::{Core, Topology as CpuTopology};
-use anello::{DriverKind, DriverOptions, Runtime};
+use anello::{DriverKind, DriverOptions, NapiPolling, Runtime, SubmissionPolling};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
@@ -112,7 +113,13 @@ fn topology(tree: &Tree, allowed_cores: &[usize]) -> Topology {
 fn try_uring() -> Uring {
     match anello::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
-            let features = features.into_iter().map(|(name, used)| Feature { name: name.to_owned(), used });
+            let on_request = uring_options().map(|options| anello::probe_uring(&options).unwrap_or_default());
+            let is_available = |name| on_request.iter().flatten().any(|feature| *feature == (name, true));
+            let features = features.into_iter().map(|(name, used)| Feature {
+                name: name.to_owned(),
+                used,
+                available: used || is_available(name),
+            });
             Uring { features: features.collect(), refusal: None }
         }
         Err(error) => {
@@ -125,6 +132,18 @@ fn try_uring() -> Uring {
             Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_string() }) }
         }
     }
+}
+
+/// Returns options that request the features that are not used by default. Some exclude each other.
+fn uring_options() -> [DriverOptions; 2] {
+    let polling = Duration::from_micros(50);
+    [
+        DriverOptions::default()
+            .registered_files(true)
+            .max_batch_delay(polling)
+            .napi_polling(Some(NapiPolling { max_us: 50, prefer: false })),
+        DriverOptions::default().submission_polling(Some(SubmissionPolling { idle_ms: 1, core: None })),
+    ]
 }
 
 fn choice() -> Choice {

@@ -125,7 +125,10 @@ pub struct Uring {
 #[derive(Clone, Debug, Serialize)]
 pub struct Feature {
     pub name: String,
+    /// Whether it is used by default.
     pub used: bool,
+    /// Whether the kernel accepts it, also on request.
+    pub available: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

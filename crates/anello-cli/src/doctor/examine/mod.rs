@@ -61,6 +61,9 @@ type Version = (u32, u32);
 /// Oldest kernel whose io_uring has all features that the driver requires.
 const MIN_KERNEL_VERSION: Version = (5, 13);
 
+/// First kernel with zero-copy receive (`IORING_REGISTER_ZCRX_IFQ`).
+const ZERO_COPY_RECEIVE_VERSION: Version = (6, 15);
+
 /// First kernel that does not count rings against the locked-memory limit.
 const UNACCOUNTED_RINGS_VERSION: Version = (5, 12);
 
@@ -207,13 +210,14 @@ impl Examination<'_> {
         self.missing_features();
     }
 
-    fn feature(&mut self, Feature { name, used }: &Feature) {
+    fn feature(&mut self, Feature { name, used, available }: &Feature) {
         let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
             return self.check(name, Note, if *used { "used" } else { "not used" }, "");
         };
         let (mark, state) = match (used, known.option) {
             (true, _) => (CheckStatus::Ok, ""),
-            (false, true) => (Note, "option, off: "),
+            (false, true) if *available => (Note, "option, off: "),
+            (false, true) => (Note, "option, not available: "),
             (false, false) => (Attention, "missing: "),
         };
         let (major, minor) = known.since;
@@ -373,6 +377,15 @@ impl Examination<'_> {
                 self.advise(text, &[&format!("sysctl -w net.ipv4.{setting}='{min} {default} 6291456'")]);
             }
         }
+        let state = match self.version {
+            Some(version) if version >= ZERO_COPY_RECEIVE_VERSION => "kernel may have it",
+            _ => "kernel too old",
+        };
+        let (major, minor) = ZERO_COPY_RECEIVE_VERSION;
+        let note = format!(
+            "not used by anello; needs Linux {major}.{minor} and a network card that splits headers from data (not checked)"
+        );
+        self.check("zero-copy receive", Note, state, note);
     }
 
     fn processor(&mut self) {

@@ -4,8 +4,10 @@ use super::*;
 use crate::doctor::facts::{Chosen, Epoll, Limit, Node, Queue, Uring};
 
 fn healthy() -> Facts {
-    let features =
-        KNOWN.iter().map(|known| Feature { name: known.name.to_owned(), used: !known.option }).collect();
+    let features = KNOWN
+        .iter()
+        .map(|known| Feature { name: known.name.to_owned(), used: !known.option, available: true })
+        .collect();
     let plenty = Limit { soft: Some(1 << 20), hard: Some(1 << 20) };
     Facts {
         kernel_release: "6.12.30-cloud-amd64".to_owned(),
@@ -149,6 +151,21 @@ fn old_kernel_gets_advice_to_upgrade() {
     assert!(advice(&diagnosis).contains("Linux 6.6 or later"), "{}", advice(&diagnosis));
     assert_eq!(mark(&diagnosis, "defer-taskrun"), Attention);
     assert_eq!(mark(&diagnosis, "sqpoll"), Note, "a disabled option is not a problem");
+}
+
+#[test]
+fn options_report_whether_the_kernel_accepts_them() {
+    let mut facts = healthy();
+    let napi = facts.uring.features.iter_mut().find(|feature| feature.name == "napi-busy-poll").unwrap();
+    napi.available = false;
+    facts.kernel_release = "6.18.0".to_owned();
+    let diagnosis = examine(&facts);
+    let checks: Vec<&Check> = diagnosis.sections.iter().flat_map(|section| &section.checks).collect();
+    let check = |topic| *checks.iter().find(|check| check.topic == topic).unwrap();
+    assert!(check("napi-busy-poll").note.starts_with("option, not available: "));
+    assert!(check("min-wait").note.starts_with("option, off: "));
+    assert_eq!(check("zero-copy receive").value, "kernel may have it");
+    assert_eq!(advice(&diagnosis), "");
 }
 
 #[test]
