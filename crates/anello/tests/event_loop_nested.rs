@@ -227,7 +227,7 @@ fn has_polling_thread(thread_id: i32) -> bool {
 #[test]
 fn loops_of_two_threads_share_polling_thread() {
     let thread_id = || rustix::thread::gettid().as_raw_nonzero().get();
-    let polling = Some(SubmissionPolling { idle_ms: 1, core: None });
+    let polling = Some(SubmissionPolling::default().idle_ms(1));
     let options = DriverOptions::default().submission_polling(polling);
     let builder = EventLoop::builder().driver(DriverKind::Uring).options(options);
     let first = match builder.build() {
@@ -264,7 +264,7 @@ fn loop_without_polling_thread_cannot_share_one() {
     };
     let shared = builder.share_polling_thread(&first.waker());
     shared.build().expect("without submission polling, there is nothing to share");
-    let polling = Some(SubmissionPolling { idle_ms: 1, core: None });
+    let polling = Some(SubmissionPolling::default().idle_ms(1));
     let shared = shared.options(DriverOptions::default().submission_polling(polling));
     if first.driver().features.contains("msg-ring") {
         let error = shared.build().unwrap_err();

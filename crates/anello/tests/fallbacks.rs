@@ -87,7 +87,7 @@ fn options_are_clamped_to_range() {
 #[test]
 fn missing_core_returns_error() {
     let mut options = DriverOptions::default();
-    options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: Some(1_000_000) });
+    options.submission_polling = Some(SubmissionPolling::default().core(Some(1_000_000)));
     let error = build(DriverKind::Uring, &options).unwrap_err();
     assert!(is_uring_unavailable(&error) || error.to_string().contains("core 1000000"), "{error}");
 }

@@ -184,9 +184,9 @@ impl DriverFlags {
         let mut options = DriverOptions::default();
         options.spin = self.spin;
         options.max_batch_delay = self.max_batch_delay.unwrap_or(options.max_batch_delay);
-        options.napi_polling = self.napi_busy_poll.map(|duration| NapiPolling {
-            max_us: u32::try_from(duration.as_micros()).unwrap_or(u32::MAX),
-            prefer: self.napi_prefer,
+        options.napi_polling = self.napi_busy_poll.map(|duration| {
+            let max_us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+            NapiPolling::default().max_us(max_us).prefer(self.napi_prefer)
         });
         options.task_work = match self.task_work {
             TaskWorkMode::Deferred => TaskWork::Deferred,
@@ -194,7 +194,7 @@ impl DriverFlags {
             TaskWorkMode::Interrupting => TaskWork::Interrupting,
         };
         options.submission_polling =
-            self.sqpoll.map(|idle_ms| SubmissionPolling { idle_ms, core: self.sqpoll_core });
+            self.sqpoll.map(|idle_ms| SubmissionPolling::default().idle_ms(idle_ms).core(self.sqpoll_core));
         options.one_shot_receive = self.one_shot_receive;
         options.registered_files = self.registered_files;
         if self.completion_per_send {

@@ -141,8 +141,8 @@ fn uring_options() -> [DriverOptions; 2] {
         DriverOptions::default()
             .registered_files(true)
             .max_batch_delay(polling)
-            .napi_polling(Some(NapiPolling { max_us: 50, prefer: false })),
-        DriverOptions::default().submission_polling(Some(SubmissionPolling { idle_ms: 1, core: None })),
+            .napi_polling(Some(NapiPolling::default())),
+        DriverOptions::default().submission_polling(Some(SubmissionPolling::default().idle_ms(1))),
     ]
 }
 

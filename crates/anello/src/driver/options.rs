@@ -110,12 +110,12 @@ setters!(DriverOptions {
     zero_copy: ZeroCopy = ZeroCopy::Never,
     send_completion: SendCompletion = SendCompletion::PerSend,
     task_work: TaskWork = TaskWork::Cooperative,
-    submission_polling: Option<SubmissionPolling> = Some(SubmissionPolling { idle_ms: 100, core: None }),
+    submission_polling: Option<SubmissionPolling> = Some(SubmissionPolling::default().idle_ms(100)),
     one_shot_receive: bool = true,
     registered_files: bool = true,
     spin: Duration = Duration::from_micros(50),
     max_batch_delay: Duration = Duration::from_micros(100),
-    napi_polling: Option<NapiPolling> = Some(NapiPolling { max_us: 50, prefer: false }),
+    napi_polling: Option<NapiPolling> = Some(NapiPolling::default()),
     disabled_features: DisabledFeatures = DisabledFeatures::default().zero_copy(true),
 });
 
@@ -226,17 +226,23 @@ pub enum TaskWork {
 /// use anello::{DriverOptions, SubmissionPolling};
 ///
 /// // The kernel thread sleeps after 10 ms without submissions.
-/// let polling = SubmissionPolling { idle_ms: 10, core: Some(1) };
+/// let polling = SubmissionPolling::default().idle_ms(10).core(Some(1));
 /// let options = DriverOptions::default().submission_polling(Some(polling));
 /// assert_eq!(options.submission_polling, Some(polling));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SubmissionPolling {
-    /// Idle time after which the thread sleeps, in milliseconds.
+    /// Idle time after which the thread sleeps, in milliseconds. With 0, the default, the kernel uses one second.
     pub idle_ms: u32,
     /// The core to pin the thread to.
     pub core: Option<u32>,
 }
+
+setters!(SubmissionPolling {
+    idle_ms: u32 = 10,
+    core: Option<u32> = Some(1),
+});
 
 /// Busy polling of network devices.
 ///
@@ -250,19 +256,28 @@ pub struct SubmissionPolling {
 /// ```
 /// use anello::{DriverOptions, NapiPolling};
 ///
-/// let polling = NapiPolling { max_us: 50, prefer: false };
+/// let polling = NapiPolling::default().max_us(50);
 /// let options = DriverOptions::default().napi_polling(Some(polling));
 /// assert_eq!(options.napi_polling, Some(polling));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NapiPolling {
-    /// Maximum time to poll before the worker sleeps, in microseconds. Values above 10,000 are lowered to it, as io_uring
-    /// does (observed on Linux 6.18).
+    /// Maximum time to poll before the worker sleeps, in microseconds (default 50). Values above 10,000 are lowered to it,
+    /// as io_uring does (observed on Linux 6.18).
     pub max_us: u32,
     /// Whether the worker's polling takes precedence over interrupts (`prefer_busy_poll`). The operator must also set
     /// `napi_defer_hard_irqs` and `gro_flush_timeout` of the device; otherwise, interrupts are processed as usual.
     pub prefer: bool,
 }
+
+impl Default for NapiPolling {
+    fn default() -> Self {
+        Self { max_us: 50, prefer: false }
+    }
+}
+
+setters!(NapiPolling { max_us: u32 = 100, prefer: bool = true });
 
 impl NapiPolling {
     /// Returns the time in microseconds, at most that of io_uring.

@@ -116,7 +116,7 @@ impl EventLoopBuilder {
     /// use anello::event_loop::EventLoop;
     /// use anello::{DriverOptions, SubmissionPolling};
     ///
-    /// let polling = SubmissionPolling { idle_ms: 10, core: None };
+    /// let polling = SubmissionPolling::default().idle_ms(10);
     /// let builder = EventLoop::builder().options(DriverOptions::default().submission_polling(Some(polling)));
     /// let first = builder.build()?;
     /// let builder = builder.share_polling_thread(&first.waker());

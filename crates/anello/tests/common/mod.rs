@@ -194,7 +194,9 @@ pub fn smallest(options: &mut DriverOptions) {
 }
 
 /// Loopback connections do not poll, so the setups with this option only show that it does not disturb anything else.
-const NAPI_POLLING: Option<NapiPolling> = Some(NapiPolling { max_us: 50, prefer: true });
+fn napi_polling() -> Option<NapiPolling> {
+    Some(NapiPolling::default().prefer(true))
+}
 
 /// Returns all setups on Linux.
 pub fn all_drivers() -> Vec<Setup> {
@@ -210,8 +212,8 @@ pub fn all_drivers() -> Vec<Setup> {
             options.max_batch_delay = Duration::from_micros(100);
             options.task_work = TaskWork::Cooperative;
         }),
-        uring("uring with NAPI polling", |options| options.napi_polling = NAPI_POLLING),
-        epoll("epoll with NAPI polling", |options| options.napi_polling = NAPI_POLLING),
+        uring("uring with NAPI polling", |options| options.napi_polling = napi_polling()),
+        epoll("epoll with NAPI polling", |options| options.napi_polling = napi_polling()),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
         uring("uring with one-shot receive", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),
@@ -228,7 +230,7 @@ pub fn all_drivers() -> Vec<Setup> {
             options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
         }),
         uring("uring with submission polling", |options| {
-            options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: None });
+            options.submission_polling = Some(SubmissionPolling::default().idle_ms(1));
         }),
         uring("uring, all sizes small", smallest),
         uring("uring, all sizes small, a completion per send", |options| {
