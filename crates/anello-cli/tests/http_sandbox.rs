@@ -164,6 +164,43 @@ fn fault_40_both_drivers_serve_files_inside_sandbox() {
 }
 
 #[test]
+fn receive_ring_shrinks_inside_sandbox() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("kernel release");
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let is_reported = (numbers.next(), numbers.next()) >= (Some(6), Some(8));
+    if !is_reported || !served::drivers().contains(&"uring") {
+        return eprintln!("skipped: no io_uring, or Linux before 6.8");
+    }
+    let site = served::document_root();
+    let addresses = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"];
+    let server = start(site.path(), &[&addresses[..], &["--driver", "uring"]].concat());
+    let metrics = server.ready_value("metrics").to_owned();
+    // Returns the values of all workers.
+    let values = |name: &str| -> Vec<u64> {
+        let text = get(&metrics, "/metrics");
+        let samples = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        samples.filter_map(|sample| sample.rsplit(' ').next()?.parse().ok()).collect()
+    };
+    let mut clients: Vec<_> = (0..500).map(|_| connect(server.ready_value("addr"))).collect();
+    // All requests are received at the same time.
+    server.signal(Signal::STOP);
+    clients.iter_mut().for_each(|client| {
+        client.write_all(served::request(true).as_bytes()).expect("send request");
+    });
+    server.signal(Signal::CONT);
+    for client in &mut clients {
+        let mut response = [0; 15];
+        client.read_exact(&mut response).expect("read response");
+        assert_eq!(&response, b"HTTP/1.1 200 OK");
+    }
+    // The workers publish these metrics while they have connections.
+    wait_until(|| values("anello_driver_buffer_exhaustions_total").iter().any(|count| *count > 0));
+    wait_until(|| values("anello_driver_ring_buffers").iter().all(|buffers| *buffers == 64));
+    drop(clients);
+    server.stop();
+}
+
+#[test]
 fn fault_40_io_uring_options_work_inside_sandbox() {
     let directory = site();
     let site = directory.path().join("site");
