@@ -3,6 +3,7 @@
 mod common;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -202,26 +203,29 @@ fn no_event_follows_before_a_call_returned_pending() {
 fn timers_fire_in_order_and_can_be_cancelled() {
     on_every_driver_and_sim(|setup| {
         let mut event_loop = open(setup);
-        let start = event_loop.monotonic_now();
-        let delays = [3, 1, 2];
-        for delay in delays {
+        // The earliest and the latest possible deadline of each timer. The thread may be suspended between two calls.
+        let mut deadlines = HashMap::new();
+        for delay in [3, 1, 2] {
+            let before = event_loop.monotonic_now();
             event_loop.add_timer(Duration::from_millis(delay), delay as usize);
+            let deadline = |start| start + Duration::from_millis(delay);
+            deadlines.insert(delay as usize, (deadline(before), deadline(event_loop.monotonic_now())));
         }
         let cancelled = event_loop.add_timer(Duration::from_micros(500), 9);
         assert!(event_loop.cancel_timer(cancelled));
         assert!(!event_loop.cancel_timer(cancelled));
         let mut fired = Vec::new();
-        while fired.len() < delays.len() {
+        while fired.len() < deadlines.len() {
             for (token, kind) in next_events(&mut event_loop) {
                 assert_eq!(kind, EventKind::Timer);
-                assert!(
-                    event_loop.monotonic_now() - start >= Duration::from_millis(token as u64),
-                    "fired early"
-                );
+                assert!(event_loop.monotonic_now() >= deadlines[&token].0, "fired early");
                 fired.push(token);
             }
         }
-        assert_eq!(fired, [1, 2, 3]);
+        let are_ordered = |pair: &[usize]| deadlines[&pair[0]].0 <= deadlines[&pair[1]].1;
+        assert!(fired.windows(2).all(are_ordered), "{fired:?} with {deadlines:?}");
+        fired.sort_unstable();
+        assert_eq!(fired, [1, 2, 3], "each timer once");
         event_loop.add_timer(Duration::MAX, 4);
         let mut events = Events::new();
         event_loop.turn(&mut events, Some(Duration::from_millis(1))).unwrap();
