@@ -22,7 +22,7 @@ use common::{assert_same_bytes, hang_timeout, on_each, pattern};
 type Member = Rc<RebalancerMember<DetachedStream>>;
 
 /// Number of connections that each worker serves.
-type Served = Arc<[AtomicUsize; 2]>;
+type Served = Arc<[AtomicUsize]>;
 
 /// Echoes until EOF, or until the connection moves to another worker.
 async fn serve(mut stream: impl Stream, member: Member, worker: usize, served: Served) -> io::Result<()> {
@@ -53,14 +53,14 @@ fn attach(detached: DetachedStream, member: Member, worker: usize, served: Serve
     }
 }
 
-/// Starts two workers, of which only the first accepts connections.
+/// Starts a worker for each element of `served`. Only the first accepts connections.
 fn start(
     group: &ListenerGroup<TcpListener>,
     builder: anello::RuntimeBuilder,
     served: &Served,
 ) -> io::Result<Workers<()>> {
-    let (group, served, rebalancer) = (group.clone(), Arc::clone(served), Rebalancer::new(2));
-    Workers::builder().unpinned_workers(2).runtime(builder).start(move |worker| {
+    let (group, served, rebalancer) = (group.clone(), Arc::clone(served), Rebalancer::new(served.len()));
+    Workers::builder().unpinned_workers(served.len()).runtime(builder).start(move |worker| {
         let (group, served, rebalancer) = (group.clone(), Arc::clone(&served), rebalancer.clone());
         async move {
             let member = Rc::new(rebalancer.join(worker.index));
@@ -85,12 +85,13 @@ fn start(
     })
 }
 
-#[test]
-fn busy_connections_move_to_idle_worker_without_losing_bytes() {
-    on_each(available(), |setup| {
+/// Eight clients exchange messages until the workers serve these numbers of connections.
+fn move_until(workers: usize, is_reached: impl Fn(&[usize]) -> bool + Send + Sync + 'static) {
+    on_each(available(), move |setup| {
         let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1).expect("a group");
         let address = group.sockets().expect("sockets")[0].local_addr().expect("an address");
-        let served = Served::default();
+        let served: Served = (0..workers).map(|_| AtomicUsize::new(0)).collect();
+        let counts = || Vec::from_iter(served.iter().map(|count| count.load(Ordering::Relaxed)));
         let workers = start(&group, setup.builder(), &served).expect("workers");
         let stop = Arc::new(AtomicBool::new(false));
         let clients = (0..8).map(|seed| {
@@ -109,16 +110,25 @@ fn busy_connections_move_to_idle_worker_without_losing_bytes() {
         });
         let clients: Vec<_> = clients.collect();
         // Clients that fail also end the wait.
-        let is_even = || (3..=5).contains(&served[1].load(Ordering::Relaxed));
-        while !is_even() && !clients.iter().any(thread::JoinHandle::is_finished) {
+        while !is_reached(&counts()) && !clients.iter().any(thread::JoinHandle::is_finished) {
             thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().for_each(|client| client.join().expect("no client fails"));
-        while served.iter().any(|count| count.load(Ordering::Relaxed) > 0) {
+        while counts().iter().any(|count| *count > 0) {
             thread::yield_now();
         }
         group.close(PendingConnections::Serve);
         workers.join().expect("the workers exit");
     });
+}
+
+#[test]
+fn busy_connections_move_to_idle_worker_without_losing_bytes() {
+    move_until(2, |served| (3..=5).contains(&served[1]));
+}
+
+#[test]
+fn busy_connections_move_to_each_idle_worker() {
+    move_until(4, |served| served.iter().all(|count| *count > 0));
 }
