@@ -19,21 +19,22 @@ const MAX_PAUSE: u32 = 8;
 pub(super) struct Load {
     /// Work since the start of the interval.
     work: Cell<u64>,
-    phase: Cell<Phase>,
-    /// In `Measuring`, the work of each connection in this interval; in `Moving`, the new worker of each connection that
-    /// has not moved yet.
-    connections: RefCell<HashMap<usize, u64>>,
+    /// Whether the phase is not `Counting`.
+    uses_connections: Cell<bool>,
+    phase: RefCell<Phase>,
     /// Intervals to wait before the next measurement, and the length of the next wait.
     pause: Cell<u32>,
     next_pause: Cell<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Phase {
     #[default]
     Counting,
-    Measuring,
-    Moving,
+    /// Work of each connection in this interval.
+    Measuring(HashMap<usize, u64>),
+    /// New worker of each selected connection that has not moved yet.
+    Moving(HashMap<usize, usize>),
 }
 
 impl Load {
@@ -41,26 +42,27 @@ impl Load {
     #[inline]
     pub fn record(&self, connection: usize, work: u64) -> bool {
         self.work.set(self.work.get() + work);
-        self.phase.get() != Phase::Counting && self.record_connection(connection, work)
+        self.uses_connections.get() && self.record_connection(connection, work)
     }
 
     #[cold]
     fn record_connection(&self, connection: usize, work: u64) -> bool {
-        let mut connections = self.connections.borrow_mut();
-        if self.phase.get() == Phase::Moving {
-            return connections.contains_key(&connection);
+        match &mut *self.phase.borrow_mut() {
+            Phase::Counting => false,
+            Phase::Measuring(connections) => {
+                *connections.entry(connection).or_default() += work;
+                false
+            }
+            Phase::Moving(targets) => targets.contains_key(&connection),
         }
-        *connections.entry(connection).or_default() += work;
-        false
     }
 
     /// Returns the new worker of a connection, once.
     pub fn take_target(&self, connection: usize) -> Option<usize> {
-        if self.phase.get() != Phase::Moving {
-            return None;
+        match &mut *self.phase.borrow_mut() {
+            Phase::Moving(targets) => targets.remove(&connection),
+            Phase::Counting | Phase::Measuring(_) => None,
         }
-        let target = self.connections.borrow_mut().remove(&connection);
-        target.and_then(|worker| usize::try_from(worker).ok())
     }
 
     /// Returns the work since the last call.
@@ -70,15 +72,14 @@ impl Load {
 
     /// Decides what to do in the next interval. `work` was counted in the last one.
     pub fn decide(&self, loads: &Loads, work: u64) {
-        let connections = self.connections.take();
-        let phase = match self.phase.get() {
+        let phase = match self.phase.take() {
             _ if !loads.is_overloaded(work) => Phase::Counting,
             Phase::Counting if self.pause.get() > 0 => {
                 self.pause.set(self.pause.get() - 1);
                 Phase::Counting
             }
-            Phase::Counting => Phase::Measuring,
-            Phase::Measuring => {
+            Phase::Counting => Phase::Measuring(HashMap::new()),
+            Phase::Measuring(connections) => {
                 let moves = loads.plan(connections.into_iter().collect());
                 if moves.is_empty() {
                     // For example, a single connection causes the load.
@@ -89,20 +90,22 @@ impl Load {
                     let (worker, connections) = (loads.worker, moves.len());
                     tracing::debug!(worker, connections, "moving connections to less busy workers");
                     self.next_pause.set(0);
-                    let moves = moves.into_iter().map(|(connection, worker)| (connection, worker as u64));
-                    self.connections.replace(moves.collect());
-                    Phase::Moving
+                    Phase::Moving(moves.into_iter().collect())
                 }
             }
             // The load of this interval includes connections that have moved.
-            Phase::Moving => Phase::Counting,
+            Phase::Moving(_) => Phase::Counting,
         };
-        self.phase.set(phase);
+        self.set_phase(phase);
     }
 
     /// Selects no more connections until the next measurement.
     pub fn reset(&self) {
-        self.connections.take();
-        self.phase.set(Phase::Counting);
+        self.set_phase(Phase::Counting);
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.uses_connections.set(!matches!(phase, Phase::Counting));
+        self.phase.replace(phase);
     }
 }
