@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 
 use anello::net::{ReadHalf, ShutdownHandle, TcpListener, TcpStream, WriteHalf};
@@ -159,11 +160,12 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
         let (sending, receiving) = (Rc::clone(&world), Rc::clone(&world));
         let sending = spawn(async move { send_all(writer, &sending, sender, false).await });
         let receiving = spawn(async move {
+            let breaking = BreakOnPanic(shutdown_handle);
             if let Some(reader) = receive_all(reader, &receiving, receiver).await {
                 if receiving.ends_early {
                     leave_receiving(reader, &receiving, random).await;
                 } else {
-                    leave(&shutdown_handle, &receiving, random);
+                    leave(&breaking.0, &receiving, random);
                 }
             }
         });
@@ -191,6 +193,17 @@ fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
     match random.usize(..2) {
         0 => shutdown_handle.reset(),
         _ => shutdown_handle.shutdown(),
+    }
+}
+
+/// Breaks a connection when its receiving task panics, for the same reason.
+struct BreakOnPanic(ShutdownHandle);
+
+impl Drop for BreakOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.reset();
+        }
     }
 }
 
