@@ -387,8 +387,8 @@ impl BufferRing {
         }
         let shortened = first.wrapping_add(kept as u16);
         self.set_tail(shortened);
-        // Usually, the kernel takes buffers only during system calls of this thread. It may have taken some in the
-        // meantime. Once the head is known again, the kernel reads the new tail, so it takes no buffer behind it.
+        // The kernel takes buffers during system calls of this thread and, rarely, on threads of its own. Once the head is
+        // known again, these read the new tail, so the kernel takes no buffer behind it.
         if head().is_none_or(|head| u32::from(head.wrapping_sub(first)) > kept) {
             self.set_tail(tail);
             return true;

@@ -5,10 +5,11 @@ use std::num::NonZero;
 use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
+use super::receive_window::ReceiveWindow;
 use super::stream::{HangupPoll, Receiving};
 use crate::driver::{
-    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState,
-    SINGLE_WAKE_UP, Sockets, Token, WakeQueue, gone, store_chunk,
+    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Pools, ReadState,
+    SINGLE_WAKE_UP, Sockets, Token, Wait, WakeQueue, gone, store_chunk,
 };
 
 /// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
@@ -257,6 +258,38 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => stream.receive_error = NonZero::new(errno),
         }
+    }
+
+    /// Makes the receive ring larger. Returns `false` if it has reached its limit.
+    #[cold]
+    fn grow_ring(&mut self) -> bool {
+        let has_grown = self.pools.ring.as_ref().is_some_and(BufferRing::grow);
+        if has_grown && self.receive_window.is_none() {
+            let now_ns = self.kernel.sockets().now_ns();
+            self.receive_window = Some(ReceiveWindow::new(now_ns, self.metrics.receives));
+        }
+        has_grown
+    }
+
+    /// Shrinks the receive ring if the window has ended and few buffers were in use. Otherwise, shortens the wait to the
+    /// end of the window.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn shrink_ring_before_wait(&mut self, wait: Wait) -> Wait {
+        let (Some(window), Some(ring)) = (&mut self.receive_window, &self.pools.ring) else { return wait };
+        let receives = self.metrics.receives;
+        // The kernel and the state machine hold one reference each.
+        window.record(receives, Pools::leased(&self.pools, 2));
+        let now_ns = self.kernel.sockets().now_ns();
+        if window.has_ended(now_ns) {
+            let kept = u32::try_from(window.peak * 2).unwrap_or(u32::MAX);
+            if !ring.shrink(kept, || self.kernel.receive_ring_head()) || !ring.has_grown() {
+                self.receive_window = None;
+                return wait;
+            }
+            *window = ReceiveWindow::new(now_ns, receives);
+        }
+        window.limit(wait, now_ns)
     }
 
     #[inline(never)]
