@@ -5,8 +5,8 @@
 //
 // With a second argument lines=FILE, it also finds cache lines that several of the CPUs 1 to (CPUS - 1) / 2 write in user
 // mode between the first and the second mark: they must run threads of one process. Each line of FILE describes one of
-// them: "ADDRESS CPUS WRITES CODE", where CODE is the address of the last instruction that wrote to the line after
-// another CPU.
+// them: "ADDRESS CPUS WRITES CODE", where WRITES excludes those of the CPU that writes most often, and CODE is the address of
+// the last instruction that wrote to the line after another CPU.
 //
 // QEMU must emulate all CPUs on one thread (thread=single).
 #include <inttypes.h>
@@ -50,7 +50,7 @@ size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
-enum { MAX_CPUS = 64, LINE_BYTES = 64, TABLE_SIZE = 1 << 20 };
+enum { MAX_CPUS = 64, MAX_WORKERS = MAX_CPUS / 2, LINE_BYTES = 64, TABLE_SIZE = 1 << 20 };
 // The instruction that client.c calls MARK.
 static const unsigned char mark_code[] = {0x0f, 0x1f, 0x80, 'l', 'e', 'n', 'a'};
 
@@ -61,7 +61,8 @@ static int marks;
 
 // Cache lines written between the marks: a hash table with open addressing.
 static struct line {
-  uint64_t address, cpus, writes, code;
+  uint64_t address, cpus, code;
+  uint32_t writes[MAX_WORKERS];
   unsigned last_cpu;
 } lines[TABLE_SIZE];
 
@@ -80,15 +81,21 @@ static void on_write(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address,
   if (line->cpus && line->last_cpu != cpu) line->code = (uintptr_t)code;
   line->address = address;
   line->cpus |= UINT64_C(1) << cpu;
-  line->writes++;
+  line->writes[cpu]++;
   line->last_cpu = cpu;
 }
 
 static void report_lines(void) {
-  for (struct line *line = lines; line < lines + TABLE_SIZE; line++)
-    if (line->cpus & (line->cpus - 1))
-      fprintf(lines_out, "%" PRIx64 " %d %" PRIu64 " %" PRIx64 "\n", line->address * LINE_BYTES,
-              __builtin_popcountll(line->cpus), line->writes, line->code);
+  for (struct line *line = lines; line < lines + TABLE_SIZE; line++) {
+    if (!(line->cpus & (line->cpus - 1))) continue;
+    uint64_t total = 0, max = 0;
+    for (int cpu = 0; cpu < MAX_WORKERS; cpu++) {
+      total += line->writes[cpu];
+      if (line->writes[cpu] > max) max = line->writes[cpu];
+    }
+    fprintf(lines_out, "%" PRIx64 " %d %" PRIu64 " %" PRIx64 "\n", line->address * LINE_BYTES,
+            __builtin_popcountll(line->cpus), total - max, line->code);
+  }
   fflush(lines_out);
 }
 
