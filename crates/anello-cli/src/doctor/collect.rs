@@ -7,6 +7,7 @@ use std::time::Duration;
 use anello::topology::{Core, Topology as CpuTopology};
 use anello::{DriverKind, DriverOptions, NapiPolling, Runtime, SubmissionPolling};
 use rustix::process::{Resource, getrlimit};
+use tracing::subscriber::NoSubscriber;
 
 use super::facts::{
     Cause, Choice, Chosen, Epoll, Facts, Feature, Limit, Limits, Network, Node, Processor, Refusal,
@@ -113,7 +114,10 @@ fn topology(tree: &Tree, allowed_cores: &[usize]) -> Topology {
 fn try_uring() -> Uring {
     match anello::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
-            let on_request = uring_options().map(|options| anello::probe_uring(&options).unwrap_or_default());
+            // The driver warns of each option that the kernel rejects; the report says so as well.
+            let on_request = tracing::subscriber::with_default(NoSubscriber::new(), || {
+                uring_options().map(|options| anello::probe_uring(&options).unwrap_or_default())
+            });
             let is_available = |name| on_request.iter().flatten().any(|feature| *feature == (name, true));
             let features = features.into_iter().map(|(name, used)| Feature {
                 name: name.to_owned(),
@@ -134,15 +138,15 @@ fn try_uring() -> Uring {
     }
 }
 
-/// Returns options that request the features that are not used by default. Some exclude each other.
-fn uring_options() -> [DriverOptions; 2] {
-    let polling = Duration::from_micros(50);
+/// Returns options that each request a feature that is not used by default. Separate, because an option that the kernel
+/// rejects can fail the whole probe.
+fn uring_options() -> [DriverOptions; 4] {
+    let default = DriverOptions::default;
     [
-        DriverOptions::default()
-            .registered_files(true)
-            .max_batch_delay(polling)
-            .napi_polling(Some(NapiPolling::default())),
-        DriverOptions::default().submission_polling(Some(SubmissionPolling::default().idle_ms(1))),
+        default().registered_files(true),
+        default().max_batch_delay(Duration::from_micros(50)),
+        default().napi_polling(Some(NapiPolling::default())),
+        default().submission_polling(Some(SubmissionPolling::default().idle_ms(1))),
     ]
 }
 

@@ -125,9 +125,9 @@ pub struct Uring {
 #[derive(Clone, Debug, Serialize)]
 pub struct Feature {
     pub name: String,
-    /// Whether it is used by default.
+    /// Set if the driver uses it by default.
     pub used: bool,
-    /// Whether the kernel accepts it, also on request.
+    /// Set if the kernel accepts it, by default or on request.
     pub available: bool,
 }
 
