@@ -19,7 +19,7 @@ const MAX_PAUSE: u32 = 8;
 pub(super) struct Load {
     /// Work since the start of the interval.
     work: Cell<u64>,
-    /// Whether the phase is not `Counting`.
+    /// Set in all phases except `Counting`.
     uses_connections: Cell<bool>,
     phase: RefCell<Phase>,
     /// Intervals to wait before the next measurement, and the length of the next wait.
