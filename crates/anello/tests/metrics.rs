@@ -97,6 +97,47 @@ fn receive_ring_shrinks_after_burst() {
 }
 
 #[test]
+fn receive_ring_shrinks_while_few_buffers_are_in_use() {
+    const STREAMS: usize = 40;
+    let mut setups = simulated_drivers();
+    setups.retain(|setup| setup.name == "sim, completion model");
+    for setup in &mut setups {
+        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
+    }
+    on_each(setups, |setup| {
+        let driver = || RuntimeMetrics::current().expect("a runtime").driver;
+        setup.run(async {
+            let mut held = Vec::new();
+            for number in 0..STREAMS {
+                let (mut client, mut server) = pair().await.expect("a connection");
+                client.send(pattern(number as u64, 1000)).await.expect("send succeeds");
+                let chunk = server.recv().await.expect("receive succeeds").expect("not EOF");
+                held.push((client, server, bytes::Bytes::from(chunk)));
+            }
+            assert_eq!(driver().ring_buffers, 64);
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(driver().ring_buffers, 64, "in use");
+            let turns = driver().turns;
+            sleep(Duration::from_secs(10_000)).await;
+            assert!(driver().turns < turns + 20, "an idle worker wakes up");
+            // The buffers return on another thread.
+            let kept = held.split_off(STREAMS - 3);
+            let (streams, bytes): (Vec<_>, Vec<_>) =
+                held.into_iter().map(|(client, server, bytes)| ((client, server), bytes)).unzip();
+            std::thread::spawn(move || drop(bytes)).join().expect("no panic");
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(driver().ring_buffers, 6, "twice the number in use");
+            for (number, (_, _, bytes)) in kept.iter().enumerate() {
+                assert_same_bytes(bytes, &pattern((STREAMS - 3 + number) as u64, 1000));
+            }
+            drop((kept, streams));
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(driver().ring_buffers, 2);
+        });
+    });
+}
+
+#[test]
 fn operations_and_leased_buffers_are_counted() {
     on_every_driver_and_sim(|setup| {
         let runtime = setup.runtime();

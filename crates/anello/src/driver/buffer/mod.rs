@@ -250,6 +250,7 @@ impl Pools {
         if u32::from(id) >= ring.provided.get() || length > ring.buffer_bytes {
             return None;
         }
+        ring.filled.set(ring.filled.get().wrapping_add(1));
         Some(Chunk {
             base: ring.address(id),
             start: 0,
@@ -304,8 +305,19 @@ pub(crate) struct BufferRing {
     initial: u32,
     /// Number of buffers that have been provided at least once. The limit is the number of entries.
     provided: Cell<u32>,
+    /// Number of buffers that the kernel has filled so far, modulo 65,536.
+    filled: Cell<u16>,
     /// Buffers that were taken out of the ring, the highest ID first.
     withheld: RefCell<Vec<u16>>,
+}
+
+/// Use of a receive ring at one time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RingUsage {
+    /// Number of buffers that the kernel has filled so far, modulo 65,536.
+    pub filled: u16,
+    /// Number of buffers that hold received bytes. They can have been converted to [`Bytes`].
+    pub in_use: u32,
 }
 
 /// `struct io_uring_buf`. The ring's tail is stored in the last field of the first entry.
@@ -342,6 +354,7 @@ impl BufferRing {
             stride_bytes,
             initial,
             provided: Cell::new(0),
+            filled: Cell::new(0),
             withheld: RefCell::default(),
         };
         ring.provide_up_to(initial);
@@ -372,17 +385,28 @@ impl BufferRing {
         self.len() > self.initial
     }
 
-    /// Takes buffers out of the ring until `kept`, or the initial number, are still provided, and returns their memory to
-    /// the operating system. Does nothing if this would be less than half of the provided buffers. Returns `false` if the
+    /// Returns the use of the ring, without completions that the driver has not read.
+    pub fn usage(&self) -> RingUsage {
+        let filled = self.filled.get();
+        let provided = u32::from(self.tail.get().wrapping_sub(filled));
+        RingUsage { filled, in_use: self.len().saturating_sub(provided) }
+    }
+
+    /// Takes buffers out of the ring until `length`, or the initial number, are left, and returns their memory to the
+    /// operating system. Does nothing if this is more than half of the buffers. Buffers in use stay. Returns `false` if the
     /// head of the ring is unknown.
     ///
     /// `head` returns the kernel's head. If the kernel is taking a buffer, it waits until the kernel has done so.
-    pub fn shrink(&self, kept: u32, head: impl Fn() -> Option<u16>) -> bool {
+    pub fn shrink(&self, length: u32, head: impl Fn() -> Option<u16>) -> bool {
         let Some(first) = head() else { return false };
         let tail = self.tail.get();
         let provided = u32::from(tail.wrapping_sub(first));
-        let kept = kept.max(self.initial);
-        if provided > self.limit() || kept > provided / 2 {
+        let (current, length) = (self.len(), length.max(self.initial));
+        if provided > current || length > current / 2 {
+            return true;
+        }
+        let kept = length.saturating_sub(current - provided).max(1);
+        if kept >= provided {
             return true;
         }
         let shortened = first.wrapping_add(kept as u16);
@@ -599,9 +623,11 @@ mod tests {
         used.swap(0, 3);
         drop(used);
         assert!(!ring.shrink(0, || None) && ring.len() == 16, "unknown head");
-        assert!(ring.shrink(6, || Some(10)) && ring.len() == 16, "less than half");
-        assert!(ring.shrink(0, || Some(10)));
+        assert_eq!(ring.usage(), RingUsage { filled: 10, in_use: 5 });
+        assert!(ring.shrink(9, || Some(10)) && ring.len() == 16, "less than half");
+        assert!(ring.shrink(7, || Some(10)));
         assert_eq!((ring.len(), ring.withheld.borrow().len()), (7, 9), "five leased, two provided");
+        assert_eq!(ring.usage(), RingUsage { filled: 10, in_use: 5 });
         let mut chunks = consume(16);
         assert_eq!(chunks.len(), 2);
         assert!(ring.grow() && ring.len() == 14 && ring.grow() && ring.len() == 16 && !ring.grow());
@@ -612,6 +638,22 @@ mod tests {
         let mut ids: Vec<u32> = chunks.iter().map(|chunk| chunk.id).collect();
         ids.sort_unstable();
         assert_eq!(ids, Vec::from_iter(0..16), "each buffer once");
+    }
+
+    #[test]
+    fn ring_provides_a_buffer_after_it_has_shrunk() {
+        let pools = Pools::new(BufferRing::new(1, 16, 64));
+        let (ring, mut head) = (pools.ring.as_ref().unwrap(), 0);
+        assert!(ring.grow() && ring.grow() && ring.grow() && ring.grow());
+        let leased: Vec<Chunk> = (0..5)
+            .map(|_| ring.consume(&mut head, b"ciao").unwrap())
+            .map(|(id, length)| pools.filled(id, length).unwrap())
+            .collect();
+        assert!(ring.shrink(0, || Some(5)));
+        assert_eq!(ring.len(), 6);
+        drop(leased);
+        assert!(ring.shrink(0, || Some(5)));
+        assert_eq!(ring.len(), 1);
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     pub fn turn(&mut self, mut wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
-        if wait != Wait::None && self.receive_window.is_some() {
+        if self.receive_window.is_some() {
             wait = self.shrink_ring_before_wait(wait);
         }
         loop {

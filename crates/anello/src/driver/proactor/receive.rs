@@ -8,7 +8,7 @@ use super::Proactor;
 use super::receive_window::ReceiveWindow;
 use super::stream::{HangupPoll, Receiving};
 use crate::driver::{
-    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Pools, ReadState,
+    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState,
     SINGLE_WAKE_UP, Sockets, Token, Wait, WakeQueue, gone, store_chunk,
 };
 
@@ -263,10 +263,11 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Makes the receive ring larger. Returns `false` if it has reached its limit.
     #[cold]
     fn grow_ring(&mut self) -> bool {
-        let has_grown = self.pools.ring.as_ref().is_some_and(BufferRing::grow);
+        let Some(ring) = &self.pools.ring else { return false };
+        let has_grown = ring.grow();
         if has_grown && self.receive_window.is_none() {
             let now_ns = self.kernel.sockets().now_ns();
-            self.receive_window = Some(ReceiveWindow::new(now_ns, self.metrics.receives));
+            self.receive_window = Some(ReceiveWindow::new(now_ns, ring.usage()));
         }
         has_grown
     }
@@ -277,17 +278,16 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn shrink_ring_before_wait(&mut self, wait: Wait) -> Wait {
         let (Some(window), Some(ring)) = (&mut self.receive_window, &self.pools.ring) else { return wait };
-        let receives = self.metrics.receives;
-        // The kernel and the state machine hold one reference each.
-        window.record(receives, Pools::leased(&self.pools, 2));
+        ring.reclaim();
+        window.record(ring.usage());
         let now_ns = self.kernel.sockets().now_ns();
         if window.has_ended(now_ns) {
-            let kept = u32::try_from(window.peak * 2).unwrap_or(u32::MAX);
-            if !ring.shrink(kept, || self.kernel.receive_ring_head()) || !ring.has_grown() {
+            let is_supported = ring.shrink(window.peak.saturating_mul(2), || self.kernel.receive_ring_head());
+            if !is_supported || !ring.has_grown() {
                 self.receive_window = None;
                 return wait;
             }
-            *window = ReceiveWindow::new(now_ns, receives);
+            *window = window.next(now_ns);
         }
         window.limit(wait, now_ns)
     }
