@@ -102,12 +102,12 @@ fn responses(requests: &[u8], request_bytes: usize, response_bytes: usize) -> Ve
 #[test]
 fn unix_socket_echoes_and_file_is_removed_at_exit() {
     for driver in ["epoll", "auto"] {
-        for cores in [None, Some("0"), Some("0,0")] {
+        for workers in [&[][..], &["--cores", "0"], &["--cores", "0,0"], &["--workers", "2"]] {
             let directory = tempfile::tempdir().unwrap();
             let path = socket_path(&directory);
             let address = format!("unix:{}", path.display());
             let mut arguments = vec!["--addr", &address, "--driver", driver];
-            arguments.extend(cores.iter().flat_map(|cores| ["--cores", cores]));
+            arguments.extend(workers);
             let server = Server::start(&arguments);
             assert_eq!(server.address, address);
             let message = pattern(300_000);
@@ -132,11 +132,12 @@ fn unix_socket_echoes_and_file_is_removed_at_exit() {
 }
 
 #[test]
-fn ready_line_contains_sockets_and_distribution() {
+fn ready_line_contains_workers_sockets_and_distribution() {
     let name = format!("unix:@anello-distribution-{}", std::process::id());
     for (arguments, expected) in [
         (&["--addr", "127.0.0.1:0", "--cores", "all"][..], "distribution=balanced"),
         (&["--addr", "127.0.0.1:0", "--distribution", "least-loaded"], "distribution=least-loaded"),
+        (&["--addr", "127.0.0.1:0", "--workers", "3"], "workers=3"),
         (&["--addr", "127.0.0.1:0", "--cores", "all", "--distribution", "by-core"], "distribution=by-core"),
         (&["--addr", &name, "--distribution", "kernel"][..], "sockets=1 distribution=kernel"),
     ] {

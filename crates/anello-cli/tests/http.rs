@@ -44,7 +44,12 @@ fn both_drivers_serve_files_until_signal() {
 fn default_worker_count_equals_usable_cores() {
     let document_root = document_root();
     let usable = thread::available_parallelism().expect("core count").to_string();
-    for (flags, workers) in [(&[][..], &usable[..]), (&["--cores", "0"], "1"), (&["--cores", "0,0,0"], "3")] {
+    for (flags, workers) in [
+        (&[][..], &usable[..]),
+        (&["--cores", "0"], "1"),
+        (&["--cores", "0,0,0"], "3"),
+        (&["--workers", "3"], "3"),
+    ] {
         let server = start(document_root.path(), flags);
         assert_eq!(server.ready_value("workers"), workers, "{flags:?}");
         server.stop();

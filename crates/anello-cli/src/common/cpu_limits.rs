@@ -110,7 +110,7 @@ fn excess_workers(cpus: f64, workers: usize) -> Option<String> {
     (workers > max_workers).then(|| {
         format!(
             "{workers} workers share a CPU quota of {cpus:.2} CPUs (cgroup): under load, the kernel stops all of them \
-             for a part of each period (start at most {max_workers} with --cores, or raise the quota)"
+             for a part of each period (start at most {max_workers} with --workers, or raise the quota)"
         )
     })
 }

@@ -16,3 +16,4 @@ pub mod process;
 pub mod simulation;
 pub mod terminal;
 pub mod values;
+pub mod worker_flags;

@@ -7,7 +7,8 @@ use crate::common::address::Address;
 use crate::common::admin::AdminFlags;
 use crate::common::driver_flags::DriverFlags;
 use crate::common::listening::Distribution;
-use crate::common::values::{self, Cores};
+use crate::common::values;
+use crate::common::worker_flags::WorkerFlags;
 
 /// Run an echo server (RFC 862), which sends back everything that it receives
 ///
@@ -33,12 +34,8 @@ pub struct Arguments {
     /// Size of a response in bytes
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
-    /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core [default: one unpinned worker]
-    ///
-    /// all selects every core that the CPU affinity allows: first one thread of each physical core, then the others
-    /// (SMT), each node (NUMA) and shared cache together. `anello doctor` prints this order.
-    #[arg(long, value_name = "LIST", value_parser = values::cores)]
-    pub cores: Option<Cores>,
+    #[command(flatten)]
+    pub workers: WorkerFlags,
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,

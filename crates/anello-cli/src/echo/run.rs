@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::Workers;
 use anello::net::Rebalancer;
 use anello::signal::{SignalKind, Signals};
 use anello_http::observe::health::Health;
@@ -73,11 +72,11 @@ impl Service {
 }
 
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
-    arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
+    arguments.workers.cores.as_ref().map_or(Ok(()), Cores::check)?;
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
     process::raise_open_files();
-    let workers = arguments.cores.as_ref().map_or(1, |cores| cores.0.len());
+    let workers = arguments.workers.count(|| 1);
     let listening = match (&arguments.addr, passed.sockets.is_empty()) {
         (Some(address), true) => Listening::bind(address, workers)?,
         (None, true) => Listening::bind(&"127.0.0.1:7000".parse().map_err(io::Error::other)?, workers)?,
@@ -86,7 +85,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     };
     let admin_listener = arguments.admin.listener(passed.metrics)?;
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
-    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
+    listening.set_distribution(arguments.distribution, arguments.workers.cores.as_ref())?;
     listening.resume();
     let (max_connections, max_admin_connections) = match admin_addr {
         Some(_) => divide_descriptors(process::open_file_limit(), workers, arguments.max_connections),
@@ -95,7 +94,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let metrics_options = MetricsOptions::default().workers(workers).service(MeasuredService::Echo);
     let metrics = admin_addr.map(|_| ServerMetrics::new(metrics_options));
     let builder = arguments.driver.builder();
-    let cores = arguments.cores.clone();
+    let worker_flags = arguments.workers.clone();
     let service = Service::new(arguments, listening, max_connections, metrics).with_rebalancer(workers);
     let service = Arc::new(service);
     if let Some((listener, metrics)) = admin_listener.zip(service.metrics.clone()) {
@@ -109,12 +108,12 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     if workers > 1 {
         cpu_limits::watch(GroupLimits::open(Path::new("/")), workers, || false);
     }
-    let Some(Cores(cores)) = cores else {
+    if workers == 1 && worker_flags.cores.is_none() {
         builder.build()?.block_on(serve(service, 0, |service| announce(service, 1, admin_addr)))?;
         return Ok(ExitCode::SUCCESS);
-    };
+    }
     let starting = Arc::new(AtomicUsize::new(workers));
-    let workers = Workers::builder().cores(cores).runtime(builder).start(move |worker| {
+    let workers = worker_flags.builder(workers).runtime(builder).start(move |worker| {
         let starting = Arc::clone(&starting);
         serve(Arc::clone(&service), worker.index, move |service| {
             if starting.fetch_sub(1, Ordering::Relaxed) == 1 {

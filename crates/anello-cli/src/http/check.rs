@@ -40,12 +40,12 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         }
         result => result?,
     }
-    if let Some(error) = arguments.cores.as_ref().and_then(Cores::local_problem) {
+    if let Some(error) = arguments.workers.cores.as_ref().and_then(Cores::local_problem) {
         check.add_problem("cores", error);
     }
     process::raise_open_files();
     let has_metrics = arguments.observer.admin.metrics_addr.is_some();
-    let descriptors = Descriptors::of_process(arguments.workers(), has_metrics);
+    let descriptors = Descriptors::of_process(arguments.worker_count(), has_metrics);
     if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
         check.add_problem("max-connections", error);
     }

@@ -24,7 +24,8 @@ use crate::common::admin::AdminFlags;
 use crate::common::driver_flags::DriverFlags;
 use crate::common::error::Context;
 use crate::common::listening::Distribution;
-use crate::common::values::{self, Cores};
+use crate::common::values;
+use crate::common::worker_flags::WorkerFlags;
 
 /// Serve the files of a directory over HTTP/1.1 and HTTP/2
 ///
@@ -61,13 +62,8 @@ pub struct Arguments {
     /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
     pub handover: Option<PathBuf>,
-    /// Cores to use, e.g. 0 or 0,2-3, or all; one worker is pinned to each core
-    ///
-    /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow. all
-    /// selects every core that the CPU affinity allows: first one thread of each physical core, then the others (SMT),
-    /// each node (NUMA) and shared cache together. `anello doctor` prints this order.
-    #[arg(long, value_name = "LIST", value_parser = values::cores)]
-    pub cores: Option<Cores>,
+    #[command(flatten)]
+    pub workers: WorkerFlags,
     /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
@@ -99,11 +95,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the number of workers: one for each core in --cores, or one for each core that the CPU affinity
+    /// Returns the number of workers: that of the flags, or one for each core that the CPU affinity
     /// (`sched_getaffinity(2)`) and the cgroup quota allow.
-    pub fn workers(&self) -> usize {
-        let usable_cores = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len())
+    pub fn worker_count(&self) -> usize {
+        self.workers.count(|| thread::available_parallelism().map_or(1, NonZero::get))
     }
 
     /// Returns the path of --addr, if it is a socket file.

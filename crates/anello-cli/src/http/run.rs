@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anello::Workers;
 use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
@@ -37,15 +36,15 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     if arguments.check {
         return check::run(&arguments, configuration);
     }
-    let workers = arguments.workers();
+    let workers = arguments.worker_count();
     let files = arguments.files.options(workers);
-    configuration.reject_if_invalid(&files.validation_errors(), arguments.cores.as_ref())?;
+    configuration.reject_if_invalid(&files.validation_errors(), arguments.workers.cores.as_ref())?;
     let identity = arguments.identity.resolve()?;
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
     process::raise_open_files();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
-    listening.set_distribution(arguments.distribution, arguments.cores.as_ref())?;
+    listening.set_distribution(arguments.distribution, arguments.workers.cores.as_ref())?;
     // Checked before any worker starts, so that an error is reported only once.
     open(&arguments.directory, &files)?;
     let directory_watch = Arc::new(DirectoryWatch::new(&arguments.directory)?);
@@ -111,11 +110,7 @@ fn serve_to_end(
     group_limits: GroupLimits,
 ) -> io::Result<()> {
     let listening = &service.listening;
-    let builder = Workers::builder().runtime(service.flags.driver.builder());
-    let builder = match &service.flags.cores {
-        Some(cores) => builder.cores(cores.0.clone()),
-        None => builder.unpinned_workers(service.workers),
-    };
+    let builder = service.flags.workers.builder(service.workers).runtime(service.flags.driver.builder());
     let workers_service = Arc::clone(service);
     let running = builder.start(move |worker| serve(Arc::clone(&workers_service), worker.index))?;
     let startup_result = startup.start_accepting(service, admin);

@@ -532,7 +532,7 @@ impl Examination<'_> {
         let text = format!(
             "To process the packets of queue i of {name} on the core of worker i, direct its interrupt there (as root, \
              until the next boot). This needs workers with --cores all and, to keep a connection on that core, \
-             --distribution by-core (in programs, ListenerGroup::steer_by_core):"
+             --distribution by-core --no-rebalance (in programs, ListenerGroup::steer_by_core):"
         );
         self.advise(text, &commands.iter().map(String::as_str).collect::<Vec<_>>());
     }
