@@ -18,7 +18,7 @@ pub(super) struct ReceiveWindow {
     pub peak: u32,
     latest: RingUsage,
     has_changed: bool,
-    /// Whether waits end with the window. If nothing has changed in a window, the next one would have the same result.
+    /// `true` if waits end with the window. If nothing has changed in a window, the next one would have the same result.
     limits_waits: bool,
 }
 
