@@ -56,6 +56,7 @@ mod executor;
 pub mod fs;
 pub mod io;
 pub mod net;
+mod paged_slab;
 pub mod process;
 mod readiness;
 pub mod signal;
@@ -79,6 +80,7 @@ pub use executor::{
     RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
     current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
 };
+pub use paged_slab::PagedSlab;
 
 /// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]

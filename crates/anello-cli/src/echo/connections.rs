@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use anello::PagedSlab;
 use anello::net::{
     AttachedStream, DetachedStream, Echo, RebalancerMember, ShutdownHandle, Stream, echo, raw_os_error,
 };
@@ -16,7 +17,6 @@ use anello::time::{sleep, timeout};
 use anello_http::observe::metrics::{CloseReason, RejectReason, WorkerMetrics};
 use anello_http::server::Accept;
 use futures_util::future::select;
-use slab::Slab;
 
 use super::exchange::{self, Served, Sizes};
 
@@ -174,10 +174,7 @@ async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPerm
 
 /// The open connections of a worker.
 pub struct OpenConnections {
-    handles: RefCell<Slab<ShutdownHandle>>,
-    /// Number of connections below which unused memory of `handles` is returned: half of the largest number since the
-    /// last time.
-    shrink_below: Cell<usize>,
+    handles: RefCell<PagedSlab<ShutdownHandle>>,
     /// Counters of the worker, if the server has an endpoint for them.
     metrics: Option<WorkerMetrics>,
     /// Set while a task publishes the counters of the driver.
@@ -204,7 +201,6 @@ impl OpenConnections {
         metrics.iter().for_each(WorkerMetrics::publish_driver);
         Self {
             handles: RefCell::default(),
-            shrink_below: Cell::new(0),
             metrics,
             is_publishing: Cell::new(false),
             is_draining: Cell::new(false),
@@ -218,9 +214,7 @@ impl OpenConnections {
             // The connection was about to move to a worker that is also shutting down.
             handle.shutdown_read();
         }
-        let mut handles = open.handles.borrow_mut();
-        let index = handles.insert(handle);
-        open.shrink_below.set(open.shrink_below.get().max(handles.len() / 2));
+        let index = open.handles.borrow_mut().insert(handle);
         if open.metrics.is_some() && !open.is_publishing.replace(true) {
             anello::spawn(publish_driver(Rc::clone(open))).detach();
         }
@@ -318,11 +312,6 @@ impl OpenConnections {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut handles = self.open.handles.borrow_mut();
-        handles.remove(self.index);
-        if handles.len() < self.open.shrink_below.get() {
-            handles.shrink_to_fit();
-            self.open.shrink_below.set(handles.len() / 2);
-        }
+        self.open.handles.borrow_mut().remove(self.index);
     }
 }

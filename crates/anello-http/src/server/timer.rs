@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
+use anello::PagedSlab;
 use anello::net::ShutdownHandle;
 use anello::time;
-use slab::Slab;
 
 use super::deadline::{Action, Deadlines, Phase, TickLength};
 use super::options::ServerOptions;
@@ -165,10 +165,7 @@ impl Drop for ResetOnDrop {
 
 #[derive(Debug, Default)]
 pub(crate) struct TimerRegistry {
-    slab: RefCell<Slab<Rc<ConnectionTimer>>>,
-    /// Number of connections below which unused memory of the slab is returned: half of the largest number since the last
-    /// time.
-    shrink_below: Cell<usize>,
+    slab: RefCell<PagedSlab<Rc<ConnectionTimer>>>,
 }
 
 /// The registration of a timer, removed on drop.
@@ -179,9 +176,7 @@ pub(crate) struct TimerEntry {
 
 impl TimerRegistry {
     pub fn add(self: &Rc<Self>, timer: Rc<ConnectionTimer>) -> TimerEntry {
-        let mut slab = self.slab.borrow_mut();
-        let key = slab.insert(timer);
-        self.shrink_below.set(self.shrink_below.get().max(slab.len() / 2));
+        let key = self.slab.borrow_mut().insert(timer);
         TimerEntry { registry: Rc::clone(self), key }
     }
 
@@ -211,8 +206,8 @@ impl TimerRegistry {
     }
 
     pub fn for_each(&self, action: impl Fn(&ConnectionTimer)) {
-        let capacity = self.slab.borrow().capacity();
-        for key in 0..capacity {
+        let key_bound = self.slab.borrow().key_bound();
+        for key in 0..key_bound {
             let timer = self.slab.borrow().get(key).map(Rc::clone);
             // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
             if let Some(timer) = timer {
@@ -224,12 +219,9 @@ impl TimerRegistry {
 
 impl Drop for TimerEntry {
     fn drop(&mut self) {
-        let mut slab = self.registry.slab.borrow_mut();
-        slab.try_remove(self.key);
-        if slab.len() < self.registry.shrink_below.get() {
-            slab.shrink_to_fit();
-            self.registry.shrink_below.set(slab.len() / 2);
-        }
+        // Dropped after the borrow, because the drop of a timer can run arbitrary code.
+        let removed = self.registry.slab.borrow_mut().remove(self.key);
+        drop(removed);
     }
 }
 
