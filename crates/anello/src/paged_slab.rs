@@ -126,8 +126,11 @@ impl<T> Default for PagedSlab<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::{BTreeMap, BTreeSet};
+
+    use fastrand::Rng;
+
+    use super::*;
 
     /// Returns the number of pages that have memory.
     fn allocated_pages<T>(slab: &PagedSlab<T>) -> usize {
@@ -136,24 +139,18 @@ mod tests {
 
     #[test]
     fn slab_equals_map_after_random_operations() {
-        let seed = std::env::var("ANELLO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
-        println!("ANELLO_SEED={seed}");
-        let (mut slab, mut map, mut state) = (PagedSlab::new(), BTreeMap::new(), seed.max(1));
-        let mut random = move |bound: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % bound as u64) as usize
-        };
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let (mut slab, mut map, mut random) = (PagedSlab::new(), BTreeMap::new(), Rng::with_seed(seed));
         for round in 0..40_000 {
             // Grows to several pages, and shrinks, in turn.
-            let inserts = random(100) < if round / 2_000 % 2 == 0 { 70 } else { 30 };
+            let inserts = random.u32(..100) < if round / 2_000 % 2 == 0 { 70 } else { 30 };
             if inserts {
                 let key = slab.insert(round);
                 assert_eq!(map.insert(key, round), None, "round {round}: the key is in use");
                 assert!(key < slab.key_bound());
             } else {
-                let key = random(slab.key_bound() + 2);
+                let key = random.usize(..slab.key_bound() + 2);
                 assert_eq!(slab.remove(key), map.remove(&key), "round {round}");
                 assert_eq!(slab.get(key), None);
             }
