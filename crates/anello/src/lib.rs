@@ -76,9 +76,9 @@ pub use driver::{
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
 pub use driver::{SimFaults, SimModel, SimOptions};
 pub use executor::{
-    BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
-    RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
-    current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
+    BlockingHandle, EnterGuard, Handle, HeapTrim, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime,
+    RuntimeBuilder, RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores,
+    current_driver, current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
 };
 pub use paged_slab::PagedSlab;
 

@@ -31,6 +31,9 @@ pub(super) const BUDGET_PER_POLL: i64 = 128;
 /// Maximum number of turns per flush. A send that is queued behind another one needs its own turn.
 const MAX_FLUSH_TURNS: usize = 4;
 
+/// The heap is not trimmed after a smaller burst of tasks and streams. A task and its stream take about 0.5 KiB.
+const MIN_FREED_TASKS: usize = 4096;
+
 /// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -282,7 +285,7 @@ impl Shared {
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
             turn_limit: TurnLimit::new(is_simulated, receives_in_polls),
-            heap_trim: HeapTrim::default(),
+            heap_trim: HeapTrim::new(MIN_FREED_TASKS),
             lingering: RefCell::default(),
             exhaustion_log: Cell::default(),
             ready_queues: RefCell::default(),

@@ -59,6 +59,7 @@ pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
 pub(crate) use file_queue::FileQueue;
 pub use handle::{Handle, TryCurrentError};
+pub use heap_trim::HeapTrim;
 pub use join::{AbortHandle, JoinHandle};
 pub use join_error::JoinError;
 pub use metrics::RuntimeMetrics;

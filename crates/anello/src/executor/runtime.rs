@@ -371,7 +371,7 @@ pub(super) fn take_turn(
         wait = Wait::None;
     }
     if wait != Wait::None {
-        shared.heap_trim.before_sleep(shared.task_count() + shared.driver.borrow().stream_count());
+        shared.heap_trim.update(shared.task_count() + shared.driver.borrow().stream_count());
     }
     let turned = shared.driver.borrow_mut().turn(wait, wakes);
     if wait != Wait::None {
