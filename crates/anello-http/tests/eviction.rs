@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anello::DriverKind;
 use anello::net::TcpListener;
-use anello::time::monotonic_now;
+use anello::time::{monotonic_now, sleep};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server, ServerOptions};
@@ -26,16 +26,20 @@ fn options(eviction: Eviction) -> ServerOptions {
 #[test]
 fn fault_21_further_client_evicts_longest_idle_connection() {
     // The clients are idle either between two requests or before the first one.
-    for had_request in [true, false] {
-        for_each_driver(drivers(), move |kind| check_eviction_by_further_client(kind, had_request));
+    for (had_request, suspends) in [(true, false), (true, true), (false, false)] {
+        for_each_driver(drivers(), move |kind| check_eviction_by_further_client(kind, had_request, suspends));
     }
 }
 
-async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool) {
+async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool, suspends: bool) {
     let metrics = ServerMetrics::new(MetricsOptions::default());
     let counts = metrics.worker(0).expect("worker 0 available");
     let eviction = Eviction::Idle { threshold: CONNECTIONS };
-    let server = Server::builder().options(options(eviction)).metrics(counts).build();
+    let mut options = options(eviction);
+    if suspends {
+        options = options.suspend_after(Duration::ZERO).timer_resolution(Duration::from_millis(1));
+    }
+    let server = Server::builder().options(options).metrics(counts).build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
     server.serve(listener, async |_: Request| Response::text("served")).detach();
@@ -44,6 +48,9 @@ async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool) {
         let mut client = Client::connect(address).await;
         if had_request {
             assert_eq!(client.get("/").await.status, 200, "{kind}");
+        }
+        if suspends {
+            sleep(Duration::from_millis(1)).await;
         }
         idle.push(client);
     }

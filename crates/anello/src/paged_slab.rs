@@ -92,6 +92,11 @@ impl<T> PagedSlab<T> {
         self.pages.get(key / SLOTS)?.slots.get(key % SLOTS)?.as_ref()
     }
 
+    /// Returns the value with this key for changes.
+    pub fn get_mut(&mut self, key: usize) -> Option<&mut T> {
+        self.pages.get_mut(key / SLOTS)?.slots.get_mut(key % SLOTS)?.as_mut()
+    }
+
     /// Removes the value with this key.
     pub fn remove(&mut self, key: usize) -> Option<T> {
         let index = key / SLOTS;
@@ -151,6 +156,7 @@ mod tests {
                 assert!(key < slab.key_bound());
             } else {
                 let key = random.usize(..slab.key_bound() + 2);
+                assert_eq!(slab.get_mut(key), map.get_mut(&key), "round {round}");
                 assert_eq!(slab.remove(key), map.remove(&key), "round {round}");
                 assert_eq!(slab.get(key), None);
             }

@@ -91,10 +91,6 @@ impl Admission {
     #[cold]
     #[inline(never)]
     async fn evict_for_permit(&self) -> Option<ConnectionPermit> {
-        // A new connection can be evicted only after its task has started.
-        while self.worker.unstarted_tasks.get() > 0 {
-            yield_now().await;
-        }
         let deadline = monotonic_now() + EVICTION_TIMEOUT;
         loop {
             let open = self.worker.total_connections();

@@ -8,13 +8,15 @@ use std::rc::Rc;
 use std::task::Poll;
 
 #[cfg(feature = "http2")]
+use super::deadline::Phase;
+#[cfg(feature = "http2")]
 use super::http2::{Http2Connection, PREFACE};
-use super::input::Input;
+use super::input::{Input, NextHead};
 use super::observer::RequestRecord;
 use super::output::{
     Outcome, Output, catch_handler_panic, invalid_response_fallback, is_handler_error, valid_status,
 };
-use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop};
+use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop, Suspension};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
 use crate::message::{
@@ -41,11 +43,12 @@ pub(crate) struct Connection<R: Receiver, W> {
 /// Why a connection is no longer served, other than an error.
 pub(crate) enum End<R, W> {
     Closed(CloseReason),
-    /// It should move to another worker.
-    Move {
+    /// It is idle, and should move to another worker or be suspended.
+    Idle {
         receiver: R,
         sender: W,
         requests_left: u64,
+        is_moving: bool,
     },
 }
 
@@ -77,22 +80,25 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Self { _reset_on_drop, input, output, timer, worker, peer, record, may_move, is_moving }
     }
 
-    /// Allows [`serve`](Self::serve) to end when the connection should move to another worker.
-    pub fn allow_move(mut self) -> Self {
-        self.may_move = true;
+    /// Sets what the client has sent before this connection was created, or `None` at EOF, and the number of further
+    /// requests that it may send. Allows [`serve`](Self::serve) to end when the connection is idle and should be
+    /// suspended or, if `may_move` is set, move to another worker.
+    pub fn resume(mut self, received: Option<R::Chunk>, requests_left: u64, may_move: bool) -> Self {
+        self.input.borrow_mut().resume(received, self.worker.options.limits, requests_left);
+        self.timer.suspension.set(Suspension::WhenIdle);
+        self.may_move = may_move;
         self
     }
 
-    /// Continues a connection that was moved to this worker.
-    pub fn resume_idle(self, requests_left: u64) -> Self {
-        self.input.borrow_mut().resume_idle(self.worker.options.limits, requests_left);
-        self
-    }
-
-    /// Serves the connection until it is closed, or moves to another worker.
+    /// Serves the connection until it is closed, should move to another worker, or should be suspended.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<End<R, W>> {
+        poll_fn(|context| {
+            self.timer.cancellation.register(context.waker());
+            Poll::Ready(())
+        })
+        .await;
         #[cfg(feature = "http2")]
-        if self.worker.may_use_http2() {
+        if self.worker.may_use_http2() && self.timer.deadlines.phase.get() == Phase::FirstHead {
             let start = self.input.borrow_mut().http2_start(PREFACE, self.worker.options.http2).await;
             match start {
                 Ok(None) => {}
@@ -104,8 +110,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
         loop {
             let head = match self.next_head().await {
-                Ok(Some(head)) => head,
-                Ok(None) => {
+                Ok(NextHead::Head(head)) => head,
+                Ok(NextHead::Suspend) => return self.into_halves(false),
+                Ok(NextHead::Closed) => {
                     self.output.flush().await?;
                     // The client has closed the connection, so an error during shutdown does not matter.
                     self.output.shutdown().await.ok();
@@ -117,7 +124,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 AfterResponse::KeepAlive => {
                     self.is_moving |= self.record_work() && self.may_move;
                     if self.is_moving && self.is_ready_to_move().await? {
-                        return self.into_halves();
+                        return self.into_halves(true);
                     }
                     continue;
                 }
@@ -152,12 +159,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Ok(self.timer.deadlines.expired.get().is_none() && Rc::strong_count(&self.input) == 1)
     }
 
-    /// Returns the halves of the stream.
+    /// Returns the halves of the stream of an idle connection.
     #[cold]
-    fn into_halves(self) -> io::Result<End<R, W>> {
+    fn into_halves(self, is_moving: bool) -> io::Result<End<R, W>> {
+        // A retained request body holds a strong reference only while it is being polled.
         let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?.into_inner();
         let requests_left = input.decoder.requests_left();
-        Ok(End::Move { receiver: input.into_receiver().0, sender: self.output.sender, requests_left })
+        let (receiver, sender) = (input.into_receiver().0, self.output.sender);
+        Ok(End::Idle { receiver, sender, requests_left, is_moving })
     }
 
     /// Continues the connection with HTTP/2. `received` is all that the client has sent.
@@ -196,15 +205,15 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Decodes the next request from the received data. If there is none, flushes the buffered responses before
-    /// receiving. Returns `None` at EOF between requests, and after the keep-alive timeout.
+    /// receiving.
     #[inline]
-    async fn next_head(&mut self) -> Result<Option<Head>, InputError> {
+    async fn next_head(&mut self) -> Result<NextHead, InputError> {
         let buffered = self.input.borrow_mut().try_next_head().map_err(InputError::Rejected)?;
-        if buffered.is_some() {
+        if let Some(head) = buffered {
             if self.output.is_full() {
                 self.output.flush().await.map_err(InputError::Io)?;
             }
-            return Ok(buffered);
+            return Ok(NextHead::Head(head));
         }
         self.output.flush_all().await.map_err(InputError::Io)?;
         self.input.borrow_mut().next_head().await

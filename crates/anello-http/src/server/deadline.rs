@@ -121,6 +121,36 @@ pub(super) struct Deadlines {
     pub is_evicted: Cell<bool>,
 }
 
+/// The deadlines of a connection that only waits for the first byte of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SuspendedDeadlines {
+    /// [`Phase::FirstHead`] or [`Phase::Idle`].
+    pub phase: Phase,
+    pub since: u64,
+    expired: Option<Timeout>,
+    is_evicted: bool,
+}
+
+impl SuspendedDeadlines {
+    pub fn new(phase: Phase, now: u64) -> Self {
+        Self { phase, since: now, expired: None, is_evicted: false }
+    }
+
+    /// Restarts the phase.
+    pub fn restart(mut self, now: u64) -> Self {
+        self.since = now;
+        self
+    }
+
+    pub fn resume(self) -> Deadlines {
+        let deadlines = Deadlines::new(self.since);
+        deadlines.phase.set(self.phase);
+        deadlines.expired.set(self.expired);
+        deadlines.is_evicted.set(self.is_evicted);
+        deadlines
+    }
+}
+
 impl Deadlines {
     pub fn new(now: u64) -> Self {
         Self {
@@ -135,6 +165,17 @@ impl Deadlines {
             body_ends_at_close: Cell::new(false),
             is_evicted: Cell::new(false),
         }
+    }
+
+    /// Returns whether the connection can be [suspended](Self::suspend).
+    pub fn can_be_suspended(&self) -> bool {
+        self.phase.get() == Phase::Idle && self.send_since.get().is_none() && self.expired.get().is_none()
+    }
+
+    /// Returns the deadlines of a connection that only waits for the first byte of a request.
+    pub fn suspend(&self) -> SuspendedDeadlines {
+        let (expired, is_evicted) = (self.expired.get(), self.is_evicted.get());
+        SuspendedDeadlines { phase: self.phase.get(), since: self.since.get(), expired, is_evicted }
     }
 
     #[inline]

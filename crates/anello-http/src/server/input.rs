@@ -39,6 +39,15 @@ pub(crate) struct Input<R: Receiver> {
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
+/// Result of waiting for a request.
+pub(crate) enum NextHead {
+    Head(Head),
+    /// EOF between requests, or the keep-alive timeout.
+    Closed,
+    /// The connection is idle, and should be suspended.
+    Suspend,
+}
+
 /// Waker for the task that is reading the current request body: the connection's task, or a task to which the handler
 /// has moved the body. The socket stores only the last waker, and closing the socket does not wake it. This waker is
 /// therefore woken when no more body data will arrive and when the connection is closed.
@@ -114,7 +123,9 @@ impl<R: Receiver> Input<R> {
         mode: Http2Mode,
     ) -> Result<Option<Vec<u8>>, InputError> {
         let mut seen = Vec::new();
-        while poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
+        while self.chunk.is_some()
+            || poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)?
+        {
             let chunk = self.chunk.as_deref().unwrap_or_default();
             match self.receiver.has_negotiated_http2() {
                 Some(true) => return Ok(Some(chunk.to_vec())),
@@ -139,23 +150,34 @@ impl<R: Receiver> Input<R> {
         Ok(None)
     }
 
-    /// Waits for the next head. Returns `None` at EOF between requests, and after the keep-alive timeout.
-    pub async fn next_head(&mut self) -> Result<Option<Head>, InputError> {
+    /// Waits for the next head.
+    pub async fn next_head(&mut self) -> Result<NextHead, InputError> {
         loop {
             if let Some(head) = self.try_next_head().map_err(InputError::Rejected)? {
-                return Ok(Some(head));
+                return Ok(NextHead::Head(head));
             }
             if self.at_eof || self.decoder.is_closed() {
-                return Ok(None);
+                return Ok(NextHead::Closed);
             }
-            if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
-                // A request completed at the last moment has been answered; this is the EOF after its response.
-                if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
-                    && !self.decoder.is_idle()
-                {
-                    return Err(InputError::Rejected(REQUEST_TIMEOUT));
+            let received = poll_fn(|context| match self.poll_more(context) {
+                Poll::Pending if self.timer.take_suspension() && self.is_between_requests() => {
+                    Poll::Ready(Ok(None))
                 }
-                return self.decoder.finish_eof().map(|()| None).map_err(InputError::Rejected);
+                received => received.map_ok(Some),
+            });
+            match received.await.map_err(InputError::Io)? {
+                Some(true) => {}
+                Some(false) => {
+                    // A request completed at the last moment has been answered; this is the EOF after its response.
+                    if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
+                        && !self.decoder.is_idle()
+                    {
+                        return Err(InputError::Rejected(REQUEST_TIMEOUT));
+                    }
+                    let end = self.decoder.finish_eof().map_err(InputError::Rejected);
+                    return end.map(|()| NextHead::Closed);
+                }
+                None => return Ok(NextHead::Suspend),
             }
         }
     }
@@ -205,11 +227,14 @@ impl<R: Receiver> Input<R> {
         !self.is_in_body && !self.at_eof && !self.has_buffered_input() && self.decoder.is_idle()
     }
 
-    /// Continues a connection on which requests were served earlier: the keep-alive timeout applies.
-    pub fn resume_idle(&mut self, limits: Limits, requests_left: u64) {
+    /// Sets what the client has sent before the input was created, and the number of further requests that it may send.
+    /// `None` is EOF.
+    pub fn resume(&mut self, received: Option<R::Chunk>, limits: Limits, requests_left: u64) {
         self.decoder = Decoder::new(Limits { max_requests_per_connection: requests_left, ..limits });
-        self.has_served_request = true;
-        self.timer.deadlines.enter(Phase::Idle, self.timer.now());
+        self.has_served_request = self.timer.deadlines.phase.get() == Phase::Idle;
+        self.at_eof = received.is_none();
+        self.count(received.as_ref().map_or(0, |chunk| chunk.len()));
+        self.chunk = received;
     }
 
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or

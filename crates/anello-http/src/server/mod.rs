@@ -15,6 +15,7 @@
 mod accept;
 mod admission;
 mod connection;
+mod connection_task;
 mod deadline;
 #[cfg(feature = "http2")]
 mod http2;
@@ -23,6 +24,7 @@ mod observer;
 mod options;
 mod output;
 mod permit;
+mod registry;
 mod serve;
 mod timer;
 mod tls;

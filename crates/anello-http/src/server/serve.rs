@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::{AttachedStream, RebalancerMember, Stream};
+use anello::net::{RebalancerMember, Stream};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
 use super::accept::Accept;
 use super::admission::Admission;
-use super::connection::{Connection, End};
+use super::connection_task;
 use super::observer::Observer;
 use super::options::ServerOptions;
-use super::permit::{ConnectionPermit, MovedConnection};
-use super::tls::{self, TlsConfig};
+use super::permit::MovedConnection;
+use super::tls::TlsConfig;
 use super::worker::Worker;
 use crate::message::{Request, Response};
 use crate::observe::access_log::WorkerLog;
@@ -347,7 +347,7 @@ impl Server {
                     Ok(Some(stream)) => match server.admission.admit().await {
                         Some(permit) => {
                             server.worker.observer.count(WorkerMetrics::connection_accepted);
-                            server.spawn_connection(stream, permit, Origin::Accepted, Rc::clone(&handler));
+                            connection_task::spawn(&server.worker, stream, permit, Rc::clone(&handler));
                         }
                         None => server.admission.reject(stream).await,
                     },
@@ -388,7 +388,7 @@ impl Server {
         spawn(async move {
             let Some(rebalancer) = &server.worker.rebalancer else { return };
             while let Some(moved) = rebalancer.recv().await {
-                server.attach(moved, Rc::clone(&handler));
+                connection_task::spawn_moved(&server.worker, moved, Rc::clone(&handler));
             }
         })
     }
@@ -408,73 +408,6 @@ impl Server {
     /// ```
     pub fn refuse_moved(&self) {
         self.worker.refuse_moved();
-    }
-
-    fn spawn_connection<H>(
-        &self,
-        stream: impl Stream,
-        permit: ConnectionPermit,
-        origin: Origin,
-        handler: Rc<H>,
-    ) where
-        H: AsyncFn(Request) -> Response + 'static,
-    {
-        let server = self.clone();
-        self.worker.unstarted_tasks.update(|count| count + 1);
-        spawn(async move {
-            server.worker.unstarted_tasks.update(|count| count - 1);
-            match server.serve_stream(stream, origin, &*handler).await {
-                Ok(None) => {}
-                Ok(Some(moving)) => Box::pin(server.move_connection(moving, permit, handler)).await,
-                Err(error) => tracing::debug!(%error, "connection failed"),
-            }
-        })
-        .detach();
-    }
-
-    /// Moves a connection to the worker that the rebalancer has selected, or continues to serve it here.
-    #[cold]
-    async fn move_connection<H>(
-        &self,
-        Moving { connection, stream, requests_left }: Moving<impl Stream>,
-        permit: ConnectionPermit,
-        handler: Rc<H>,
-    ) where
-        H: AsyncFn(Request) -> Response + 'static,
-    {
-        let worker = &self.worker;
-        worker.unstarted_tasks.update(|count| count + 1);
-        match (stream.detach().await, &worker.rebalancer) {
-            (Ok(stream), Some(rebalancer)) => {
-                let moved = MovedConnection { stream, permit, requests_left };
-                match rebalancer.move_connection(connection, moved) {
-                    Ok(()) => worker.observer.count(WorkerMetrics::connection_moved),
-                    Err(refused) => self.attach(refused, handler),
-                }
-            }
-            (Ok(_), None) => {}
-            (Err(error), _) => {
-                tracing::debug!(%error, "connection failed");
-                drop(worker.observer.guard_connection());
-            }
-        }
-        worker.unstarted_tasks.update(|count| count - 1);
-    }
-
-    /// Serves a connection that was moved to this worker.
-    fn attach<H>(&self, MovedConnection { stream, permit, requests_left }: MovedConnection, handler: Rc<H>)
-    where
-        H: AsyncFn(Request) -> Response + 'static,
-    {
-        let origin = Origin::Moved { requests_left };
-        match stream.attach() {
-            Ok(AttachedStream::Tcp(stream)) => self.spawn_connection(stream, permit, origin, handler),
-            Ok(AttachedStream::Unix(stream)) => self.spawn_connection(stream, permit, origin, handler),
-            Err(error) => {
-                tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it");
-                drop(self.worker.observer.guard_connection());
-            }
-        }
     }
 
     /// Serves one connection that was accepted elsewhere, until it is closed.
@@ -506,54 +439,7 @@ impl Server {
         H: AsyncFn(Request) -> Response,
     {
         self.worker.observer.count(WorkerMetrics::connection_accepted);
-        self.serve_stream(stream, Origin::External, handler).await.map(drop)
-    }
-
-    /// Serves one connection until it is closed, or should move to another worker.
-    async fn serve_stream<S, H>(
-        &self,
-        stream: S,
-        origin: Origin,
-        handler: &H,
-    ) -> io::Result<Option<Moving<S>>>
-    where
-        S: Stream,
-        H: AsyncFn(Request) -> Response,
-    {
-        let (timer, _timer_entry) = self.worker.register(stream.shutdown_handle());
-        let (worker, observer) = (&self.worker, &self.worker.observer);
-        let mut connection_guard = observer.guard_connection();
-        let result = match &worker.tls {
-            None => {
-                let (reader, writer) = stream.into_split();
-                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
-                let connection = match origin {
-                    Origin::External => connection,
-                    Origin::Accepted => connection.allow_move(),
-                    Origin::Moved { requests_left } => connection.allow_move().resume_idle(requests_left),
-                };
-                match connection.serve(handler).await {
-                    Ok(End::Closed(reason)) => Ok(reason),
-                    Ok(End::Move { receiver, sender, requests_left }) => {
-                        connection_guard.keep_open();
-                        let connection = Rc::as_ptr(&timer).addr();
-                        let stream = receiver.reunite(sender).ok();
-                        return Ok(stream.map(|stream| Moving { connection, stream, requests_left }));
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-            Some(config) => {
-                let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
-                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
-                connection.serve(handler).await.map(|end| match end {
-                    End::Closed(reason) => reason,
-                    End::Move { .. } => unreachable!("only connections without TLS may move"),
-                })
-            }
-        };
-        connection_guard.set_reason(&timer, worker.is_draining.get(), &result);
-        result.map(|_| None)
+        connection_task::serve_external(&self.worker, stream, handler).await
     }
 
     /// Returns the number of open connections.
@@ -629,7 +515,7 @@ impl Server {
     /// ```
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
-        // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
+        // Repeated, because a suspended connection may have received a request, which its task starts only now.
         if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
             tracing::debug!("some aborted requests did not terminate in time");
         }
@@ -672,24 +558,4 @@ impl Server {
     pub fn abort_connections(&self) {
         self.worker.abort_all();
     }
-}
-
-/// A connection that should move to another worker.
-struct Moving<S> {
-    /// Its number for the rebalancer.
-    connection: usize,
-    stream: S,
-    requests_left: u64,
-}
-
-/// Origin of a connection.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// The caller of `serve_connection`. The connection cannot move, because its stream belongs to the caller.
-    External,
-    Accepted,
-    /// Another worker.
-    Moved {
-        requests_left: u64,
-    },
 }

@@ -16,7 +16,6 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
-use anello::PagedSlab;
 use anello::net::ShutdownHandle;
 use anello::time;
 
@@ -27,10 +26,10 @@ use crate::h1::HttpDate;
 /// The clock of a worker. It follows the runtime's timers, and is simulated together with them.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    tick: TickLength,
+    pub(super) tick: TickLength,
     now: Cell<u64>,
     pub date: Cell<HttpDate>,
-    timers_created: Cell<u64>,
+    accepted_connections: Cell<u64>,
 }
 
 impl Clock {
@@ -39,8 +38,18 @@ impl Clock {
             tick: TickLength::new(resolution),
             now: Cell::new(0),
             date: Cell::new(date_now()),
-            timers_created: Cell::new(0),
+            accepted_connections: Cell::new(0),
         })
+    }
+
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Returns the number of connections that the worker accepted before the current one.
+    pub fn next_accept_order(&self) -> u64 {
+        self.accepted_connections.replace(self.accepted_connections.get() + 1)
     }
 
     /// Reads the current time. Must be called periodically, and before any timeout starts.
@@ -62,9 +71,19 @@ pub(crate) struct ConnectionTimer {
     pub shutdown_handle: ShutdownHandle,
     clock: Rc<Clock>,
     /// Number of connections that the worker accepted before this one.
-    accept_order: u64,
+    pub accept_order: u64,
+    pub suspension: Cell<Suspension>,
     /// The streams of a connection that serves several requests at the same time.
     streams: OnceCell<Rc<dyn MultiplexedStreams>>,
+}
+
+/// Whether a connection frees its buffers while it waits for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspension {
+    Never,
+    WhenIdle,
+    /// The connection has been idle for [`ServerOptions::suspend_after`]. Its task has been woken to suspend it.
+    Requested,
 }
 
 /// The deadlines of the streams of one connection.
@@ -74,15 +93,19 @@ pub(crate) trait MultiplexedStreams: fmt::Debug {
 }
 
 impl ConnectionTimer {
-    pub fn new(shutdown_handle: ShutdownHandle, clock: &Rc<Clock>) -> Rc<Self> {
-        let accept_order = clock.timers_created.get();
-        clock.timers_created.set(accept_order + 1);
+    pub fn new(
+        shutdown_handle: ShutdownHandle,
+        clock: &Rc<Clock>,
+        accept_order: u64,
+        deadlines: Deadlines,
+    ) -> Rc<Self> {
         Rc::new(Self {
-            deadlines: Deadlines::new(clock.now.get()),
+            deadlines,
             cancellation: Cancellation::default(),
             shutdown_handle,
             clock: Rc::clone(clock),
             accept_order,
+            suspension: Cell::new(Suspension::Never),
             streams: OnceCell::new(),
         })
     }
@@ -94,24 +117,49 @@ impl ConnectionTimer {
 
     #[inline]
     pub fn now(&self) -> u64 {
-        self.clock.now.get()
+        self.clock.now()
     }
 
+    /// Expires the connection if a deadline has passed, and requests its suspension if it is idle.
     pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some(action) => self.perform(action, CancelReason::Deadline),
             None if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_reset(),
-            None => {}
+            None => self.suspend_if_idle(options.suspend_after),
         }
         if let Some(streams) = self.streams.get() {
             streams.check_deadlines(self.now(), options, self.clock.tick);
         }
     }
 
+    fn suspend_if_idle(&self, min_idle: Duration) {
+        if self.suspension.get() == Suspension::WhenIdle
+            && self.deadlines.can_be_suspended()
+            && self.deadlines.is_idle_for(min_idle, self.now(), self.clock.tick)
+        {
+            self.suspension.set(Suspension::Requested);
+            self.cancellation.wake();
+        }
+    }
+
+    /// Returns whether the connection should be suspended now. Each request for a suspension is returned once.
+    #[inline]
+    pub fn take_suspension(&self) -> bool {
+        let is_requested = self.suspension.get() == Suspension::Requested;
+        if is_requested {
+            self.suspension.set(Suspension::WhenIdle);
+        }
+        is_requested && self.deadlines.can_be_suspended()
+    }
+
     /// Registers the streams of a connection whose requests are independent of each other. Has an effect only once.
     #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "only HTTP/2 connections have streams"))]
     pub fn set_streams(&self, streams: Rc<dyn MultiplexedStreams>) {
         self.streams.get_or_init(|| streams);
+    }
+
+    pub fn evict(&self) {
+        self.perform(self.deadlines.evict(self.now()), CancelReason::ServerShutdown);
     }
 
     fn perform(&self, action: Action, reason: CancelReason) {
@@ -131,8 +179,7 @@ impl ConnectionTimer {
     /// Cancels the connection if the client has reset it while a handler is pending. In this state, no task is polling
     /// the socket. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
-        let is_handler_pending =
-            self.cancellation.waker.borrow().is_some() && !self.cancellation.is_upgraded.get();
+        let is_handler_pending = self.cancellation.is_waiting.get() && !self.cancellation.is_upgraded.get();
         if is_handler_pending
             && let Err(error) = self.shutdown_handle.peer_addr()
             && error.kind() == io::ErrorKind::NotConnected
@@ -163,68 +210,6 @@ impl Drop for ResetOnDrop {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct TimerRegistry {
-    slab: RefCell<PagedSlab<Rc<ConnectionTimer>>>,
-}
-
-/// The registration of a timer, removed on drop.
-pub(crate) struct TimerEntry {
-    registry: Rc<TimerRegistry>,
-    key: usize,
-}
-
-impl TimerRegistry {
-    pub fn add(self: &Rc<Self>, timer: Rc<ConnectionTimer>) -> TimerEntry {
-        let key = self.slab.borrow_mut().insert(timer);
-        TimerEntry { registry: Rc::clone(self), key }
-    }
-
-    pub fn count(&self) -> usize {
-        self.slab.borrow().len()
-    }
-
-    /// Evicts up to `count` connections, longest waiting time first, and returns their number. Ties are resolved in
-    /// favor of idle connections, then of connections accepted earlier.
-    #[cold]
-    pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
-        let candidate = |timer: &Rc<ConnectionTimer>| {
-            let since = timer.deadlines.evictable_since(include_stalled)?;
-            Some(((since, timer.deadlines.phase.get() != Phase::Idle, timer.accept_order), Rc::clone(timer)))
-        };
-        let mut candidates: Vec<_> =
-            self.slab.borrow().iter().filter_map(|(_, timer)| candidate(timer)).collect();
-        if candidates.len() > count && count > 0 {
-            candidates.select_nth_unstable_by_key(count - 1, |(order, _)| *order);
-            candidates.truncate(count);
-        }
-        // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
-        for (_, timer) in &candidates {
-            timer.perform(timer.deadlines.evict(timer.now()), CancelReason::ServerShutdown);
-        }
-        candidates.len()
-    }
-
-    pub fn for_each(&self, action: impl Fn(&ConnectionTimer)) {
-        let key_bound = self.slab.borrow().key_bound();
-        for key in 0..key_bound {
-            let timer = self.slab.borrow().get(key).map(Rc::clone);
-            // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
-            if let Some(timer) = timer {
-                action(&timer);
-            }
-        }
-    }
-}
-
-impl Drop for TimerEntry {
-    fn drop(&mut self) {
-        // Dropped after the borrow, because the drop of a timer can run arbitrary code.
-        let removed = self.registry.slab.borrow_mut().remove(self.key);
-        drop(removed);
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CancelReason {
     #[error("handler or response body cancelled: request_timeout exceeded")]
@@ -240,8 +225,9 @@ pub(crate) enum CancelReason {
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     pub reason: Cell<Option<CancelReason>>,
-    /// Set while the task is waiting for a handler or a response body. Most requests complete without waiting.
     waker: RefCell<Option<Waker>>,
+    /// `true` while the task is waiting for a handler or a response body. Most requests complete without waiting.
+    is_waiting: Cell<bool>,
     /// The handler of an upgraded connection detects a client reset itself.
     pub is_upgraded: Cell<bool>,
 }
@@ -258,7 +244,15 @@ impl Cancellation {
         }
     }
 
-    /// Wakes the waiting task so that it checks for other work.
+    /// Registers the waker of the connection's task.
+    #[inline]
+    pub fn register(&self, waker: &Waker) {
+        if !self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+            drop(self.waker.replace(Some(waker.clone())));
+        }
+    }
+
+    /// Wakes the task so that it checks for other work.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
         if let Some(waker) = waker {
@@ -270,27 +264,25 @@ impl Cancellation {
     /// that.
     pub async fn run_until_cancelled<T>(&self, future: impl Future<Output = T>) -> io::Result<T> {
         let mut future = pin!(future);
-        let _clear_waker = ClearWakerOnDrop(self);
+        let _end_wait = EndWaitOnDrop(self);
         let result = poll_fn(|context| {
             if let Some(reason) = self.reason.get() {
                 return Poll::Ready(Err(cancelled_error(reason)));
             }
             // Registered before the poll, because the handler itself can shut down the server.
-            let waker = context.waker();
-            if !self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker)) {
-                drop(self.waker.replace(Some(waker.clone())));
-            }
+            self.register(context.waker());
+            self.is_waiting.set(true);
             future.as_mut().poll(context).map(Ok)
         });
         result.await
     }
 }
 
-struct ClearWakerOnDrop<'a>(&'a Cancellation);
+struct EndWaitOnDrop<'a>(&'a Cancellation);
 
-impl Drop for ClearWakerOnDrop<'_> {
+impl Drop for EndWaitOnDrop<'_> {
     fn drop(&mut self) {
-        drop(self.0.waker.take());
+        self.0.is_waiting.set(false);
     }
 }
 

@@ -9,12 +9,14 @@ use anello::net::{RebalancerMember, ShutdownHandle};
 use anello::spawn;
 use anello::time::sleep;
 
+use super::deadline::Phase;
 use super::observer::Observer;
 #[cfg(feature = "http2")]
 use super::options::Http2Mode;
 use super::options::{Eviction, ServerOptions};
 use super::permit::MovedConnection;
-use super::timer::{CancelReason, Clock, ConnectionTimer, TimerEntry, TimerRegistry};
+use super::registry::Registry;
+use super::timer::Clock;
 use super::tls::TlsConfig;
 
 /// Length of a response body that takes about as long as a request without one.
@@ -30,10 +32,7 @@ pub(crate) struct Worker {
     pub shared_count: Option<Arc<AtomicUsize>>,
     /// Moves connections to other workers, if any.
     pub rebalancer: Option<RebalancerMember<MovedConnection>>,
-    timers: Rc<TimerRegistry>,
-    /// Connections that have no timer: their task has not started yet, or they are moving to another worker. They count
-    /// toward the limit.
-    pub unstarted_tasks: Cell<usize>,
+    pub registry: Registry,
     /// `true` if each response must be the last one on its connection.
     pub is_draining: Cell<bool>,
     /// `true` while the clock task is running, that is, while there are connections.
@@ -55,30 +54,29 @@ impl Worker {
             tls,
             shared_count,
             rebalancer,
-            timers: Rc::default(),
-            unstarted_tasks: Cell::new(0),
+            registry: Registry::new(),
             is_draining: Cell::new(false),
             is_ticking: Cell::new(false),
         })
     }
 
-    /// Registers a connection. The timeouts apply until the returned entry is dropped.
-    pub fn register(self: &Rc<Self>, shutdown_handle: ShutdownHandle) -> (Rc<ConnectionTimer>, TimerEntry) {
+    /// Registers a connection that has been accepted or moved to this worker, so that the timeouts apply. Returns its
+    /// key in the registry. `phase` is [`Phase::FirstHead`] or [`Phase::Idle`].
+    pub fn register(self: &Rc<Self>, phase: Phase, shutdown_handle: ShutdownHandle) -> usize {
         if !self.is_ticking.replace(true) {
             // The clock was not updated while there were no connections.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
-        let timer = ConnectionTimer::new(shutdown_handle, &self.clock);
-        (Rc::clone(&timer), self.timers.add(timer))
+        self.registry.insert(phase, &self.clock, shutdown_handle)
     }
 
     async fn tick(self: Rc<Self>) {
-        while self.timers.count() > 0 {
+        while self.registry.count() > 0 {
             sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
-            self.timers.for_each(|timer| timer.check_deadlines(&self.options));
+            self.registry.tick(&self.clock, &self.options);
             // Another worker may have new clients but no connection to evict.
             if self.shared_count.is_some() && self.should_evict() {
                 self.evict_batch();
@@ -101,7 +99,7 @@ impl Worker {
     }
 
     pub fn connections(&self) -> usize {
-        self.timers.count() + self.unstarted_tasks.get()
+        self.registry.count()
     }
 
     /// Returns the number of open connections across all servers that share the count.
@@ -128,7 +126,7 @@ impl Worker {
     /// connections, evicts several at once, so that one scan over all connections makes room for several new ones.
     pub fn evict_batch(&self) -> usize {
         let include_stalled = matches!(self.options.eviction, Eviction::Stalled { .. });
-        self.timers.evict(self.connections().div_ceil(64), include_stalled)
+        self.registry.evict(self.connections().div_ceil(64), include_stalled, self.clock.now())
     }
 
     pub fn refuse_moved(&self) {
@@ -142,10 +140,10 @@ impl Worker {
     }
 
     fn close_idle(&self) {
-        self.timers.for_each(|timer| timer.close_if_idle(self.options.drain_min_idle));
+        self.registry.close_idle(&self.clock, self.options.drain_min_idle);
     }
 
     pub fn abort_all(&self) {
-        self.timers.for_each(|timer| timer.abort(CancelReason::ServerShutdown));
+        self.registry.abort_all();
     }
 }

@@ -69,6 +69,8 @@ pub fn options(is_patient: bool) -> ServerOptions {
         .send_timeout(seconds(3) * factor)
         .request_timeout(Some(seconds(15) * factor))
         .linger_timeout(seconds(1))
+        // Connections are suspended between some requests.
+        .suspend_after(Duration::from_millis(50))
         .drain_timeout(DRAIN_TIMEOUT)
 }
 

@@ -1,0 +1,341 @@
+//! The task of a connection. While the connection is suspended, the task holds little more than the stream, and waits
+//! for the first byte of a request. All other state is allocated when that byte arrives, and freed after a period
+//! without requests.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::Deref;
+use std::pin::pin;
+use std::rc::Rc;
+
+use anello::net::{AttachedStream, Chunk, Stream};
+
+use super::connection::{Connection, End};
+use super::deadline::Phase;
+use super::permit::{ConnectionPermit, MovedConnection};
+use super::tls;
+use super::worker::Worker;
+use crate::message::{Request, Response};
+use crate::observe::metrics::WorkerMetrics;
+
+/// A connection of a worker. `P` is a pointer to the handler of the requests.
+struct ConnectionTask<S: Stream, P> {
+    worker: Rc<Worker>,
+    /// Key in the worker's registry.
+    key: usize,
+    /// `None` while requests are served.
+    suspended: Option<Suspended<S, P>>,
+}
+
+/// A connection that waits for the first byte of a request.
+struct Suspended<S, P> {
+    stream: S,
+    handler: P,
+    permit: ConnectionPermit,
+    /// Number of further requests that the connection may send.
+    requests_left: u64,
+    /// `false` if the stream belongs to the caller.
+    may_move: bool,
+}
+
+/// Why the requests of a connection are no longer served.
+enum Served<S, P> {
+    Closed,
+    /// The connection should move to another worker. The number identifies it to the rebalancer.
+    Moving(usize, Suspended<S, P>),
+    Suspended(Suspended<S, P>),
+}
+
+/// Spawns the task of an accepted connection.
+pub(super) fn spawn<H>(worker: &Rc<Worker>, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
+where
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    let mut task = ConnectionTask::accepted(worker, stream, permit, handler, true);
+    match worker.tls {
+        None => spawn_task(task),
+        Some(_) => anello::spawn(async move { log_error(task.run_with_tls().await) }).detach(),
+    }
+}
+
+/// Spawns the task of a connection that was moved to this worker.
+pub(super) fn spawn_moved<H>(worker: &Rc<Worker>, moved: MovedConnection, handler: Rc<H>)
+where
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    let MovedConnection { stream, permit, requests_left } = moved;
+    match stream.attach() {
+        Ok(AttachedStream::Tcp(stream)) => {
+            let suspended = Suspended { stream, handler, permit, requests_left, may_move: true };
+            spawn_task(ConnectionTask::new(worker, Phase::Idle, suspended));
+        }
+        Ok(AttachedStream::Unix(stream)) => {
+            let suspended = Suspended { stream, handler, permit, requests_left, may_move: true };
+            spawn_task(ConnectionTask::new(worker, Phase::Idle, suspended));
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it");
+            drop(worker.observer.guard_connection());
+        }
+    }
+}
+
+/// Serves a connection whose stream belongs to the caller.
+pub(super) async fn serve_external<H>(worker: &Rc<Worker>, stream: impl Stream, handler: &H) -> io::Result<()>
+where
+    H: AsyncFn(Request) -> Response,
+{
+    let mut task = ConnectionTask::accepted(worker, stream, ConnectionPermit(None), handler, false);
+    match worker.tls {
+        None => task.run().await.map(drop),
+        Some(_) => task.run_with_tls().await,
+    }
+}
+
+fn spawn_task<S, H>(mut task: ConnectionTask<S, Rc<H>>)
+where
+    S: Stream,
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    anello::spawn(async move {
+        let moving = match task.run().await {
+            Ok(None) => return,
+            Ok(Some((number, connection))) => {
+                Box::pin(move_connection(Rc::clone(&task.worker), number, connection))
+            }
+            Err(error) => return log_error(Err(error)),
+        };
+        moving.await;
+    })
+    .detach();
+}
+
+fn log_error(result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection failed");
+    }
+}
+
+impl<S, H, P> ConnectionTask<S, P>
+where
+    S: Stream,
+    H: AsyncFn(Request) -> Response,
+    P: Deref<Target = H>,
+{
+    fn new(worker: &Rc<Worker>, phase: Phase, suspended: Suspended<S, P>) -> Self {
+        let key = worker.register(phase, suspended.stream.shutdown_handle());
+        Self { worker: Rc::clone(worker), key, suspended: Some(suspended) }
+    }
+
+    /// `may_move` is `false` if the stream belongs to the caller.
+    fn accepted(
+        worker: &Rc<Worker>,
+        stream: S,
+        permit: ConnectionPermit,
+        handler: P,
+        may_move: bool,
+    ) -> Self {
+        let requests_left = worker.options.limits.max_requests_per_connection;
+        Self::new(worker, Phase::FirstHead, Suspended { stream, handler, permit, requests_left, may_move })
+    }
+
+    /// Serves the connection until it is closed, or should move to another worker.
+    async fn run(&mut self) -> io::Result<Option<(usize, Suspended<S, P>)>> {
+        while let Some(suspended) = &mut self.suspended {
+            // Only polled, because a future that is stored would make the task larger.
+            let received = poll_fn(|context| pin!(suspended.stream.split().0.recv()).poll(context)).await;
+            let Some(suspended) = self.suspended.take() else { break };
+            let serving = Box::pin(suspended.serve(&self.worker, self.key, received));
+            match serving.await? {
+                Served::Closed => {}
+                Served::Moving(number, suspended) => return Ok(Some((number, suspended))),
+                Served::Suspended(suspended) => self.suspended = Some(suspended),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Serves the connection with TLS until it is closed. It is never suspended, because its state is needed to receive.
+    async fn run_with_tls(&mut self) -> io::Result<()> {
+        let (Some(suspended), Some(config)) = (self.suspended.take(), &self.worker.tls) else {
+            return Ok(());
+        };
+        let (worker, mut guard) = (&self.worker, self.worker.observer.guard_connection());
+        let Some((timer, _entry)) = worker.registry.activate(self.key, &worker.clock) else { return Ok(()) };
+        let Suspended { stream, handler, permit: _permit, .. } = suspended;
+        let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
+        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+        let result = connection.serve(&*handler).await.map(|end| match end {
+            End::Closed(reason) => reason,
+            End::Idle { .. } => unreachable!("only connections without TLS may move or be suspended"),
+        });
+        guard.set_reason(&timer, worker.is_draining.get(), &result);
+        result.map(drop)
+    }
+}
+
+impl<S: Stream, P> Drop for ConnectionTask<S, P> {
+    fn drop(&mut self) {
+        if self.suspended.take().is_some() {
+            drop(self.worker.observer.guard_connection());
+        }
+        self.worker.registry.remove(self.key);
+    }
+}
+
+impl<S, H, P> Suspended<S, P>
+where
+    S: Stream,
+    H: AsyncFn(Request) -> Response,
+    P: Deref<Target = H>,
+{
+    /// Serves requests until the connection is closed, should be suspended, or should move. `received` is the start of
+    /// the first request, or `None` at EOF.
+    async fn serve(
+        self,
+        worker: &Rc<Worker>,
+        key: usize,
+        received: io::Result<Option<Chunk>>,
+    ) -> io::Result<Served<S, P>> {
+        let mut guard = worker.observer.guard_connection();
+        let Some((timer, entry)) = worker.registry.activate(key, &worker.clock) else {
+            return Ok(Served::Closed);
+        };
+        let Self { stream, handler, permit, requests_left, may_move } = self;
+        let end = match received {
+            Ok(received) => {
+                let (reader, writer) = stream.into_split();
+                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+                connection.resume(received, requests_left, may_move).serve(&*handler).await
+            }
+            Err(error) => Err(error),
+        };
+        let result = match end {
+            Ok(End::Idle { receiver, sender, requests_left, is_moving }) => {
+                let stream = receiver.reunite(sender).map_err(|_| io::ErrorKind::InvalidInput)?;
+                guard.keep_open();
+                drop(entry);
+                let suspended = Self { stream, handler, permit, requests_left, may_move };
+                if is_moving {
+                    return Ok(Served::Moving(Rc::as_ptr(&timer).addr(), suspended));
+                }
+                worker.registry.suspend(key, &timer);
+                return Ok(Served::Suspended(suspended));
+            }
+            Ok(End::Closed(reason)) => Ok(reason),
+            Err(error) => Err(error),
+        };
+        guard.set_reason(&timer, worker.is_draining.get(), &result);
+        result.map(|_| Served::Closed)
+    }
+}
+
+/// Moves a connection to the worker that the rebalancer has selected, or continues to serve it here. `number` identifies
+/// it to the rebalancer.
+#[cold]
+async fn move_connection<S, H>(worker: Rc<Worker>, number: usize, connection: Suspended<S, Rc<H>>)
+where
+    S: Stream,
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    let Suspended { stream, handler, permit, requests_left, .. } = connection;
+    match (stream.detach().await, &worker.rebalancer) {
+        (Ok(stream), Some(rebalancer)) => {
+            match rebalancer.move_connection(number, MovedConnection { stream, permit, requests_left }) {
+                Ok(()) => worker.observer.count(WorkerMetrics::connection_moved),
+                Err(refused) => spawn_moved(&worker, refused, handler),
+            }
+        }
+        (Ok(_), None) => {}
+        (Err(error), _) => {
+            tracing::debug!(%error, "connection failed");
+            drop(worker.observer.guard_connection());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anello::net::{TcpListener, TcpStream};
+    use anello::time::sleep;
+    use anello::{DriverKind, Runtime, SimModel, SimOptions};
+    use futures_util::future::join;
+
+    use super::super::observer::Observer;
+    use super::super::options::ServerOptions;
+    use super::*;
+
+    /// Maximum memory for the connection in its task. With the header of the task, it fits into 192 bytes.
+    const MAX_TASK_BYTES: usize = 192 - 72;
+
+    async fn receive_response(client: &mut TcpStream) {
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n\r\nciao") {
+            received.extend_from_slice(&client.recv().await.expect("receive succeeds").expect("not EOF"));
+        }
+    }
+
+    async fn check_suspension() {
+        let suspend_after = ServerOptions::default().suspend_after;
+        let worker = Worker::new(ServerOptions::default(), Observer::default(), None, None, None);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+        let stream = listener.accept().await.expect("a connection");
+        let handler = async |_: Request| Response::text("ciao");
+        let mut task = ConnectionTask::accepted(&worker, stream, ConnectionPermit(None), &handler, false);
+        let task_bytes = size_of_val(&task) + size_of_val(&task.run());
+        assert!(task_bytes <= MAX_TASK_BYTES, "{task_bytes} bytes");
+        let check_counts = |suspended| {
+            assert_eq!((worker.registry.suspended(), worker.connections()), (suspended, 1));
+        };
+        let client = async {
+            check_counts(1);
+            for _ in 0..3 {
+                client.write_all(b"GET / HT").await.expect("sent");
+                sleep(suspend_after / 2).await;
+                check_counts(0);
+                client.write_all(b"TP/1.1\r\nHost: h\r\n\r\n").await.expect("sent");
+                receive_response(&mut client).await;
+                sleep(suspend_after / 2).await;
+                check_counts(0);
+                sleep(suspend_after).await;
+                check_counts(1);
+            }
+            drop(client);
+        };
+        let (result, ()) = join(task.run(), client).await;
+        assert!(matches!(result, Ok(None)));
+        drop(task);
+        assert_eq!(worker.connections(), 0);
+    }
+
+    #[test]
+    fn connection_is_suspended_while_it_waits_for_a_request() {
+        for model in [SimModel::Completion, SimModel::Readiness] {
+            let mut options = SimOptions::default();
+            options.model = model;
+            let builder = Runtime::builder().driver(DriverKind::Sim(options)).driver_from_environment(false);
+            builder.build().expect("a runtime").block_on(check_suspension());
+        }
+    }
+
+    #[test]
+    fn dropped_task_is_removed_from_its_worker() {
+        let builder = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false);
+        builder.build().expect("a runtime").block_on(async {
+            let worker = Worker::new(ServerOptions::default(), Observer::default(), None, None, None);
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let _client = TcpStream::connect(listener.local_addr().expect("an address")).await;
+            let stream = listener.accept().await.expect("a connection");
+            let handler = async |_: Request| Response::text("ciao");
+            let task = ConnectionTask::accepted(&worker, stream, ConnectionPermit(None), &handler, false);
+            sleep(Duration::from_millis(1)).await;
+            assert_eq!(worker.connections(), 1);
+            drop(task);
+            assert_eq!(worker.connections(), 0);
+        });
+    }
+}
