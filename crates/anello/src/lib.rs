@@ -70,7 +70,7 @@ pub mod topology;
 
 pub use driver::{
     DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
-    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
+    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring, probe_zero_copy_receive,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]

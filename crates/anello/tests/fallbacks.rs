@@ -6,9 +6,15 @@ mod common;
 use std::io;
 
 use anello::net::echo;
-use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
+use anello::{
+    DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, probe_zero_copy_receive,
+    spawn,
+};
 use common::child::{Child, can_inject, is_child};
-use common::{all_drivers, fallback_setups, is_uring_unavailable, on_both_drivers, on_each, pair, within};
+use common::{
+    all_drivers, fallback_setups, is_uring_unavailable, kernel_version, on_both_drivers, on_each, pair,
+    within,
+};
 
 #[test]
 fn each_step_reports_its_missing_feature() {
@@ -122,6 +128,16 @@ fn error_contains_unknown_driver_in_environment() {
     });
 }
 
+#[test]
+fn zero_copy_receive_is_probed() {
+    match probe_zero_copy_receive() {
+        // Also without the option of the kernel's configuration.
+        Ok(false) => {}
+        Ok(true) => assert!(kernel_version() >= (6, 15)),
+        Err(error) => assert!(is_uring_unavailable(&error), "{error}"),
+    }
+}
+
 fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
     Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
 }
@@ -136,6 +152,7 @@ fn expect_setup_refused(part_of_message: &'static str) {
         let text = error.to_string();
         assert!(text.contains(part_of_message) && text.contains("epoll"), "{text}");
         assert!(probe_uring(&options).is_err());
+        assert!(probe_zero_copy_receive().is_err());
         let runtime = build(DriverKind::Auto, &options).unwrap();
         let description = runtime.driver();
         assert_eq!((description.name, description.fallback_reason), ("epoll", Some(text)));

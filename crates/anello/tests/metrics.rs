@@ -10,8 +10,8 @@ use anello::time::sleep;
 use anello::{DriverKind, Runtime, RuntimeMetrics, spawn, yield_now};
 
 use common::{
-    ANY_PORT, all_drivers, assert_same_bytes, both_drivers, on_each, on_every_driver_and_sim, pair, pattern,
-    simulated_drivers,
+    ANY_PORT, all_drivers, assert_same_bytes, both_drivers, kernel_version, on_each, on_every_driver_and_sim,
+    pair, pattern, simulated_drivers,
 };
 
 #[test]
@@ -48,11 +48,8 @@ fn tasks_polls_and_timers_are_counted() {
 #[test]
 fn receive_ring_shrinks_after_burst() {
     const STREAMS: usize = 40;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("kernel release");
-    let mut version = release.split('.').map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (version.next().unwrap_or(0), version.next().unwrap_or(0));
     // `IORING_REGISTER_PBUF_STATUS`.
-    let can_shrink = version >= (6, 8);
+    let can_shrink = kernel_version() >= (6, 8);
     let mut setups = vec![both_drivers().remove(0)];
     setups.extend(simulated_drivers().into_iter().filter(|setup| setup.name == "sim, completion model"));
     for setup in &mut setups {

@@ -124,7 +124,8 @@ fn try_uring() -> Uring {
                 used,
                 available: used || is_available(name),
             });
-            Uring { features: features.collect(), refusal: None }
+            let zero_copy_receive = anello::probe_zero_copy_receive().ok();
+            Uring { features: features.collect(), zero_copy_receive, refusal: None }
         }
         Err(error) => {
             let cause = match error.kind() {
@@ -133,7 +134,8 @@ fn try_uring() -> Uring {
                 io::ErrorKind::OutOfMemory => Cause::Memory,
                 _ => Cause::Other,
             };
-            Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_string() }) }
+            let refusal = Some(Refusal { cause, error: error.to_string() });
+            Uring { features: Vec::new(), zero_copy_receive: None, refusal }
         }
     }
 }

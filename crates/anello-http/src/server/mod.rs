@@ -1,7 +1,10 @@
 //! HTTP server: the connections of one thread, from accept to close.
 //!
 //! ```text
-//!   accept ──► Connection: Input ──► handler ──► Output        one task each
+//!   accept ──► ConnectionTask   one each, waits for the first byte of a request
+//!                 │      ▲
+//!     first byte  ▼      │ idle for some seconds
+//!              Connection: Input ──► handler ──► Output
 //!                 │ decoder, body      │           │ buffers responses, sends files
 //!                 └────── Timer ───────┴───────────┘           deadlines, checked at every tick
 //! ```
@@ -10,7 +13,7 @@
 //! together and in order.
 //!
 //! The memory that a client can occupy is bounded. It consists of a receive buffer, a head, buffered responses, a send
-//! queue and, with TLS, one chunk of encrypted data.
+//! queue and, with TLS, one chunk of encrypted data. A connection without a request for some time keeps none of them.
 
 mod accept;
 mod admission;

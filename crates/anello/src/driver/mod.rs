@@ -598,6 +598,23 @@ pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, boo
     Ok(Uring::new(options)?.features.named().to_vec())
 }
 
+/// Returns whether io_uring on this kernel can receive into memory of the program without a copy
+/// (`IORING_REGISTER_ZCRX_IFQ`, Linux 6.15). No driver uses this. It also requires a network card that splits headers from
+/// data, a receive queue that is reserved for it, and `CAP_NET_ADMIN`.
+///
+/// ```
+/// match anello::probe_zero_copy_receive() {
+///     Ok(is_supported) => println!("supported by the kernel: {is_supported}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+///
+/// # Errors
+/// Returns an error that states the cause and the remedy if io_uring is unavailable.
+pub fn probe_zero_copy_receive() -> io::Result<bool> {
+    uring::probe_zero_copy_receive()
+}
+
 /// Sets the option that an accepted Unix socket, unlike a TCP socket, does not inherit from its listener.
 fn configure_accepted<S: Sockets>(sockets: &S, socket: &S::Socket, family: Family) -> io::Result<()> {
     match family {

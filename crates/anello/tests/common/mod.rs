@@ -45,6 +45,13 @@ pub fn scaled_timeout(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }
 
+/// Returns the major and minor version of the kernel.
+pub fn kernel_version() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("kernel release");
+    let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Address that test listeners bind to.
 pub const ANY_PORT: &str = "127.0.0.1:0";
 

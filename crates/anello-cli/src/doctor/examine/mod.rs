@@ -61,9 +61,6 @@ type Version = (u32, u32);
 /// Oldest kernel whose io_uring has all features that the driver requires.
 const MIN_KERNEL_VERSION: Version = (5, 13);
 
-/// First kernel with zero-copy receive (`IORING_REGISTER_ZCRX_IFQ`).
-const ZERO_COPY_RECEIVE_VERSION: Version = (6, 15);
-
 /// First kernel that does not count rings against the locked-memory limit.
 const UNACCOUNTED_RINGS_VERSION: Version = (5, 12);
 
@@ -377,14 +374,12 @@ impl Examination<'_> {
                 self.advise(text, &[&format!("sysctl -w net.ipv4.{setting}='{min} {default} 6291456'")]);
             }
         }
-        let state = match self.version {
-            Some(version) if version >= ZERO_COPY_RECEIVE_VERSION => "kernel may have it",
-            _ => "kernel too old",
+        let state = match self.facts.uring.zero_copy_receive {
+            Some(true) => "supported by the kernel",
+            Some(false) => "not supported by the kernel",
+            None => "unknown",
         };
-        let (major, minor) = ZERO_COPY_RECEIVE_VERSION;
-        let note = format!(
-            "not used by anello; needs Linux {major}.{minor} and a network card that splits headers from data (not checked)"
-        );
+        let note = "not used by anello; needs Linux 6.15, CAP_NET_ADMIN, and a network card that splits headers from data";
         self.check("zero-copy receive", Note, state, note);
     }
 

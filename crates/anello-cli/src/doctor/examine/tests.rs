@@ -39,7 +39,7 @@ fn healthy() -> Facts {
         },
         interfaces: vec![interface(&[0, 1, 2, 3])],
         irqbalance: Some(false),
-        uring: Uring { features, refusal: None },
+        uring: Uring { features, zero_copy_receive: Some(true), refusal: None },
         epoll: Epoll::default(),
         choice: Choice { auto: Some(chosen("uring", None)), ..Default::default() },
     }
@@ -66,7 +66,11 @@ fn interface(cores: &[usize]) -> Interface {
 /// Returns the facts about a host on which io_uring is unavailable.
 fn without_uring(cause: Cause, error: &str) -> Facts {
     Facts {
-        uring: Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_owned() }) },
+        uring: Uring {
+            features: Vec::new(),
+            zero_copy_receive: None,
+            refusal: Some(Refusal { cause, error: error.to_owned() }),
+        },
         choice: Choice { auto: Some(chosen("epoll", Some(error))), ..Default::default() },
         ..healthy()
     }
@@ -164,7 +168,7 @@ fn options_report_whether_the_kernel_accepts_them() {
     let check = |topic| *checks.iter().find(|check| check.topic == topic).unwrap();
     assert!(check("napi-busy-poll").note.starts_with("option, not available: "));
     assert!(check("min-wait").note.starts_with("option, off: "));
-    assert_eq!(check("zero-copy receive").value, "kernel may have it");
+    assert_eq!(check("zero-copy receive").value, "supported by the kernel");
     assert_eq!(advice(&diagnosis), "");
 }
 

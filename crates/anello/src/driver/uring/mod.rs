@@ -30,6 +30,7 @@ use crate::driver::{
 };
 use registered_buffers::RegisteredBuffers;
 use ring::Ring;
+pub(crate) use setup::probe_zero_copy_receive;
 use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
 use sqe::{File, Sqe};
 

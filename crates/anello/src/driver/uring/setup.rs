@@ -16,16 +16,18 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::ptr;
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use rustix::io_uring::{
     IoringCqeFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringSetupFlags, io_uring_buf_reg,
-    io_uring_params,
+    io_uring_params, io_uring_setup,
 };
 
 use super::ring::Ring;
@@ -334,6 +336,36 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
             tracing::debug!(%error, "cannot register a buffer ring; receiving with poll and recv");
             Pools::new(None)
         }
+    }
+}
+
+/// Returns whether the kernel can receive without copies. It checks the ring and the privileges before it reads the
+/// argument, which is invalid here.
+pub(crate) fn probe_zero_copy_receive() -> io::Result<bool> {
+    /// `IORING_REGISTER_ZCRX_IFQ`, which rustix does not have.
+    const REGISTER_ZCRX_IFQ: libc::c_uint = 32;
+
+    let mut parameters = io_uring_params::default();
+    parameters.flags =
+        IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::DEFER_TASKRUN | IoringSetupFlags::CQE32;
+    // SAFETY: the parameters refer to no memory (no `NO_MMAP`).
+    let ring = match unsafe { io_uring_setup(1, &mut parameters) } {
+        Ok(ring) => ring,
+        // The flags are older than zero-copy receive.
+        Err(Errno::INVAL) => return Ok(false),
+        Err(error) => return Err(setup_error(error.into())),
+    };
+    let argument = ptr::without_provenance::<c_void>(usize::MAX);
+    // SAFETY: the kernel cannot read an argument at this address, so the call has no effect.
+    let result = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), REGISTER_ZCRX_IFQ, argument, 1)
+    };
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // Without `CAP_NET_ADMIN`, the kernel refuses before it reads the argument.
+        Some(libc::EFAULT | libc::EPERM) if result < 0 => Ok(true),
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if result < 0 => Ok(false),
+        _ => Err(with_context("cannot probe zero-copy receive", error)),
     }
 }
 
