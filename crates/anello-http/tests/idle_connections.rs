@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anello::DriverKind;
@@ -134,5 +136,25 @@ fn drain_and_abort_close_suspended_connections() {
                 assert!(client.is_eof().await, "{kind}");
             }
         }
+    });
+}
+
+#[test]
+fn peer_address_is_known_after_client_has_reset_the_connection() {
+    // On epoll, the client sends immediately.
+    for_each_driver(vec![DriverKind::Epoll], async |_| {
+        let known = Rc::new(RefCell::new(Vec::new()));
+        let stored = Rc::clone(&known);
+        let (server, address) = serve(options(), async move |request: Request| {
+            stored.borrow_mut().push(request.peer().is_some());
+            Response::text("served")
+        });
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 200);
+        sleep(IDLE).await;
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        client.stream.shutdown_handle().reset();
+        wait_until(|| server.connections() == 0).await;
+        assert_eq!(*known.borrow(), [true, true]);
     });
 }

@@ -35,7 +35,8 @@ pub struct Request {
     peer: Rc<Peer>,
 }
 
-/// The peer of a connection. Its address is determined once, when a handler first asks for it.
+/// The peer of a connection. Its address is determined once, when a handler first asks for it or, with an access log, when
+/// the connection has been accepted.
 #[derive(Debug)]
 pub(crate) struct Peer {
     connection: ShutdownHandle,
@@ -45,6 +46,11 @@ pub(crate) struct Peer {
 impl Peer {
     pub fn new(connection: ShutdownHandle) -> Rc<Self> {
         Rc::new(Self { connection, address: OnceCell::new() })
+    }
+
+    /// Returns whether the address has been determined.
+    pub fn is_known(&self) -> bool {
+        self.address.get().is_some()
     }
 
     #[inline]

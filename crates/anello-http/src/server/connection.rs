@@ -47,6 +47,7 @@ pub(crate) enum End<R, W> {
     Idle {
         receiver: R,
         sender: W,
+        peer: Rc<Peer>,
         requests_left: u64,
         is_moving: bool,
     },
@@ -70,11 +71,17 @@ enum AfterResponse {
     reason = "no handler runs while the input is borrowed, and a retained request body uses try_borrow"
 )]
 impl<R: Receiver, W: Sender> Connection<R, W> {
-    pub fn new(receiver: R, sender: W, timer: Rc<ConnectionTimer>, worker: Rc<Worker>) -> Self {
+    pub fn new(
+        receiver: R,
+        sender: W,
+        timer: Rc<ConnectionTimer>,
+        worker: Rc<Worker>,
+        peer: Option<Rc<Peer>>,
+    ) -> Self {
         let input = Input::new(receiver, Rc::clone(&timer), &worker);
         let output = Output::new(sender, Rc::clone(&timer));
-        let record = RequestRecord::new(&worker.observer, &timer);
-        let peer = Peer::new(timer.shutdown_handle.clone());
+        let peer = peer.unwrap_or_else(|| Peer::new(timer.shutdown_handle.clone()));
+        let record = RequestRecord::new(&worker.observer, &peer);
         let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
         let (may_move, is_moving) = (false, false);
         Self { _reset_on_drop, input, output, timer, worker, peer, record, may_move, is_moving }
@@ -92,11 +99,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
     /// Serves the connection until it is closed, should move to another worker, or should be suspended.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<End<R, W>> {
-        poll_fn(|context| {
-            self.timer.cancellation.register(context.waker());
-            Poll::Ready(())
-        })
-        .await;
         #[cfg(feature = "http2")]
         if self.worker.may_use_http2() && self.timer.deadlines.phase.get() == Phase::FirstHead {
             let start = self.input.borrow_mut().http2_start(PREFACE, self.worker.options.http2).await;
@@ -145,7 +147,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Records the last request. Returns `true` if the connection should move to another worker.
     #[inline]
     fn record_work(&self) -> bool {
-        self.worker.record_request(Rc::as_ptr(&self.timer).addr(), self.output.body_bytes)
+        self.worker.record_request(self.timer.rebalancer_key(), self.output.body_bytes)
     }
 
     /// Sends everything that is buffered unless another request has arrived. Returns `true` if the connection has no
@@ -166,7 +168,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?.into_inner();
         let requests_left = input.decoder.requests_left();
         let (receiver, sender) = (input.into_receiver().0, self.output.sender);
-        Ok(End::Idle { receiver, sender, requests_left, is_moving })
+        Ok(End::Idle { receiver, sender, peer: self.peer, requests_left, is_moving })
     }
 
     /// Continues the connection with HTTP/2. `received` is all that the client has sent.
@@ -174,6 +176,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     #[cold]
     fn into_http2(self, received: Vec<u8>) -> io::Result<Http2Connection<R, W>> {
         let Self { input, output, timer, worker, peer, .. } = self;
+        timer.suspension.set(Suspension::Never);
         let input = Rc::into_inner(input).ok_or(io::ErrorKind::InvalidInput)?;
         let (receiver, _) = input.into_inner().into_receiver();
         Ok(Http2Connection { receiver, sender: output.sender, received, timer, worker, peer })

@@ -15,7 +15,7 @@ use super::deadline::Phase;
 use super::permit::{ConnectionPermit, MovedConnection};
 use super::tls;
 use super::worker::Worker;
-use crate::message::{Request, Response};
+use crate::message::{Peer, Request, Response};
 use crate::observe::metrics::WorkerMetrics;
 
 /// A connection of a worker. `P` is a pointer to the handler of the requests.
@@ -23,7 +23,7 @@ struct ConnectionTask<S: Stream, P> {
     worker: Rc<Worker>,
     /// Key in the worker's registry.
     key: usize,
-    /// `None` while requests are served.
+    /// `None` once the first byte of a request has arrived, until the connection is suspended again.
     suspended: Option<Suspended<S, P>>,
 }
 
@@ -32,6 +32,8 @@ struct Suspended<S, P> {
     stream: S,
     handler: P,
     permit: ConnectionPermit,
+    /// The client, if its address has been determined. It can no longer be determined once the client has disconnected.
+    peer: Option<Rc<Peer>>,
     /// Number of further requests that the connection may send.
     requests_left: u64,
     /// `false` if the stream belongs to the caller.
@@ -41,7 +43,7 @@ struct Suspended<S, P> {
 /// Why the requests of a connection are no longer served.
 enum Served<S, P> {
     Closed,
-    /// The connection should move to another worker. The number identifies it to the rebalancer.
+    /// The connection should move to another worker. The number is its key in the rebalancer.
     Moving(usize, Suspended<S, P>),
     Suspended(Suspended<S, P>),
 }
@@ -66,11 +68,11 @@ where
     let MovedConnection { stream, permit, requests_left } = moved;
     match stream.attach() {
         Ok(AttachedStream::Tcp(stream)) => {
-            let suspended = Suspended { stream, handler, permit, requests_left, may_move: true };
+            let suspended = Suspended { stream, handler, permit, peer: None, requests_left, may_move: true };
             spawn_task(ConnectionTask::new(worker, Phase::Idle, suspended));
         }
         Ok(AttachedStream::Unix(stream)) => {
-            let suspended = Suspended { stream, handler, permit, requests_left, may_move: true };
+            let suspended = Suspended { stream, handler, permit, peer: None, requests_left, may_move: true };
             spawn_task(ConnectionTask::new(worker, Phase::Idle, suspended));
         }
         Err(error) => {
@@ -122,8 +124,14 @@ where
     H: AsyncFn(Request) -> Response,
     P: Deref<Target = H>,
 {
-    fn new(worker: &Rc<Worker>, phase: Phase, suspended: Suspended<S, P>) -> Self {
-        let key = worker.register(phase, suspended.stream.shutdown_handle());
+    fn new(worker: &Rc<Worker>, phase: Phase, mut suspended: Suspended<S, P>) -> Self {
+        let shutdown_handle = suspended.stream.shutdown_handle();
+        if worker.observer.has_log() {
+            let peer = Peer::new(shutdown_handle.clone());
+            peer.address();
+            suspended.peer = Some(peer);
+        }
+        let key = worker.register(phase, shutdown_handle);
         Self { worker: Rc::clone(worker), key, suspended: Some(suspended) }
     }
 
@@ -136,7 +144,8 @@ where
         may_move: bool,
     ) -> Self {
         let requests_left = worker.options.limits.max_requests_per_connection;
-        Self::new(worker, Phase::FirstHead, Suspended { stream, handler, permit, requests_left, may_move })
+        let suspended = Suspended { stream, handler, permit, peer: None, requests_left, may_move };
+        Self::new(worker, Phase::FirstHead, suspended)
     }
 
     /// Serves the connection until it is closed, or should move to another worker.
@@ -162,9 +171,9 @@ where
         };
         let (worker, mut guard) = (&self.worker, self.worker.observer.guard_connection());
         let Some((timer, _entry)) = worker.registry.activate(self.key, &worker.clock) else { return Ok(()) };
-        let Suspended { stream, handler, permit: _permit, .. } = suspended;
+        let Suspended { stream, handler, permit: _permit, peer, .. } = suspended;
         let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
-        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
         let result = connection.serve(&*handler).await.map(|end| match end {
             End::Closed(reason) => reason,
             End::Idle { .. } => unreachable!("only connections without TLS may move or be suspended"),
@@ -201,23 +210,24 @@ where
         let Some((timer, entry)) = worker.registry.activate(key, &worker.clock) else {
             return Ok(Served::Closed);
         };
-        let Self { stream, handler, permit, requests_left, may_move } = self;
+        let Self { stream, handler, permit, peer, requests_left, may_move } = self;
         let end = match received {
             Ok(received) => {
                 let (reader, writer) = stream.into_split();
-                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker));
+                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
                 connection.resume(received, requests_left, may_move).serve(&*handler).await
             }
             Err(error) => Err(error),
         };
         let result = match end {
-            Ok(End::Idle { receiver, sender, requests_left, is_moving }) => {
+            Ok(End::Idle { receiver, sender, peer, requests_left, is_moving }) => {
                 let stream = receiver.reunite(sender).map_err(|_| io::ErrorKind::InvalidInput)?;
                 guard.keep_open();
                 drop(entry);
-                let suspended = Self { stream, handler, permit, requests_left, may_move };
+                let peer = peer.is_known().then_some(peer);
+                let suspended = Self { stream, handler, permit, peer, requests_left, may_move };
                 if is_moving {
-                    return Ok(Served::Moving(Rc::as_ptr(&timer).addr(), suspended));
+                    return Ok(Served::Moving(timer.rebalancer_key(), suspended));
                 }
                 worker.registry.suspend(key, &timer);
                 return Ok(Served::Suspended(suspended));
@@ -230,8 +240,8 @@ where
     }
 }
 
-/// Moves a connection to the worker that the rebalancer has selected, or continues to serve it here. `number` identifies
-/// it to the rebalancer.
+/// Moves a connection to the worker that the rebalancer has selected, or continues to serve it here. `number` is its key
+/// in the rebalancer.
 #[cold]
 async fn move_connection<S, H>(worker: Rc<Worker>, number: usize, connection: Suspended<S, Rc<H>>)
 where
@@ -259,7 +269,7 @@ mod tests {
     use std::time::Duration;
 
     use anello::net::{TcpListener, TcpStream};
-    use anello::time::sleep;
+    use anello::time::{sleep, timeout};
     use anello::{DriverKind, Runtime, SimModel, SimOptions};
     use futures_util::future::join;
 
@@ -312,27 +322,59 @@ mod tests {
         assert_eq!(worker.connections(), 0);
     }
 
-    #[test]
-    fn connection_is_suspended_while_it_waits_for_a_request() {
-        for model in [SimModel::Completion, SimModel::Readiness] {
+    /// The request has arrived when the connection is aborted, but its task has not run yet.
+    async fn check_abort() {
+        let worker = Worker::new(ServerOptions::default(), Observer::default(), None, None, None);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+        let stream = listener.accept().await.expect("a connection");
+        let handler = async |_: Request| std::future::pending::<Response>().await;
+        let mut task = ConnectionTask::accepted(&worker, stream, ConnectionPermit(None), &handler, false);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.expect("sent");
+        client.flush().await.expect("sent");
+        worker.abort_all();
+        let ended = timeout(Duration::from_secs(60), task.run()).await;
+        assert!(ended.is_ok(), "the handler has not been dropped");
+    }
+
+    fn on_each_driver<F: Future<Output = ()>>(kinds: Vec<DriverKind>, check: impl Fn() -> F) {
+        for kind in kinds {
+            let builder = Runtime::builder().driver(kind).driver_from_environment(false);
+            builder.build().expect("a runtime").block_on(check());
+        }
+    }
+
+    fn simulated_drivers() -> Vec<DriverKind> {
+        let kinds = [SimModel::Completion, SimModel::Readiness].map(|model| {
             let mut options = SimOptions::default();
             options.model = model;
-            let builder = Runtime::builder().driver(DriverKind::Sim(options)).driver_from_environment(false);
-            builder.build().expect("a runtime").block_on(check_suspension());
-        }
+            DriverKind::Sim(options)
+        });
+        kinds.to_vec()
+    }
+
+    #[test]
+    fn connection_is_suspended_while_it_waits_for_a_request() {
+        on_each_driver(simulated_drivers(), check_suspension);
+    }
+
+    #[test]
+    fn abort_cancels_request_that_arrived_before() {
+        let mut kinds = simulated_drivers();
+        kinds.push(DriverKind::Epoll);
+        on_each_driver(kinds, check_abort);
     }
 
     #[test]
     fn dropped_task_is_removed_from_its_worker() {
-        let builder = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false);
-        builder.build().expect("a runtime").block_on(async {
+        on_each_driver(vec![DriverKind::Epoll], async || {
             let worker = Worker::new(ServerOptions::default(), Observer::default(), None, None, None);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let _client = TcpStream::connect(listener.local_addr().expect("an address")).await;
             let stream = listener.accept().await.expect("a connection");
             let handler = async |_: Request| Response::text("ciao");
             let task = ConnectionTask::accepted(&worker, stream, ConnectionPermit(None), &handler, false);
-            sleep(Duration::from_millis(1)).await;
             assert_eq!(worker.connections(), 1);
             drop(task);
             assert_eq!(worker.connections(), 0);

@@ -11,6 +11,8 @@
 //! | event | from | to | start |
 //! |---|---|---|---|
 //! | accepted | | `FirstHead` | now |
+//! | moved from another worker | | `Idle` | now |
+//! | [`suspend`](Deadlines::suspend), [`resume`](SuspendedDeadlines::resume) | `FirstHead`, `Idle` | the same | kept |
 //! | [`enter(Head)`](Deadlines::enter) | `FirstHead` | `Head` | kept |
 //! | `enter(FirstHead)` | `Head` | `FirstHead` | kept |
 //! | `enter(Head)` | `Idle` | `Head` | now; the start of `Idle` is saved |
@@ -129,11 +131,13 @@ pub(super) struct SuspendedDeadlines {
     pub since: u64,
     expired: Option<Timeout>,
     is_evicted: bool,
+    /// Set when the connection is aborted. Its task may already have received a request.
+    pub is_aborted: bool,
 }
 
 impl SuspendedDeadlines {
     pub fn new(phase: Phase, now: u64) -> Self {
-        Self { phase, since: now, expired: None, is_evicted: false }
+        Self { phase, since: now, expired: None, is_evicted: false, is_aborted: false }
     }
 
     /// Restarts the phase.
@@ -167,6 +171,11 @@ impl Deadlines {
         }
     }
 
+    /// Returns the start of the phase.
+    pub fn since(&self) -> u64 {
+        self.since.get()
+    }
+
     /// Returns whether the connection can be [suspended](Self::suspend).
     pub fn can_be_suspended(&self) -> bool {
         self.phase.get() == Phase::Idle && self.send_since.get().is_none() && self.expired.get().is_none()
@@ -175,7 +184,8 @@ impl Deadlines {
     /// Returns the deadlines of a connection that only waits for the first byte of a request.
     pub fn suspend(&self) -> SuspendedDeadlines {
         let (expired, is_evicted) = (self.expired.get(), self.is_evicted.get());
-        SuspendedDeadlines { phase: self.phase.get(), since: self.since.get(), expired, is_evicted }
+        let (phase, since) = (self.phase.get(), self.since.get());
+        SuspendedDeadlines { phase, since, expired, is_evicted, is_aborted: false }
     }
 
     #[inline]

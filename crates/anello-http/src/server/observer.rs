@@ -12,6 +12,7 @@ use super::deadline::{Phase, Timeout};
 use super::output::is_handler_error;
 use super::timer::{CancelReason, ConnectionTimer};
 use crate::h1::{Head, Method, Version};
+use crate::message::Peer;
 use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
 use crate::observe::metrics::{CloseReason, WorkerMetrics};
 
@@ -48,6 +49,10 @@ impl Observer {
         if let Some(metrics) = &self.metrics {
             update(metrics);
         }
+    }
+
+    pub fn has_log(&self) -> bool {
+        self.log.borrow().is_some()
     }
 
     /// Returns the guard of a connection that has been counted as accepted.
@@ -111,10 +116,9 @@ impl Drop for ConnectionGuard<'_> {
 }
 
 impl RequestRecord {
-    pub fn new(observer: &Observer, timer: &ConnectionTimer) -> Option<Box<Self>> {
-        let has_log = observer.log.borrow().is_some();
-        let address = || timer.shutdown_handle.peer_addr();
-        let peer = || address().map_or_else(|_| FormattedPeer::unix(), FormattedPeer::new);
+    pub fn new(observer: &Observer, peer: &Peer) -> Option<Box<Self>> {
+        let has_log = observer.has_log();
+        let peer = || peer.address().map_or_else(FormattedPeer::unix, FormattedPeer::new);
         (observer.metrics.is_some() || has_log).then(|| {
             Box::new(Self {
                 started_at: monotonic_now(),

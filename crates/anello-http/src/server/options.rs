@@ -68,9 +68,9 @@ pub struct ServerOptions {
     /// Maximum time that a connection stays open after the server has shut it down, if the client is still sending
     /// (default: 2 s). This avoids a reset, which could discard the last response.
     pub linger_timeout: Duration,
-    /// Time without a request after which a connection frees its buffers until the next request arrives (default: 4 s).
-    /// A shorter time saves memory, and costs CPU time for clients that send requests at longer intervals. Connections
-    /// with TLS or HTTP/2 keep their state.
+    /// Time after the last request at which an idle connection frees its buffers, until the next request arrives (default:
+    /// 4 s). A shorter time saves memory, and costs CPU time for clients that send requests at longer intervals.
+    /// Connections with TLS or HTTP/2 keep their state.
     pub suspend_after: Duration,
     /// During a drain, connections that have been idle for at least this time are closed immediately (default: 500 ms).
     /// A client that was active more recently can send one more request, and the response announces the close.

@@ -97,9 +97,12 @@ impl Registry {
     /// Creates the timer of a suspended connection, which applies until the entry is dropped.
     pub fn activate(&self, key: usize, clock: &Rc<Clock>) -> Option<(Rc<ConnectionTimer>, TimerEntry<'_>)> {
         let mut connections = self.connections.borrow_mut();
-        let deadlines = connections.unlink(key)?.resume();
+        let deadlines = connections.unlink(key)?;
         let Slot { shutdown_handle, accept_order, .. } = connections.slots.get(key)?;
-        let timer = ConnectionTimer::new(shutdown_handle.clone(), clock, *accept_order, deadlines);
+        let timer = ConnectionTimer::new(shutdown_handle.clone(), clock, *accept_order, deadlines.resume());
+        if deadlines.is_aborted {
+            timer.cancellation.set(CancelReason::ServerShutdown);
+        }
         let key = self.active.borrow_mut().insert(Rc::clone(&timer));
         Some((timer, TimerEntry { registry: self, key }))
     }
@@ -166,20 +169,13 @@ impl Registry {
     /// Aborts all connections and cancels pending handlers.
     pub fn abort_all(&self) {
         self.for_each_active(|timer| timer.abort(CancelReason::ServerShutdown));
-        let connections = self.connections.borrow();
-        let suspended = connections.slots.iter().filter(|(_, slot)| slot.deadlines.is_some());
-        suspended.for_each(|(_, slot)| slot.shutdown_handle.shutdown());
+        self.connections.borrow_mut().abort_suspended();
     }
 
     fn for_each_active(&self, action: impl Fn(&ConnectionTimer)) {
-        let key_bound = self.active.borrow().key_bound();
-        for key in 0..key_bound {
-            let timer = self.active.borrow().get(key).map(Rc::clone);
-            // The slab is not borrowed here: a waker can run arbitrary code, such as dropping a connection.
-            if let Some(timer) = timer {
-                action(&timer);
-            }
-        }
+        let timers: Vec<_> = self.active.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
+        // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
+        timers.iter().for_each(|timer| action(timer));
     }
 }
 
@@ -280,6 +276,18 @@ impl Connections {
             }
         }
         candidates
+    }
+
+    /// Aborts the suspended connections. Those that have received a request before serve it with a cancelled timer.
+    fn abort_suspended(&mut self) {
+        let is_suspended = |(key, slot): (usize, &Slot)| slot.deadlines.map(|_| key);
+        let keys: Vec<_> = self.slots.iter().filter_map(is_suspended).collect();
+        for key in keys {
+            if let Some(Slot { deadlines: Some(deadlines), shutdown_handle, .. }) = self.slots.get_mut(key) {
+                deadlines.is_aborted = true;
+                shutdown_handle.shutdown();
+            }
+        }
     }
 
     fn close_idle(&self, clock: &Clock, min_idle: Duration) {

@@ -1,7 +1,8 @@
 //! A worker's clock and timers: the link between the clock, the [`Deadlines`] of connections, and their sockets.
 //!
 //! Deadlines count the ticks of a clock that is updated periodically, so a request needs neither its own timer nor access
-//! to a clock. At each tick, a task of the worker checks all connections and expires those whose deadline has passed.
+//! to a clock. At each tick, a task of the worker checks the active connections and expires those whose deadline has
+//! passed; `registry.rs` does this for suspended ones.
 //!
 //! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
@@ -83,7 +84,10 @@ pub(crate) enum Suspension {
     Never,
     WhenIdle,
     /// The connection has been idle for [`ServerOptions::suspend_after`]. Its task has been woken to suspend it.
-    Requested,
+    Requested {
+        /// Start of the idle phase. The request is out of date if another request has been served since.
+        idle_since: u64,
+    },
 }
 
 /// The deadlines of the streams of one connection.
@@ -137,7 +141,7 @@ impl ConnectionTimer {
             && self.deadlines.can_be_suspended()
             && self.deadlines.is_idle_for(min_idle, self.now(), self.clock.tick)
         {
-            self.suspension.set(Suspension::Requested);
+            self.suspension.set(Suspension::Requested { idle_since: self.deadlines.since() });
             self.cancellation.wake();
         }
     }
@@ -145,17 +149,23 @@ impl ConnectionTimer {
     /// Returns whether the connection should be suspended now. Each request for a suspension is returned once.
     #[inline]
     pub fn take_suspension(&self) -> bool {
-        let is_requested = self.suspension.get() == Suspension::Requested;
-        if is_requested {
-            self.suspension.set(Suspension::WhenIdle);
-        }
-        is_requested && self.deadlines.can_be_suspended()
+        let Suspension::Requested { idle_since } = self.suspension.get() else { return false };
+        self.suspension.set(Suspension::WhenIdle);
+        self.deadlines.can_be_suspended()
+            && self.deadlines.since() == idle_since
+            && self.cancellation.reason.get().is_none()
     }
 
     /// Registers the streams of a connection whose requests are independent of each other. Has an effect only once.
     #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "only HTTP/2 connections have streams"))]
     pub fn set_streams(&self, streams: Rc<dyn MultiplexedStreams>) {
         self.streams.get_or_init(|| streams);
+    }
+
+    /// Returns the number that identifies the connection to the rebalancer.
+    #[inline]
+    pub fn rebalancer_key(&self) -> usize {
+        self.accept_order as usize
     }
 
     pub fn evict(&self) {
@@ -221,7 +231,8 @@ pub(crate) enum CancelReason {
 }
 
 /// Cancels a connection whose task is not waiting for its socket, but for a handler, the next chunk of a streamed
-/// response, or the handler of an upgraded connection. In these states, closing the socket wakes no task.
+/// response, or the handler of an upgraded connection. In these states, closing the socket wakes no task. Also wakes a
+/// task that is waiting for its socket, so that it suspends the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     pub reason: Cell<Option<CancelReason>>,

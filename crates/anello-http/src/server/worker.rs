@@ -123,7 +123,7 @@ impl Worker {
     }
 
     /// Evicts the connections that have waited longest for their clients and returns their number. With many
-    /// connections, evicts several at once, so that one scan over all connections makes room for several new ones.
+    /// connections, evicts several at once, so that one scan over the active ones makes room for several new ones.
     pub fn evict_batch(&self) -> usize {
         let include_stalled = matches!(self.options.eviction, Eviction::Stalled { .. });
         self.registry.evict(self.connections().div_ceil(64), include_stalled, self.clock.now())

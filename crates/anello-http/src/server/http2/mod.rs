@@ -365,7 +365,7 @@ impl Shared {
 
     fn record(&self) -> Option<Box<RequestRecord>> {
         let spare = self.records.borrow_mut().pop();
-        spare.or_else(|| RequestRecord::new(&self.worker.observer, &self.timer))
+        spare.or_else(|| RequestRecord::new(&self.worker.observer, &self.peer))
     }
 }
 
