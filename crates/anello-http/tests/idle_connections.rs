@@ -1,4 +1,4 @@
-//! Connections that are suspended while they are idle behave like those that are not.
+//! Suspended connections behave like active ones.
 
 mod common;
 

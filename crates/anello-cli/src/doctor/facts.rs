@@ -119,7 +119,7 @@ pub struct Interrupt {
 pub struct Uring {
     /// All features, whether used or not; empty if io_uring is unavailable.
     pub features: Vec<Feature>,
-    /// Whether the kernel can receive without copies, which anello does not do; `None` if unknown.
+    /// `Some(true)` if the kernel can receive without copies, which anello does not do; `None` if unknown.
     pub zero_copy_receive: Option<bool>,
     pub refusal: Option<Refusal>,
 }

@@ -87,10 +87,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Self { _reset_on_drop, input, output, timer, worker, peer, record, may_move, is_moving }
     }
 
-    /// Sets what the client has sent before this connection was created, or `None` at EOF, and the number of further
-    /// requests that it may send. Allows [`serve`](Self::serve) to end when the connection is idle and should be
+    /// Sets what the client has sent before this connection was created, and the number of further requests that it may
+    /// send. Allows [`serve`](Self::serve) to end when the connection is idle and should be
     /// suspended or, if `may_move` is set, move to another worker.
-    pub fn resume(mut self, received: Option<R::Chunk>, requests_left: u64, may_move: bool) -> Self {
+    pub fn resume(mut self, received: R::Chunk, requests_left: u64, may_move: bool) -> Self {
         self.input.borrow_mut().resume(received, self.worker.options.limits, requests_left);
         self.timer.suspension.set(Suspension::WhenIdle);
         self.may_move = may_move;

@@ -16,7 +16,7 @@ use super::permit::{ConnectionPermit, MovedConnection};
 use super::tls;
 use super::worker::Worker;
 use crate::message::{Peer, Request, Response};
-use crate::observe::metrics::WorkerMetrics;
+use crate::observe::metrics::{CloseReason, WorkerMetrics};
 
 /// A connection of a worker. `P` is a pointer to the handler of the requests.
 struct ConnectionTask<S: Stream, P> {
@@ -153,8 +153,10 @@ where
         while let Some(suspended) = &mut self.suspended {
             // Only polled, because a future that is stored would make the task larger.
             let received = poll_fn(|context| pin!(suspended.stream.split().0.recv()).poll(context)).await;
-            let Some(suspended) = self.suspended.take() else { break };
-            let serving = Box::pin(suspended.serve(&self.worker, self.key, received));
+            let serving = match self.begin(received) {
+                Ok(serving) => serving,
+                Err(closed) => return closed.map(|()| None),
+            };
             match serving.await? {
                 Served::Closed => {}
                 Served::Moving(number, suspended) => return Ok(Some((number, suspended))),
@@ -162,6 +164,31 @@ where
             }
         }
         Ok(None)
+    }
+
+    /// Starts to serve requests, of which the first bytes have been received. At EOF or after an error, closes the
+    /// connection without allocating the state of a request, because many connections may close at once.
+    fn begin(
+        &mut self,
+        received: io::Result<Option<Chunk>>,
+    ) -> Result<impl Future<Output = io::Result<Served<S, P>>> + Unpin, io::Result<()>> {
+        let received = match received {
+            Ok(Some(received)) => received,
+            Ok(None) => return Err(self.close(Ok(CloseReason::Peer))),
+            Err(error) => return Err(self.close(Err(error))),
+        };
+        let suspended = self.suspended.take().ok_or(Ok(()))?;
+        Ok(Box::pin(suspended.serve(&self.worker, self.key, received)))
+    }
+
+    /// Records why a connection that waited for a request is closed.
+    fn close(&mut self, result: io::Result<CloseReason>) -> io::Result<()> {
+        self.suspended = None;
+        let mut guard = self.worker.observer.guard_connection();
+        if let Some((timer, _entry)) = self.worker.registry.activate(self.key, &self.worker.clock) {
+            guard.set_reason(&timer, self.worker.is_draining.get(), &result);
+        }
+        result.map(drop)
     }
 
     /// Serves the connection with TLS until it is closed. It is never suspended, because its state is needed to receive.
@@ -199,27 +226,17 @@ where
     P: Deref<Target = H>,
 {
     /// Serves requests until the connection is closed, should be suspended, or should move. `received` is the start of
-    /// the first request, or `None` at EOF.
-    async fn serve(
-        self,
-        worker: &Rc<Worker>,
-        key: usize,
-        received: io::Result<Option<Chunk>>,
-    ) -> io::Result<Served<S, P>> {
+    /// the first request.
+    async fn serve(self, worker: &Rc<Worker>, key: usize, received: Chunk) -> io::Result<Served<S, P>> {
         let mut guard = worker.observer.guard_connection();
         let Some((timer, entry)) = worker.registry.activate(key, &worker.clock) else {
             return Ok(Served::Closed);
         };
         let Self { stream, handler, permit, peer, requests_left, may_move } = self;
-        let end = match received {
-            Ok(received) => {
-                let (reader, writer) = stream.into_split();
-                let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
-                connection.resume(received, requests_left, may_move).serve(&*handler).await
-            }
-            Err(error) => Err(error),
-        };
-        let result = match end {
+        let (reader, writer) = stream.into_split();
+        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
+        let connection = connection.resume(received, requests_left, may_move);
+        let result = match connection.serve(&*handler).await {
             Ok(End::Idle { receiver, sender, peer, requests_left, is_moving }) => {
                 let stream = receiver.reunite(sender).map_err(|_| io::ErrorKind::InvalidInput)?;
                 guard.keep_open();

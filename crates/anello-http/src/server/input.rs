@@ -232,13 +232,11 @@ impl<R: Receiver> Input<R> {
     }
 
     /// Sets what the client has sent before the input was created, and the number of further requests that it may send.
-    /// `None` is EOF.
-    pub fn resume(&mut self, received: Option<R::Chunk>, limits: Limits, requests_left: u64) {
+    pub fn resume(&mut self, received: R::Chunk, limits: Limits, requests_left: u64) {
         self.decoder = Decoder::new(Limits { max_requests_per_connection: requests_left, ..limits });
         self.has_served_request = self.timer.deadlines.phase.get() == Phase::Idle;
-        self.at_eof = received.is_none();
-        self.count(received.as_ref().map_or(0, |chunk| chunk.len()));
-        self.chunk = received;
+        self.count(received.len());
+        self.chunk = Some(received);
     }
 
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or

@@ -278,7 +278,7 @@ impl Connections {
         candidates
     }
 
-    /// Aborts the suspended connections. Those that have received a request before serve it with a cancelled timer.
+    /// Aborts the suspended connections. If a connection has already received a request, its task finds it cancelled.
     fn abort_suspended(&mut self) {
         let is_suspended = |(key, slot): (usize, &Slot)| slot.deadlines.map(|_| key);
         let keys: Vec<_> = self.slots.iter().filter_map(is_suspended).collect();

@@ -78,7 +78,7 @@ pub(crate) struct ConnectionTimer {
     streams: OnceCell<Rc<dyn MultiplexedStreams>>,
 }
 
-/// Whether a connection frees its buffers while it waits for a request.
+/// The condition in which a connection frees its buffers until the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspension {
     Never,
