@@ -92,7 +92,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// suspended or, if `may_move` is set, move to another worker.
     pub fn resume(mut self, received: R::Chunk, requests_left: u64, may_move: bool) -> Self {
         self.input.borrow_mut().resume(received, self.worker.options.limits, requests_left);
-        self.timer.suspension.set(Suspension::WhenIdle);
+        self.timer.suspension.set(Suspension::Unregistered);
         self.may_move = may_move;
         self
     }

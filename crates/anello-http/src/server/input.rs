@@ -159,15 +159,13 @@ impl<R: Receiver> Input<R> {
             if self.at_eof || self.decoder.is_closed() {
                 return Ok(NextHead::Closed);
             }
-            let received = poll_fn(|context| {
-                let received = self.poll_more(context);
-                if received.is_pending() {
-                    if self.timer.take_suspension() && self.is_between_requests() {
-                        return Poll::Ready(Ok(None));
-                    }
-                    self.timer.cancellation.register(context.waker());
+            let received = poll_fn(|context| match self.poll_more(context) {
+                Poll::Pending
+                    if self.timer.poll_suspension(context.waker()) && self.is_between_requests() =>
+                {
+                    Poll::Ready(Ok(None))
                 }
-                received.map_ok(Some)
+                received => received.map_ok(Some),
             });
             match received.await.map_err(InputError::Io)? {
                 Some(true) => {}

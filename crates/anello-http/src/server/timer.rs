@@ -82,6 +82,8 @@ pub(crate) struct ConnectionTimer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspension {
     Never,
+    /// Like `WhenIdle`, but the waker of the connection's task has not been registered yet.
+    Unregistered,
     WhenIdle,
     /// The connection has been idle for [`ServerOptions::suspend_after`]. Its task has been woken to suspend it.
     Requested {
@@ -146,14 +148,27 @@ impl ConnectionTimer {
         }
     }
 
-    /// Returns whether the connection should be suspended now. Each request for a suspension is returned once.
+    /// Returns whether the connection should be suspended now. Otherwise, the task is woken when it should be. Each
+    /// request for a suspension is returned once.
     #[inline]
-    pub fn take_suspension(&self) -> bool {
-        let Suspension::Requested { idle_since } = self.suspension.get() else { return false };
-        self.suspension.set(Suspension::WhenIdle);
-        self.deadlines.can_be_suspended()
-            && self.deadlines.since() == idle_since
-            && self.cancellation.reason.get().is_none()
+    pub fn poll_suspension(&self, waker: &Waker) -> bool {
+        match self.suspension.get() {
+            Suspension::Never | Suspension::WhenIdle => false,
+            Suspension::Unregistered | Suspension::Requested { .. } => self.take_suspension(waker),
+        }
+    }
+
+    /// Not inlined, because most requests of a connection do not need it.
+    #[cold]
+    fn take_suspension(&self, waker: &Waker) -> bool {
+        let requested = self.suspension.replace(Suspension::WhenIdle);
+        let is_due = requested == Suspension::Requested { idle_since: self.deadlines.since() }
+            && self.deadlines.can_be_suspended()
+            && self.cancellation.reason.get().is_none();
+        if !is_due {
+            self.cancellation.register(waker);
+        }
+        is_due
     }
 
     /// Registers the streams of a connection whose requests are independent of each other. Has an effect only once.
