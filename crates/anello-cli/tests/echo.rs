@@ -303,6 +303,13 @@ fn unread_responses_apply_backpressure() {
 }
 
 #[test]
+fn huge_pages_are_disabled() {
+    let server = Server::start(&["--addr", "127.0.0.1:0"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    assert!(!status.contains("THP_enabled:\t1"), "{status}");
+}
+
+#[test]
 fn idle_clients_are_closed() {
     for sizes in [&[][..], &["--request-bytes", "10", "--response-bytes", "10"]] {
         let common = ["--idle-timeout", "50ms", "--addr", "127.0.0.1:0", "--driver", "epoll"];

@@ -108,6 +108,15 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
+fn huge_pages_are_disabled() {
+    let document_root = document_root();
+    let server = Served::start(document_root.path(), &["--addr", "127.0.0.1:0"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).expect("read status");
+    assert!(!status.contains("THP_enabled:\t1"), "{status}");
+    server.stop();
+}
+
+#[test]
 fn fault_18_slow_request_heads_time_out() {
     let _serial_guard = serial_guard();
     let Some(count) = open_files(2000) else { return };

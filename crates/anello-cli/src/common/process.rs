@@ -1,4 +1,4 @@
-//! Process-wide state: the limit on open files, and the stop flag of commands that print a result.
+//! Process-wide state: the limit on open files, huge pages, and the stop flag of commands that print a result.
 
 use std::io;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::disable_transparent_huge_pages;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
@@ -27,6 +28,15 @@ pub fn raise_open_files() {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     if let Err(error) = raised {
         tracing::debug!(%error, "cannot raise the soft limit on open files");
+    }
+}
+
+/// Disables transparent huge pages for the process (`PR_SET_THP_DISABLE`). Otherwise, if they are enabled for all
+/// programs, the kernel joins the few pages of the heap that are still in use after a burst with the pages that have been
+/// returned, and the memory of the server grows again.
+pub fn disable_huge_pages() {
+    if let Err(error) = disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "cannot disable transparent huge pages");
     }
 }
 

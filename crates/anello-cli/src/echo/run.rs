@@ -76,6 +76,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
     process::raise_open_files();
+    process::disable_huge_pages();
     let workers = arguments.workers.count(|| 1);
     let listening = match (&arguments.addr, passed.sockets.is_empty()) {
         (Some(address), true) => Listening::bind(address, workers)?,

@@ -43,6 +43,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;
     process::raise_open_files();
+    process::disable_huge_pages();
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
     listening.set_distribution(arguments.distribution, arguments.workers.cores.as_ref())?;
     // Checked before any worker starts, so that an error is reported only once.

@@ -21,6 +21,10 @@ const TIME_PARTS: u32 = 100;
 /// The runtime does this for tasks and streams. A program needs it for other objects that it allocates in large numbers
 /// and that clients occupy, such as buffers.
 ///
+/// If transparent huge pages are enabled for all programs, the kernel can allocate the returned pages again, as parts of
+/// huge pages. `anello echo` and `anello http` therefore disable huge pages for their process (`PR_SET_THP_DISABLE` of
+/// `prctl(2)`).
+///
 /// ```
 /// use anello::HeapTrim;
 ///
