@@ -7,6 +7,7 @@ mod common;
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -71,6 +72,26 @@ mod echo {
                 many_connections(target, 40, TIMEOUT).await.unwrap()[0]
                     .starts_with("40 concurrent connections")
             );
+        });
+    }
+
+    #[test]
+    fn requests_are_sent_before_all_connections_are_open() {
+        // Closes a connection if 100 others have sent no request, like a server with a timeout on a slow machine.
+        static SILENT: AtomicUsize = AtomicUsize::new(0);
+        let target = common::server(|mut stream| {
+            let is_refused = SILENT.fetch_add(1, Ordering::SeqCst) >= 100;
+            let mut buffer = [0; 16_384];
+            let mut count = if is_refused { 0 } else { stream.read(&mut buffer)? };
+            SILENT.fetch_sub(1, Ordering::SeqCst);
+            while count > 0 {
+                stream.write_all(&buffer[..count])?;
+                count = stream.read(&mut buffer)?;
+            }
+            Ok(())
+        });
+        run(async {
+            many_connections(target, 250, TIMEOUT).await.unwrap();
         });
     }
 

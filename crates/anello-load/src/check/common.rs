@@ -10,6 +10,7 @@ use anello::time;
 use crate::engine::session::Session;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
+use crate::model::shard::Shard;
 
 /// Size of the stalled client's socket buffers, which then hold only a small part of the data. Smaller buffers would
 /// slow down the transfer, because the TCP window would be smaller than a loopback packet.
@@ -19,30 +20,57 @@ pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 pub(super) const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Opens concurrent connections and sends one request, as configured in `load`, on each.
+/// Maximum number of connections that are opened before requests are sent on them. Servers close a connection on which no
+/// request arrives for some time, and a slow machine needs seconds for a thousand TLS handshakes.
+const MAX_BATCH: usize = 100;
+
+/// Opens concurrent connections in batches and sends one request, as configured in `load`, on each.
 pub(super) async fn exchange_once_on_each(
     load: LoadConfig,
     connections: usize,
     timeout: Duration,
 ) -> Result<(), String> {
-    let (connect_timeout, stall_timeout) = (timeout, timeout);
-    let load = LoadConfig { connections, verify: true, connect_timeout, stall_timeout, ..load };
-    let mut session = Session::connect(&load).await.map_err(|error| error.to_string())?;
+    let load =
+        LoadConfig { connections, verify: true, connect_timeout: timeout, stall_timeout: timeout, ..load };
+    let count = connections.div_ceil(MAX_BATCH);
+    let (mut sessions, mut passed, mut result) = (Vec::new(), 0, Ok(()));
+    for index in 0..count {
+        // The messages of all batches differ.
+        let shard = Shard { index, count, source: String::new() };
+        let size = shard.connections(connections);
+        let load = LoadConfig { shard: Some(shard), ..load.clone() };
+        let mut session = Session::connect(&load).await.map_err(|error| error.to_string())?;
+        result = exchange_in_batch(&mut session, passed, size).await;
+        passed += size;
+        sessions.push(session);
+        if result.is_err() {
+            break;
+        }
+    }
+    for session in sessions {
+        session.close().await;
+    }
+    result
+}
+
+/// Sends one request on each of the `size` connections of the session. `passed` connections of earlier batches have
+/// received a correct reply.
+async fn exchange_in_batch(session: &mut Session, passed: usize, size: usize) -> Result<(), String> {
     let summarize_errors = |errors: &Errors| {
         let summaries =
             errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
         summaries.collect::<Vec<_>>().join("; ")
     };
+    let connections = passed + size;
     let connect_errors = summarize_errors(session.connect_errors());
     if !connect_errors.is_empty() {
-        session.close().await;
         return Err(format!("cannot open all of {connections} connections: {connect_errors}"));
     }
     let slice = session.run_slice(Duration::ZERO).await;
-    session.close().await;
     let (requests, errors) = (slice.interval.requests, summarize_errors(&slice.interval.counts.errors));
-    if !errors.is_empty() || requests < connections as u64 {
-        return Err(format!("{requests} of {connections} connections received a correct reply: {errors}"));
+    if !errors.is_empty() || requests < size as u64 {
+        let replies = passed as u64 + requests;
+        return Err(format!("{replies} of {connections} connections received a correct reply: {errors}"));
     }
     Ok(())
 }
