@@ -94,7 +94,7 @@ async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
 }
 
 /// Opens concurrent connections and checks that each receives the correct reply to one message. `timeout` applies to
-/// opening the connections and to each reply.
+/// opening each batch of at most 100 connections and to each reply.
 pub async fn many_connections(
     target: SocketAddr,
     connections: usize,

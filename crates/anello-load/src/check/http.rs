@@ -124,7 +124,7 @@ pub async fn stalled_reader(
 }
 
 /// Opens concurrent connections and checks that each receives the correct response to one GET request for `page`.
-/// `timeout` applies to opening the connections and to each response.
+/// `timeout` applies to opening each batch of at most 100 connections and to each response.
 pub async fn many_connections(
     server: impl Into<Server>,
     connections: usize,

@@ -47,7 +47,8 @@ const QUEUED: u32 = 1 << 31;
 pub(crate) struct Mailbox<T> {
     state: AtomicU32,
     /// `None` once the mailbox is closed. The owner allocates the memory. If a sender did, the owner would free it and use
-    /// it for objects of its own, next to objects of the sender: two workers would write to the same cache lines.
+    /// it for objects of its own, next to objects of the sender: two workers would write to the same cache lines. If a sender
+    /// enlarges the queue, glibc uses the heap from which it was allocated.
     queue: Mutex<Option<Vec<T>>>,
 }
 
