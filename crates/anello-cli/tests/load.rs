@@ -616,7 +616,7 @@ fn invalid_command_lines_exit_2_with_reason() {
         (&["127.0.0.1:1", "--message-bytes", "0"], "from 1 to"),
         (&["127.0.0.1:1", "--duration", "10"], "unit"),
         (&["127.0.0.1:1", "--timeout", "0s"], "greater than zero"),
-        (&["127.0.0.1:1", "--source-addresses", "127.0.0.2,here"], "--source-addresses"),
+        (&["127.0.0.1:1", "--source-addresses", "127.0.0.2,here"], "an IP address without a port"),
         (&["127.0.0.1:1", "--driver", "kqueue"], "epoll"),
         (&["127.0.0.1:1", "--rate", "5..10"], "no step"),
         (&["127.0.0.1:1", "--rate", "5", "--think-time", "1s"], "--think-time"),

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::net::AddrParseError;
+use std::net::{AddrParseError, IpAddr};
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::time::Duration;
 
@@ -39,6 +39,11 @@ pub fn with_suffix(text: &str) -> Option<f64> {
     // Rounded, because the decimal fraction is not exact.
     let number = digits.parse::<f64>().ok().filter(|_| is_number)?;
     Some((number * unit * 1e6).round() / 1e6)
+}
+
+/// Parses an IP address without a port.
+pub fn ip_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "expected an IP address without a port, such as 127.0.0.2 or ::1".into())
 }
 
 /// Parses a duration: a number followed by the unit `us`, `ms`, `s`, `m` or `h`.

@@ -304,7 +304,7 @@ pub struct CommonFlags {
     /// the second half of these ports are slow to open. By default, if there are more than 4,000 connections to
     /// 127.0.0.0/8, they use 127.0.0.1, 127.0.0.2 and so on, with at most 4,000 connections each; otherwise, the kernel
     /// chooses the address.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::ip_address)]
     source_addresses: Vec<IpAddr>,
     /// Process ID of the server on this machine, to report its CPU time and memory. All of its threads are included,
     /// but its child processes are not; for a server with worker processes, such as nginx, pass the process ID of a
