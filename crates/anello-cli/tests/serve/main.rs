@@ -1,0 +1,16 @@
+//! Tests for `anello echo` and `anello http`, run as child processes.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod echo;
+mod floods;
+mod handover;
+mod health;
+mod http;
+mod identity;
+mod rebalance;
+mod rights;
+mod sandbox;
+mod served;
+mod shortage;
