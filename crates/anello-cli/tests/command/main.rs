@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod build_identity;
+#[path = "../common/mod.rs"]
+mod common;
 mod doctor;
 mod documents;
 mod manual;
-#[path = "../serve/served/mod.rs"]
-mod served;
 mod values;

@@ -1,7 +1,5 @@
 //! A child process on a pseudo-terminal, whose screen the test can read.
 
-#![allow(dead_code, reason = "each test binary uses a different subset")]
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -11,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-pub const ROWS: u16 = 24;
-pub const COLUMNS: u16 = 80;
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 80;
 
 pub struct Pty {
     terminal: File,

@@ -1,46 +1,15 @@
 //! Tests for `anello bare`, run as a child process: the ready line, an echoed message, and error messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use anello_lab::{Resources, preset, resolve};
 
-/// A running baseline server, killed when dropped.
-struct BaselineServer {
-    process: Child,
-    ready: String,
-}
-
-impl BaselineServer {
-    fn start(arguments: &[&str]) -> BaselineServer {
-        let mut process = command(arguments).stdout(Stdio::piped()).spawn().expect("starts");
-        let mut ready = String::new();
-        let output = process.stdout.take().expect("is piped");
-        BufReader::new(output).read_line(&mut ready).expect("a line");
-        BaselineServer { process, ready }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let address = self.ready.split_whitespace().find_map(|word| word.strip_prefix("addr="));
-        let address: SocketAddr = address.expect("addr=").parse().expect("an address");
-        let stream = TcpStream::connect(address).expect("connects");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
-        stream
-    }
-}
-
-impl Drop for BaselineServer {
-    fn drop(&mut self) {
-        self.process.kill().and_then(|()| self.process.wait()).expect("exits");
-    }
-}
+use crate::common::anello;
+use crate::common::served::{Served, connect};
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("bare").args(arguments).args(["--addr", "127.0.0.1:0"]);
-    command
+    anello(&[&["bare"], arguments, &["--addr", "127.0.0.1:0"]].concat())
 }
 
 #[test]
@@ -70,10 +39,10 @@ fn servers_report_their_model_and_echo() {
         Err(error) => println!("uring: skipped: {error}"),
     }
     for (arguments, part) in cases {
-        let server = BaselineServer::start(&arguments);
+        let server = Served::spawn(command(&arguments));
         assert!(server.ready.starts_with("anello bare ready addr="), "{arguments:?}: {}", server.ready);
         assert!(server.ready.contains(part), "{arguments:?}: {}", server.ready);
-        let mut stream = server.connect();
+        let mut stream = connect(server.address());
         stream.write_all(b"there and back").expect("sends");
         let mut echoed = [0; 14];
         stream.read_exact(&mut echoed).expect("echoes");
@@ -87,9 +56,9 @@ fn disk_worker_runs_command_line() {
     let path = directory.path().join("blocks");
     let path = path.to_str().expect("a path in UTF-8");
     let arguments = ["disk", "--engine", "pread", "--file", path, "--create-bytes", "1048576"];
-    let worker = BaselineServer::start(&arguments);
+    let worker = Served::spawn(command(&arguments));
     assert!(worker.ready.contains(" engine=pread file_bytes=1048576 "), "{}", worker.ready);
-    let mut stream = worker.connect();
+    let mut stream = connect(worker.address());
     let line =
         r#"{"operation":"random_write","direct":false,"block_bytes":4096,"depth":4,"duration_ns":1000000}"#;
     stream.write_all(format!("{line}\n").as_bytes()).expect("sends");

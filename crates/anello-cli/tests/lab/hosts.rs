@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -12,6 +11,8 @@ use anello_lab::LabResult;
 use anello_lab::result::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use crate::common::write_script;
 
 const LAB: &str = env!("CARGO_BIN_EXE_anello");
 
@@ -48,9 +49,7 @@ impl Site {
     fn new(scenario: &str) -> Site {
         let site = Site { directory: tempfile::tempdir().unwrap() };
         fs::create_dir(site.path("bin")).unwrap();
-        let ssh = site.path("bin/ssh");
-        fs::write(&ssh, SSH).unwrap();
-        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&site.path("bin/ssh"), SSH);
         let text = format!(
             "name = \"short\"\ntitle = \"Two hosts\"\npasses = 1\nslice = \"10ms\"\nwarm_up = \"1ms\"\n{scenario}"
         );

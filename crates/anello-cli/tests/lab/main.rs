@@ -3,13 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+#[path = "../common/mod.rs"]
+mod common;
 mod faults;
 mod hosts;
 mod http;
 mod open;
 mod peers;
-#[path = "../common/pty.rs"]
-mod pty;
 mod reports;
 mod run;
 mod view;

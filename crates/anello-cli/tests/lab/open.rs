@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::write_script;
 
 fn open(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -52,8 +53,7 @@ fn last_report_is_served_on_loopback_and_opened() {
         fs::write(path("anello-lab").join(name), text).unwrap();
     }
     // Stands for the browser: writes the URL to a pipe, so that the test can wait for it.
-    fs::write(path("xdg-open"), format!("#!/bin/sh\necho \"$1\" >{}\n", path("url").display())).unwrap();
-    fs::set_permissions(path("xdg-open"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&path("xdg-open"), &format!("#!/bin/sh\necho \"$1\" >{}\n", path("url").display()));
     assert!(Command::new("mkfifo").arg(path("url")).status().unwrap().success());
     let mut command = open(directory.path(), &[]);
     command.env("PATH", format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap()));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::pty::Pty;
+use crate::common::pty::Pty;
 
 /// Starts a short run that writes its reports to `out`.
 fn lab(out: &str, arguments: &[&str]) -> Option<Pty> {

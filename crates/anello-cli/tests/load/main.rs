@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod merge;
-#[path = "../common/pty.rs"]
-mod pty;
 mod run;
 mod shards;
 mod tls;

@@ -8,8 +8,12 @@ use std::thread;
 
 use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
 use anello_load::{ErrorKind, Mode, ProtocolReport, Report, latency_histogram};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use socket2::{Domain, Socket, Type};
+
+use crate::common::anello;
+use crate::common::served::Served;
 
 /// Returns the command `anello load tcp` with these arguments.
 fn load(arguments: &[&str]) -> Command {
@@ -18,9 +22,7 @@ fn load(arguments: &[&str]) -> Command {
 
 /// Returns the command `anello load` for a protocol.
 fn load_of(protocol: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["load", protocol]).args(arguments).env_remove("ANELLO_DRIVER");
-    command
+    anello(&[&["load", protocol], arguments].concat())
 }
 
 /// Runs the load generator with `--json` and returns its exit code and report.
@@ -59,31 +61,9 @@ fn server(change: fn(&mut [u8])) -> String {
     address.to_string()
 }
 
-/// `anello echo` with the epoll driver as a child process; killed when dropped.
-struct Echo(Child, SocketAddr);
-
-impl Echo {
-    fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    fn start_with(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.args(["echo", "--addr", "127.0.0.1:0", "--driver", "epoll"]).args(arguments);
-        command.env_remove("ANELLO_DRIVER");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split("addr=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-        Self(child, address.parse().unwrap())
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
+/// Starts `anello echo` with the epoll driver.
+fn start_echo(arguments: &[&str]) -> Served {
+    Served::start_echo(&[&["--addr", "127.0.0.1:0", "--driver", "epoll"], arguments].concat())
 }
 
 #[test]
@@ -133,7 +113,7 @@ fn progress_line_on_terminal_has_rate_and_quantiles() {
         // Decodes all bytes together, because a read can end within a multi-byte character such as "µ".
         bytes.extend_from_slice(&chunk[..count]);
         if !is_signalled && progress(&String::from_utf8_lossy(&bytes)).is_some() {
-            signal(&child, "INT");
+            interrupt(&child);
             is_signalled = true;
         }
     }
@@ -152,8 +132,8 @@ fn progress_line_on_terminal_has_rate_and_quantiles() {
 
 #[test]
 fn json_has_schema_version_and_server_cpu_time() {
-    let echo = Echo::start();
-    let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
+    let echo = start_echo(&[]);
+    let (address, pid) = (echo.address(), echo.id().to_string());
     let arguments = [
         &address,
         "-c",
@@ -181,14 +161,14 @@ fn json_has_schema_version_and_server_cpu_time() {
         (4, protocol, 10_000_000)
     );
     let cpu = report.server.unwrap();
-    assert_eq!(cpu.pid, echo.0.id());
+    assert_eq!(cpu.pid, echo.id());
     assert!(report.requests > 0 && report.elapsed_ns > 0);
 }
 
 #[test]
 fn reports_context_switches_per_request() {
-    let echo = Echo::start();
-    let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
+    let echo = start_echo(&[]);
+    let (address, pid) = (echo.address(), echo.id().to_string());
     // With one request at a time, the server sleeps between requests.
     let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
@@ -228,15 +208,15 @@ fn threads_are_pinned_to_given_cores() {
     let first = cores.next().unwrap();
     // On a machine with a single core, both threads use that core.
     let last = cores.next_back().unwrap_or(first);
-    let echo = Echo::start();
+    let echo = start_echo(&[]);
     for driver in ["epoll", "auto"] {
         let list = format!("{last},{first}");
-        let arguments = [&echo.1.to_string(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
+        let arguments = [echo.address(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
         let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
         // The threads are pinned before the first request.
-        wait_until_loaded(&echo.0);
+        wait_until_loaded(&echo);
         let cores = cores_of_threads(&child);
-        signal(&child, "INT");
+        interrupt(&child);
         let output = child.wait_with_output().unwrap();
         assert_eq!(cores, [(0, last.to_string()), (1, first.to_string())], "{driver}");
         let report: Report = serde_json::from_slice(&output.stdout).unwrap();
@@ -246,10 +226,10 @@ fn threads_are_pinned_to_given_cores() {
 
 #[test]
 fn many_connections_use_several_source_addresses() {
-    let echo = Echo::start();
+    let echo = start_echo(&[]);
     for driver in ["epoll", "auto"] {
         let arguments = ["-c", "4001", "-d", "1ms", "--connect-timeout", "1m", "--timeout", "1m", "--verify"];
-        let address = echo.1.to_string();
+        let address = echo.address();
         let (code, stdout, stderr) =
             output(&[&arguments[..], &["--json", "--driver", driver, &address]].concat());
         if stdout.contains("Too many open files") {
@@ -289,21 +269,21 @@ fn fault_44_refused_connections_are_reported_and_exit_1() {
 
 #[test]
 fn fault_44_stalled_server_is_reported_and_exits_1() {
-    let echo = Echo::start();
-    signal(&echo.0, "STOP");
+    let echo = start_echo(&[]);
+    echo.signal(Signal::STOP);
     // The kernel completes TCP handshakes even though the server is stopped.
-    let (code, stdout, _) = output(&[&echo.1.to_string(), "-c", "2", "-d", "10m", "--timeout", "100ms"]);
-    signal(&echo.0, "CONT");
+    let (code, stdout, _) = output(&[echo.address(), "-c", "2", "-d", "10m", "--timeout", "100ms"]);
+    echo.signal(Signal::CONT);
     assert_eq!(code, Some(1), "{stdout}");
     assert!(stdout.contains("2 × reply timeout") && stdout.contains("no responses"), "{stdout}");
 }
 
 #[test]
 fn fault_44_killed_server_ends_load_with_report() {
-    let echo = Echo::start();
-    let mut child = load(&[&echo.1.to_string(), "-c", "3", "-d", "10m", "--json"]);
+    let echo = start_echo(&[]);
+    let mut child = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo.0);
+    wait_until_loaded(&echo);
     drop(echo);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -314,11 +294,11 @@ fn fault_44_killed_server_ends_load_with_report() {
 
 #[test]
 fn ctrl_c_ends_load_early_with_report() {
-    let echo = Echo::start();
-    let mut child = load(&[&echo.1.to_string(), "-c", "3", "-d", "10m", "--json"]);
+    let echo = start_echo(&[]);
+    let mut child = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo.0);
-    signal(&child, "INT");
+    wait_until_loaded(&echo);
+    interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
@@ -512,24 +492,18 @@ fn sweep_prints_steps_and_knee() {
 
 #[test]
 fn loads_server_with_different_reply_size() {
-    let echo = Echo::start_with(&["--request-bytes", "100", "--response-bytes", "5000"]);
+    let echo = start_echo(&["--request-bytes", "100", "--response-bytes", "5000"]);
     let sizes = ["-b", "100", "--response-bytes", "5000", "-c", "3", "-d", "50ms", "--verify"];
-    let (code, report) = report("tcp", &[&sizes[..], &[&echo.1.to_string()]].concat());
+    let (code, report) = report("tcp", &[&sizes[..], &[echo.address()]].concat());
     assert_eq!((code, report.sent_bytes * 50), (Some(0), report.received_bytes), "{report:?}");
 }
 
 #[test]
 fn loads_abstract_unix_socket() {
     let address = format!("unix:@anello-load-test-{}", std::process::id());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["echo", "--driver", "epoll", "--addr", &address]).env_remove("ANELLO_DRIVER");
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let _echo = Served::start_echo(&["--driver", "epoll", "--addr", &address]);
     let (code, report) = report("tcp", &["-c", "3", "-d", "50ms", "--verify", &address]);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!((code, &report.target), (Some(0), &address), "{line}{report:?}");
+    assert_eq!((code, &report.target), (Some(0), &address), "{report:?}");
 }
 
 #[test]
@@ -561,13 +535,13 @@ fn loads_unix_socket_with_both_protocols() {
 
 #[test]
 fn fault_44_paused_server_increases_corrected_latency() {
-    let echo = Echo::start();
-    let mut child = load(&[&echo.1.to_string(), "-c", "5", "-d", "2s", "-r", "1000", "--json"]);
+    let echo = start_echo(&[]);
+    let mut child = load(&[echo.address(), "-c", "5", "-d", "2s", "-r", "1000", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_worked(&echo.0, 2_000_000);
-    signal(&echo.0, "STOP");
+    wait_until_worked(&echo, 2_000_000);
+    echo.signal(Signal::STOP);
     thread::sleep(std::time::Duration::from_millis(300));
-    signal(&echo.0, "CONT");
+    echo.signal(Signal::CONT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
@@ -581,14 +555,14 @@ fn fault_44_paused_server_increases_corrected_latency() {
 
 #[test]
 fn fault_44_stopped_server_ends_load_with_report() {
-    let echo = Echo::start();
-    let address = echo.1.to_string();
+    let echo = start_echo(&[]);
+    let address = echo.address();
     let mut child = load(&[&address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo.0);
-    signal(&echo.0, "STOP");
+    wait_until_loaded(&echo);
+    echo.signal(Signal::STOP);
     let output = child.wait_with_output().unwrap();
-    signal(&echo.0, "CONT");
+    echo.signal(Signal::CONT);
     assert_eq!(output.status.code(), Some(1));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -672,24 +646,18 @@ fn addresses_rates_durations_and_statuses_are_parsed() {
     }
 }
 
-/// Sends a signal to a child process.
-fn signal(child: &Child, name: &str) {
-    let pid = rustix::process::Pid::from_child(child);
-    let signal = match name {
-        "INT" => rustix::process::Signal::INT,
-        "STOP" => rustix::process::Signal::STOP,
-        _ => rustix::process::Signal::CONT,
-    };
-    rustix::process::kill_process(pid, signal).unwrap();
+/// Sends SIGINT to a child process.
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 /// Waits until the server has used CPU time, which means that it has received requests.
-fn wait_until_loaded(server: &Child) {
+fn wait_until_loaded(server: &Served) {
     wait_until_worked(server, 20_000_000);
 }
 
 /// Waits until the server has used `cpu_ns` more nanoseconds of CPU time.
-fn wait_until_worked(server: &Child, cpu_ns: u64) {
+fn wait_until_worked(server: &Served, cpu_ns: u64) {
     let idle_ns = anello_load::process_cpu_ns(server.id()).unwrap();
     while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + cpu_ns {
         thread::sleep(std::time::Duration::from_millis(1));

@@ -2,14 +2,15 @@
 //! their reports.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anello_load::Report;
 use serde_json::{Value, json};
+
+use crate::common::{self, served::Served, write_script};
 
 /// Variables that schedulers set.
 const VARIABLES: [&str; 6] = [
@@ -21,9 +22,9 @@ const VARIABLES: [&str; 6] = [
     "OMPI_COMM_WORLD_SIZE",
 ];
 
+/// Returns the command `anello` with these arguments, without the variables that a scheduler may have set.
 fn anello(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(arguments).env_remove("ANELLO_DRIVER");
+    let mut command = common::anello(arguments);
     VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     command
 }
@@ -33,25 +34,8 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// `anello echo` as a child process; killed when dropped.
-struct Echo(Child, String);
-
-impl Echo {
-    fn start() -> Self {
-        let mut command = anello(&["echo", "--addr", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split("addr=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-        Self(child, address.to_owned())
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
+fn start_echo() -> Served {
+    Served::start_echo(&["--addr", "127.0.0.1:0"])
 }
 
 fn unix_seconds() -> f64 {
@@ -118,10 +102,10 @@ fn changed(directory: &Path, from: &str, to: &str, pointer: &str, value: Value) 
 
 #[test]
 fn shards_add_up_to_whole_load_and_are_checked() {
-    let echo = Echo::start();
+    let echo = start_echo();
     let results = tempfile::tempdir().unwrap();
     let results = results.path();
-    let reports = run_shards(&echo.1, results);
+    let reports = run_shards(echo.address(), results);
     let connections: Vec<_> = reports.iter().map(|report| report.connections).collect();
     assert_eq!(connections, [4, 3, 3]);
     assert!(reports.iter().all(|report| report.all_connections == 10 && report.verified));
@@ -275,8 +259,8 @@ fn shard_flags_and_variables_are_checked() {
 
 #[test]
 fn log_on_standard_output_can_be_piped_to_merge() {
-    let echo = Echo::start();
-    let mut load = anello(&["load", "tcp", &echo.1, "-c", "2", "-d", "50ms", "--hdr", "-"]);
+    let echo = start_echo();
+    let mut load = anello(&["load", "tcp", echo.address(), "-c", "2", "-d", "50ms", "--hdr", "-"]);
     let Output { status, stdout, stderr } = load.output().unwrap();
     assert!(status.success() && stderr.starts_with(b"server "), "{}", String::from_utf8_lossy(&stderr));
     let mut command = anello(&["load", "merge", "-"]);
@@ -286,29 +270,23 @@ fn log_on_standard_output_can_be_piped_to_merge() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Writes an executable script.
-fn script(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 /// Replaces the launchers with scripts that start the processes on this machine.
 #[test]
 fn deployment_scripts_run_all_shards_and_merge() {
-    let echo = Echo::start();
+    let echo = start_echo();
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    script(
+    write_script(
         &directory.join("srun"),
         "#!/bin/bash\nfor index in 0 1 2; do SLURM_PROCID=$index SLURM_NTASKS=3 \"$@\" & done\nwait\n",
     );
-    script(
+    write_script(
         &directory.join("mpirun"),
         "#!/bin/bash\n[[ $1 == -n ]] || exit 1\ncount=$2\nshift 2\nexport SLURM_PROCID=0 SLURM_NTASKS=1\n\
          for ((index = 0; index < count; index++)); do\n  \
          OMPI_COMM_WORLD_RANK=$index OMPI_COMM_WORLD_SIZE=$count \"$@\" &\ndone\nwait\n",
     );
-    script(
+    write_script(
         &directory.join("ssh"),
         "#!/bin/bash\n[[ $1 == -o && $3 == host[0-9] ]] || exit 255\nexec bash -c \"$4\"\n",
     );
@@ -325,7 +303,7 @@ fn deployment_scripts_run_all_shards_and_merge() {
             let results = format!("{}-{}-{start_delay}", script.replace('/', "-"), launcher.len());
             command.args(Some(launcher).filter(|launcher| !launcher.is_empty())).arg(results);
             let flags = ["-c", "6", "-r", "100", "-d", "200ms", "--drain-timeout", "30s", "--timeout", "60s"];
-            command.args(["tcp", &echo.1]).args(flags);
+            command.args(["tcp", echo.address()]).args(flags);
             output(command)
         });
         attempts.into_iter().find(|(.., error)| !error.contains("choose a later time")).unwrap()

@@ -1,16 +1,18 @@
 //! Tests for `anello load http` with https:// URLs against `anello http`, both as child processes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use anello_lab::tls::Identity;
 use anello_load::{ErrorKind, Report};
 
-/// `anello http` with a temporary document root and certificate; killed when dropped.
+use crate::common::anello;
+use crate::common::served::Served;
+
+/// `anello http` with a temporary document root and certificate.
 struct Server {
-    child: Child,
+    _served: Served,
     identity: Identity,
     _directory: tempfile::TempDir,
     url: String,
@@ -20,15 +22,12 @@ impl Server {
     fn start() -> Self {
         let (directory, identity) = (tempfile::tempdir().unwrap(), Identity::make().unwrap());
         fs::write(directory.path().join("hello.txt"), "Hello, World!").unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(directory.path()).args(["--addr", "127.0.0.1:0", "--driver", "epoll"]);
-        command.arg("--tls-cert").arg(identity.certificate()).arg("--tls-key").arg(identity.key());
-        let mut child = command.env_remove("ANELLO_DRIVER").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix("addr=127.0.0.1:"));
-        let url = format!("https://localhost:{}/hello.txt", address.unwrap_or_else(|| panic!("{line}")));
-        Self { child, identity, _directory: directory, url }
+        let (root, certificate, key) = (directory.path(), identity.certificate(), identity.key());
+        let tls = ["--tls-cert", text(&certificate), "--tls-key", text(&key)];
+        let served =
+            Served::start(root, &[&["--addr", "127.0.0.1:0", "--driver", "epoll"], &tls[..]].concat());
+        let url = format!("https://{}/hello.txt", served.address().replace("127.0.0.1", "localhost"));
+        Self { _served: served, identity, _directory: directory, url }
     }
 
     /// Runs the load generator briefly with these flags and the server's certificate as a trusted CA.
@@ -38,23 +37,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["load", "http", "-c", "2", "-d", "40ms", "--verify"]).args(arguments);
-    for variable in ["ANELLO_DRIVER", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
-        command.env_remove(variable);
-    }
+    let mut command = anello(&["load", "http", "-c", "2", "-d", "40ms", "--verify"]);
+    command.args(arguments).env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
     command
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use crate::pty::Pty;
+use crate::common::pty::Pty;
 use rustix::process::Signal;
 
 /// Starts an echo server in this process. Returns its address.

@@ -6,82 +6,33 @@ use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Read and write timeout of the clients.
-const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::common::anello;
+use crate::common::served::{Served, TIMEOUT, connect};
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("echo").args(arguments).env_remove("ANELLO_DRIVER");
-    command
+    anello(&[&["echo"], arguments].concat())
 }
 
-/// The server as a child process; killed when dropped.
-struct Server {
-    child: Child,
-    /// Address in the ready line.
-    address: String,
-    /// Ready line.
-    ready: String,
+fn tcp(server: &Served) -> TcpStream {
+    let stream = connect(server.address());
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+    stream
 }
 
-impl Server {
-    fn start(arguments: &[&str]) -> Self {
-        Self::spawn(&mut command(arguments))
-    }
-
-    fn spawn(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split("addr=").nth(1).and_then(|rest| rest.split(' ').next());
-        let address = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
-        Self { child, address, ready: line }
-    }
-
-    fn tcp(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-        stream
-    }
-
-    fn unix(&self) -> UnixStream {
-        let name = self.address.strip_prefix("unix:").unwrap();
-        let stream = match name.strip_prefix('@') {
-            Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()),
-            None => UnixStream::connect(name),
-        };
-        let stream = stream.unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-        stream
-    }
-
-    /// Sends SIGTERM to the server and waits until it exits.
-    fn stop(mut self) -> ExitStatus {
-        self.terminate();
-        self.child.wait().unwrap()
-    }
-
-    fn terminate(&self) {
-        let process = Pid::from_child(&self.child);
-        kill_process(process, Signal::TERM).unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            self.child.kill().unwrap();
-            self.child.wait().unwrap();
-        }
-    }
+fn unix(server: &Served) -> UnixStream {
+    let name = server.address().strip_prefix("unix:").unwrap();
+    let stream = match name.strip_prefix('@') {
+        Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()),
+        None => UnixStream::connect(name),
+    };
+    let stream = stream.unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+    stream
 }
 
 fn socket_path(directory: &tempfile::TempDir) -> PathBuf {
@@ -108,10 +59,10 @@ fn unix_socket_echoes_and_file_is_removed_at_exit() {
             let address = format!("unix:{}", path.display());
             let mut arguments = vec!["--addr", &address, "--driver", driver];
             arguments.extend(workers);
-            let server = Server::start(&arguments);
-            assert_eq!(server.address, address);
+            let server = Served::start_echo(&arguments);
+            assert_eq!(server.address(), address);
             let message = pattern(300_000);
-            let mut clients: Vec<_> = (0..8).map(|_| server.unix()).collect();
+            let mut clients: Vec<_> = (0..8).map(|_| unix(&server)).collect();
             for client in &mut clients {
                 let (mut writer, sent) = (client.try_clone().unwrap(), message.clone());
                 let writing = thread::spawn(move || writer.write_all(&sent));
@@ -121,7 +72,7 @@ fn unix_socket_echoes_and_file_is_removed_at_exit() {
                 assert!(received == message, "the bytes differ");
             }
             clients[0].write_all(b"last").unwrap();
-            assert!(server.stop().success());
+            server.stop();
             // The server echoes the data that it received before the signal, then closes the connection.
             let mut last = Vec::new();
             clients[0].read_to_end(&mut last).unwrap();
@@ -141,23 +92,23 @@ fn ready_line_contains_workers_sockets_and_distribution() {
         (&["--addr", "127.0.0.1:0", "--cores", "all", "--distribution", "by-core"], "distribution=by-core"),
         (&["--addr", &name, "--distribution", "kernel"][..], "sockets=1 distribution=kernel"),
     ] {
-        let server = Server::start(arguments);
+        let server = Served::start_echo(arguments);
         assert!(server.ready.contains(&format!(" {expected}")), "{:?}", server.ready);
-        assert!(server.stop().success());
+        server.stop();
     }
 }
 
 #[test]
 fn abstract_unix_socket_echoes() {
     let address = format!("unix:@anello-cli-test-{}", std::process::id());
-    let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
-    assert_eq!(server.address, address);
-    let mut client = server.unix();
+    let server = Served::start_echo(&["--addr", &address, "--driver", "epoll"]);
+    assert_eq!(server.address(), address);
+    let mut client = unix(&server);
     client.write_all(b"ciao").unwrap();
     let mut received = [0; 4];
     client.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"ciao");
-    assert!(server.stop().success());
+    server.stop();
 }
 
 #[test]
@@ -182,15 +133,15 @@ fn foreign_file_at_socket_path_is_neither_used_nor_removed() {
     UnixStream::connect(&path).unwrap();
     // Without a listener, the socket file is stale and is replaced.
     drop(other);
-    let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
-    server.unix();
-    assert!(server.stop().success());
+    let server = Served::start_echo(&["--addr", &address, "--driver", "epoll"]);
+    unix(&server);
+    server.stop();
     assert!(!path.exists());
     // The server does not remove a file that has replaced its own socket file.
-    let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
+    let server = Served::start_echo(&["--addr", &address, "--driver", "epoll"]);
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
-    assert!(server.stop().success());
+    server.stop();
     assert!(path.exists(), "the file of the other listener still exists");
 }
 
@@ -203,8 +154,8 @@ fn responses_have_configured_size() {
             let (request_bytes, response_bytes) = (request.to_string(), response.to_string());
             let sizes = ["--request-bytes", &request_bytes, "--response-bytes", &response_bytes];
             let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
-            let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
-            let mut client = server.tcp();
+            let server = Served::start_echo(&[&arguments[..], &["--driver", driver]].concat());
+            let mut client = tcp(&server);
             // First sends single requests, each in two parts; then pipelined requests, the last of which is incomplete.
             for round in 0..3 {
                 let message = &pattern(request + round)[round..];
@@ -228,7 +179,7 @@ fn responses_have_configured_size() {
                 received == responses(&pipelined, request, response),
                 "{request} to {response}, pipelined"
             );
-            assert!(server.stop().success());
+            server.stop();
         }
     }
 }
@@ -274,13 +225,13 @@ fn invalid_addresses_are_rejected_with_examples() {
 fn unread_responses_apply_backpressure() {
     for driver in ["epoll", "auto"] {
         let arguments = ["--request-bytes", "10", "--response-bytes", "100000", "--addr", "127.0.0.1:0"];
-        let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
-        let process = server.child.id();
+        let server = Served::start_echo(&[&arguments[..], &["--driver", driver]].concat());
+        let process = server.id();
         let resident_bytes = || {
             let pages = fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
             pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
         };
-        let mut client = server.tcp();
+        let mut client = tcp(&server);
         let before = resident_bytes();
         // The client's writes time out once all buffers are full.
         client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -304,8 +255,8 @@ fn unread_responses_apply_backpressure() {
 
 #[test]
 fn huge_pages_are_disabled() {
-    let server = Server::start(&["--addr", "127.0.0.1:0"]);
-    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let server = Served::start_echo(&["--addr", "127.0.0.1:0"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     assert!(!status.contains("THP_enabled:\t1"), "{status}");
 }
 
@@ -313,26 +264,26 @@ fn huge_pages_are_disabled() {
 fn idle_clients_are_closed() {
     for sizes in [&[][..], &["--request-bytes", "10", "--response-bytes", "10"]] {
         let common = ["--idle-timeout", "50ms", "--addr", "127.0.0.1:0", "--driver", "epoll"];
-        let server = Server::start(&[&common[..], sizes].concat());
-        let mut client = server.tcp();
+        let server = Served::start_echo(&[&common[..], sizes].concat());
+        let mut client = tcp(&server);
         client.write_all(b"0123456789").unwrap();
         let mut received = Vec::new();
         client.read_to_end(&mut received).unwrap();
         assert_eq!(received, b"0123456789", "responds, then closes");
-        assert!(server.stop().success());
+        server.stop();
     }
 }
 
 #[test]
 fn sigterm_completes_received_requests() {
     let arguments = ["--request-bytes", "4", "--response-bytes", "6", "--addr", "127.0.0.1:0"];
-    let server = Server::start(&[&arguments[..], &["--driver", "epoll"]].concat());
-    let mut client = server.tcp();
+    let server = Served::start_echo(&[&arguments[..], &["--driver", "epoll"]].concat());
+    let mut client = tcp(&server);
     client.write_all(b"abcdef").unwrap();
     let mut received = [0; 6];
     client.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"abcdab");
-    assert!(server.stop().success());
+    server.stop();
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "an incomplete request gets no response");
@@ -350,10 +301,13 @@ fn service_manager_is_notified_once_for_all_workers() {
         String::from_utf8_lossy(&text[..length]).into_owned()
     };
     let mut command = command(&["--addr", "127.0.0.1:0", "--cores", "0,0"]);
-    let server = Server::spawn(command.env("NOTIFY_SOCKET", &path));
+    let server = {
+        command.env("NOTIFY_SOCKET", &path);
+        Served::spawn(command)
+    };
     assert_eq!(next(), "READY=1\n");
-    drop(server.tcp());
-    assert!(server.stop().success());
+    drop(tcp(&server));
+    server.stop();
     assert_eq!(next(), "STOPPING=1\n");
     notifications.set_nonblocking(true).unwrap();
     assert_eq!(notifications.recv(&mut [0; 100]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -365,9 +319,9 @@ fn closed_output_pipes_do_not_stop_server() {
     let address = format!("unix:{}", socket_path(&directory).display());
     let closed = || Stdio::from(std::io::pipe().unwrap().1);
     let child = command(&["--addr", &address, "--cores", "0,0"]).stdout(closed()).stderr(closed()).spawn();
-    let mut server = Server { child: child.unwrap(), address, ready: String::new() };
+    let mut server = Served::without_ready_line(child.unwrap());
     while !socket_path(&directory).exists() {
-        assert!(server.child.try_wait().unwrap().is_none(), "the server has exited");
+        assert!(!server.has_exited(), "the server has exited");
         thread::sleep(Duration::from_millis(5));
     }
     // The socket file is created shortly before the socket starts listening.
@@ -382,25 +336,27 @@ fn closed_output_pipes_do_not_stop_server() {
     let mut received = [0; 4];
     client.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"ciao");
-    assert_eq!(server.stop().code(), Some(0));
+    server.stop();
 }
 
 #[test]
 fn address_in_use_is_rejected_for_any_number_of_workers() {
     for cores in ["0", "0,0"] {
-        let server = Server::start(&["--addr", "127.0.0.1:0", "--cores", cores]);
+        // The source address of other connections on this machine is another one, so that their ports cannot be that
+        // of the server after its end.
+        let server = Served::start_echo(&["--addr", "127.0.0.77:0", "--cores", cores]);
         for cores in ["0", "0,0"] {
-            let output = command(&["--addr", &server.address, "--cores", cores]).output().unwrap();
+            let output = command(&["--addr", server.address(), "--cores", cores]).output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{stderr}");
-            assert!(stderr.contains(&server.address) && stderr.contains("in use"), "{stderr}");
+            assert!(stderr.contains(server.address()) && stderr.contains("in use"), "{stderr}");
         }
-        let address = server.address.clone();
-        let mut client = server.tcp();
+        let address = server.address().to_owned();
+        let mut client = tcp(&server);
         client.write_all(b"ciao").unwrap();
         client.read_exact(&mut [0; 4]).unwrap();
-        assert!(server.stop().success());
+        server.stop();
         // Recently closed connections do not keep the address in use.
-        assert!(Server::start(&["--addr", &address, "--cores", "0,0"]).stop().success());
+        Served::start_echo(&["--addr", &address, "--cores", "0,0"]).stop();
     }
 }

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod config;
 mod echo;
 mod floods;

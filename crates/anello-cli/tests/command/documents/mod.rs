@@ -6,17 +6,16 @@ mod pages;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use document::{Document, documents, repository};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::served::tls::create_identity;
-use crate::served::wait_until;
+use crate::common;
+use crate::common::served::Served;
+use crate::common::tls::create_identity;
 
 /// Splits a command line as a shell does, up to a comment, a redirection, a pipe or `&`.
 fn split_words(line: &str) -> Vec<String> {
@@ -88,44 +87,15 @@ fn command_lines(document: &Document) -> Vec<String> {
 }
 
 fn anello(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.current_dir(directory).env_remove("ANELLO_DRIVER");
+    let mut command = common::anello(&[]);
+    command.current_dir(directory);
     command
-}
-
-/// A server as a child process, killed when dropped.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("server");
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().expect("output")).read_line(&mut ready).expect("ready line");
-        let address = ready.split("addr=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Self { address: address.unwrap_or_else(|| panic!("{command:?}: {ready:?}")).to_owned(), child }
-    }
-
-    fn stop(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("running");
-        wait_until(|| self.child.try_wait().expect("child").is_some());
-        assert!(self.child.wait().expect("child").success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }
 
 /// A directory with the files used in the examples, and the servers to which the examples send requests.
 struct Fixture {
     directory: TempDir,
-    servers: Vec<Server>,
+    servers: Vec<Served>,
     /// Parts of the examples and their replacements in the tests. For each word, the first matching entry applies.
     replacements: Vec<(String, String)>,
 }
@@ -162,7 +132,7 @@ impl Fixture {
         let mut fixture = Self { directory, servers: Vec::new(), replacements: Vec::new() };
         let tls = ["--tls-cert", "chain.pem", "--tls-key", "key.pem"];
         let echo = fixture.serve(&["echo", "--addr", "127.0.0.1:0"]);
-        let echo_pid = fixture.servers[0].child.id().to_string();
+        let echo_pid = fixture.servers[0].id().to_string();
         let long_echo = fixture.serve(&[
             "echo",
             "--addr",
@@ -194,8 +164,8 @@ impl Fixture {
     fn serve(&mut self, arguments: &[&str]) -> String {
         let mut command = anello(self.directory.path());
         command.args(arguments);
-        self.servers.push(Server::start(command));
-        self.servers[self.servers.len() - 1].address.clone()
+        self.servers.push(Served::spawn(command));
+        self.servers[self.servers.len() - 1].address().to_owned()
     }
 
     /// Returns the command with these arguments, adapted to the servers and files of this fixture.
@@ -234,7 +204,7 @@ impl Fixture {
         match words.as_slice() {
             ["echo", ..] => {
                 let words: Vec<_> = words.iter().map(|word| word.replace(":7000", ":0")).collect();
-                Server::start(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>())).stop();
+                Served::spawn(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>())).stop();
                 Ok(())
             }
             ["http", ..] if !words.contains(&"--check") => match expect_success(with(&["--check"])) {

@@ -1,28 +1,24 @@
-//! Helpers that start `anello http` and `anello echo` the way a user or a service manager would, and send requests to it.
-
-#![allow(dead_code, reason = "each test binary uses a different subset")]
+//! Helpers that start servers the way a service manager would, and send requests to them.
 
 pub mod http2;
-pub mod tls;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// Time limit for every wait in a test.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub use crate::common::served::{Served, TIMEOUT, connect, get, send_request, wait_until};
+pub use crate::common::tls;
 
 /// Content of `hello.txt`.
 pub const BODY: &str = "Hello, world!";
@@ -40,30 +36,11 @@ pub fn request(keep_alive: bool) -> &'static str {
     }
 }
 
-pub fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
-    stream
-}
-
 /// Connects, sends a [`request`] with `Connection: close`, and does not wait for the response.
 pub fn connect_and_request(address: &str) -> TcpStream {
     let mut client = connect(address);
     client.write_all(request(false).as_bytes()).expect("send request");
     client
-}
-
-/// Sends a request with `Connection: close` and returns the whole response.
-pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
-    let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("send request");
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).expect("read response");
-    response
-}
-
-pub fn get(address: &str, path: &str) -> String {
-    String::from_utf8(send_request(connect(address), &format!("GET {path}"), "")).expect("UTF-8")
 }
 
 /// Checks the response to a [`request`] with `Connection: close`.
@@ -85,14 +62,6 @@ pub fn retry_interrupted(mut operation: impl FnMut() -> io::Result<usize>) -> io
     }
 }
 
-pub fn wait_until(mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < TIMEOUT, "timed out waiting for the condition");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Returns the drivers that are available on this machine.
 pub fn drivers() -> Vec<&'static str> {
     // Probes on a separate thread, because the kernel interrupts the thread that closes a ring.
@@ -106,26 +75,7 @@ pub fn drivers() -> Vec<&'static str> {
     }
 }
 
-/// A running server that has printed its ready line.
-pub struct Served {
-    child: Child,
-    pub ready: String,
-}
-
 impl Served {
-    pub fn start(document_root: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(document_root).args(arguments);
-        Self::spawn(command)
-    }
-
-    /// Starts `anello echo`.
-    pub fn start_echo(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("echo").args(arguments);
-        Self::spawn(command)
-    }
-
     /// Starts a server and passes sockets to it as a service manager would.
     pub fn start_activated(
         document_root: &Path,
@@ -150,58 +100,6 @@ impl Served {
         let output = command.stdout(Stdio::piped()).output().expect("run anello");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// Spawns the command and waits for the ready line.
-    pub fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("start server");
-        let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("piped stdout"))
-            .read_line(&mut ready)
-            .expect("ready line");
-        assert!(ready.starts_with("anello ") && ready.contains(" ready addr="), "{ready:?}");
-        Self { child, ready }
-    }
-
-    pub fn ready_value(&self, name: &str) -> &str {
-        let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("process is running");
-    }
-
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Takes the server's standard output, positioned after the ready line.
-    pub fn output(&mut self) -> ChildStdout {
-        self.child.stdout.take().expect("piped stdout")
-    }
-
-    /// Sends SIGTERM and waits until the server has exited successfully.
-    pub fn stop(self) {
-        self.signal(Signal::TERM);
-        self.wait_exit();
-    }
-
-    pub fn has_exited(&mut self) -> bool {
-        self.child.try_wait().expect("wait for child").is_some()
-    }
-
-    /// Waits until the server has exited, and checks its exit code.
-    pub fn wait_exit(mut self) {
-        wait_until(|| self.has_exited());
-        assert_eq!(self.child.wait().expect("wait for child").code(), Some(0));
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::connect;
+use super::served::connect;
 
 /// Writes a self-signed certificate for `localhost` to the files, and returns a client configuration that trusts it.
 pub fn create_identity(certificate: &Path, key: &Path) -> Arc<ClientConfig> {

@@ -1,0 +1,123 @@
+//! A server as a child process.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::anello;
+
+/// Time limit for every wait in a test.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running server that has printed its ready line.
+pub struct Served {
+    child: Child,
+    pub ready: String,
+}
+
+impl Served {
+    /// Starts `anello http`.
+    pub fn start(document_root: &Path, arguments: &[&str]) -> Self {
+        let mut command = anello(&["http"]);
+        command.arg(document_root).args(arguments);
+        Self::spawn(command)
+    }
+
+    /// Starts `anello echo`.
+    pub fn start_echo(arguments: &[&str]) -> Self {
+        Self::spawn(anello(&[&["echo"], arguments].concat()))
+    }
+
+    /// Spawns the command and waits for the ready line.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("start server");
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped stdout"))
+            .read_line(&mut ready)
+            .expect("ready line");
+        assert!(ready.starts_with("anello ") && ready.contains(" ready addr="), "{command:?}: {ready:?}");
+        Self { child, ready }
+    }
+
+    /// Takes over a server whose ready line cannot be read.
+    pub fn without_ready_line(child: Child) -> Self {
+        Self { child, ready: String::new() }
+    }
+
+    pub fn ready_value(&self, name: &str) -> &str {
+        let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
+    }
+
+    pub fn address(&self) -> &str {
+        self.ready_value("addr")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("process is running");
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Takes the server's standard output, positioned after the ready line.
+    pub fn output(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("piped stdout")
+    }
+
+    /// Sends SIGTERM and waits until the server has exited successfully.
+    pub fn stop(self) {
+        self.signal(Signal::TERM);
+        self.wait_exit();
+    }
+
+    pub fn has_exited(&mut self) -> bool {
+        self.child.try_wait().expect("wait for child").is_some()
+    }
+
+    /// Waits until the server has exited, and checks its exit code.
+    pub fn wait_exit(mut self) {
+        wait_until(|| self.has_exited());
+        assert_eq!(self.child.wait().expect("wait for child").code(), Some(0));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+pub fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connect");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+    stream
+}
+
+/// Sends a request with `Connection: close` and returns the whole response.
+pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
+    let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("send request");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("read response");
+    response
+}
+
+pub fn get(address: &str, path: &str) -> String {
+    String::from_utf8(send_request(connect(address), &format!("GET {path}"), "")).expect("UTF-8")
+}
+
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < TIMEOUT, "timed out waiting for the condition");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
