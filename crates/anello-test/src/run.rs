@@ -1,0 +1,53 @@
+//! Runs a test on several set-ups.
+
+use std::sync::Arc;
+
+use crate::availability::is_available;
+use crate::repeat::PrintOnPanic;
+use crate::selection::Selection;
+use crate::{Setup, all_drivers, both_drivers, hang_timeout, simulated_drivers, within};
+
+/// Runs the test on the two Linux drivers with their default options.
+pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(both_drivers(), test);
+}
+
+/// Runs the test on all selected set-ups on Linux.
+pub fn on_every_driver(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(all_drivers(), test);
+}
+
+/// Runs the test on all selected set-ups, including the simulated kernels. The test may use only the runtime's sockets.
+pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(all_drivers().into_iter().chain(simulated_drivers()).collect(), test);
+}
+
+/// Runs the test under the watchdog on each of these set-ups that is available, unless `ANELLO_TEST_SETUP` excludes it.
+/// Each run has its own thread.
+///
+/// # Panics
+///
+/// Panics if the test fails or hangs, after it has printed the command that repeats the test on this set-up.
+pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
+    let (selection, test) = (Selection::current(), Arc::new(test));
+    let (included, excluded): (Vec<_>, Vec<_>) =
+        setups.into_iter().partition(|setup| selection.is_included(setup.name));
+    if included.is_empty() {
+        let names: Vec<_> = excluded.iter().map(|setup| setup.name).collect();
+        eprintln!("skipped: none of the test's set-ups is selected ({})", names.join(", "));
+    }
+    for setup in included {
+        let (name, test) = (setup.name, Arc::clone(&test));
+        let _print_on_panic = PrintOnPanic::new(name);
+        if is_available(&setup) {
+            within(hang_timeout(), name, move || test(&setup));
+        }
+    }
+}
+
+/// Returns the selected drivers that are available here, as values of the command line's option `--driver`: `epoll`,
+/// `uring`.
+pub fn driver_flags() -> Vec<&'static str> {
+    let is_used = |setup: &Setup| Selection::current().is_included(setup.name) && is_available(setup);
+    both_drivers().into_iter().filter(is_used).map(|setup| setup.name).collect()
+}
