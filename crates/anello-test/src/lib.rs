@@ -23,7 +23,9 @@ mod watchdog;
 
 pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, variable};
-pub use run::{driver_flags, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim};
+pub use run::{
+    DriverFlags, driver_flags, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
+};
 pub use selection::{all_drivers, simulated_drivers};
 pub use servers::{
     ANY_PORT, Request, answer, echo, http_response, serve_http, serve_on, tcp_server, unix_server,

@@ -45,9 +45,26 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
     }
 }
 
-/// Returns the selected drivers that are available here, as values of the command line's option `--driver`: `epoll`,
-/// `uring`.
-pub fn driver_flags() -> Vec<&'static str> {
+/// Returns the selected drivers that are available here, as values of the command line's option `--driver`: `uring`,
+/// `epoll`. If a test fails in a loop over them, the command is printed that repeats it on the current driver.
+pub fn driver_flags() -> DriverFlags {
     let is_used = |setup: &Setup| Selection::current().is_included(setup.name) && is_available(setup);
-    both_drivers().into_iter().filter(is_used).map(|setup| setup.name).collect()
+    let setups: Vec<_> = both_drivers().into_iter().filter(is_used).collect();
+    DriverFlags { setups: setups.into_iter(), print_on_panic: None }
+}
+
+/// Iterator of [`driver_flags`].
+pub struct DriverFlags {
+    setups: std::vec::IntoIter<Setup>,
+    print_on_panic: Option<PrintOnPanic>,
+}
+
+impl Iterator for DriverFlags {
+    type Item = &'static str;
+
+    fn next(&mut self) -> Option<&'static str> {
+        let name = self.setups.next().map(|setup| setup.name);
+        self.print_on_panic = name.map(PrintOnPanic::new);
+        name
+    }
 }

@@ -114,7 +114,8 @@ impl Request {
     }
 }
 
-/// Sends the bytes that `respond` returns for each request, until EOF or an empty response.
+/// Sends the bytes that `respond` returns for each request, until EOF, an empty response, or the response to a request
+/// with `Connection: close`.
 ///
 /// # Errors
 ///
@@ -127,6 +128,9 @@ pub fn serve_http(stream: impl Read + Write, mut respond: impl FnMut(&Request) -
             break;
         }
         reader.get_mut().write_all(&response)?;
+        if request.field("Connection") == Some("close") {
+            break;
+        }
     }
     Ok(())
 }
@@ -173,6 +177,9 @@ mod tests {
         });
         let requests = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok\
                         GET /y HTTP/1.1\r\nHost: a\r\n\r\nGET /z HTTP/1.1\r\n\r\n";
+        let closing = "GET /z HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".repeat(2);
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n/z";
+        assert_eq!(exchange(server, closing.as_bytes()), expected);
         let expected = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n/xok\
                         HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n/y";
         assert_eq!(exchange(server, requests.as_bytes()), expected);
