@@ -6,18 +6,17 @@ mod common;
 
 use std::io::{Read, Write};
 
+use anello_test::{ANY_PORT, driver_flags, http_response, serve_http, tcp_server};
 use tungstenite::Message;
 
-use common::{Client, Program, has_tool, on_each_driver, run};
-
-const ANY_PORT: &str = "127.0.0.1:0";
+use common::{Client, Program, has_tool, run};
 
 #[test]
 fn redis_executes_commands_of_redis_cli() {
     if !has_tool("redis-cli", "redis-tools") {
         return;
     }
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
         let cli = |command: &str| {
             let mut arguments = vec!["-p", server.port()];
@@ -62,7 +61,7 @@ fn redis_serves_redis_benchmark_with_and_without_pipelining() {
     if !has_tool("redis-benchmark", "redis-tools") {
         return;
     }
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
         for pipelined in ["1", "16"] {
             let tests = ["-t", "ping,set,get,incr", "-n", "2000", "-c", "20", "-q", "-P", pipelined];
@@ -79,7 +78,7 @@ fn redis_serves_redis_benchmark_with_and_without_pipelining() {
 
 #[test]
 fn redis_replies_in_order_and_closes_after_protocol_error() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_redis"), driver, &[ANY_PORT]);
         let mut client = server.connect();
         let requests = b"*2\r\n$4\r\nECHO\r\n$1\r\n1\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$1\r\n2\r\n*1\r\n?";
@@ -103,7 +102,7 @@ fn redis_replies_in_order_and_closes_after_protocol_error() {
 
 #[test]
 fn event_loop_echo_returns_bytes_of_each_client() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_event_loop_echo"), driver, &[ANY_PORT, driver]);
         // More than the buffers of a connection hold, so that sends wait for the client.
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
@@ -128,7 +127,7 @@ fn event_loop_echo_returns_bytes_of_each_client() {
 
 #[test]
 fn websocket_echo_returns_messages_of_client() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_websocket_echo"), driver, &[ANY_PORT]);
         let clients: Vec<_> = (0..4)
             .map(|_| {
@@ -156,7 +155,7 @@ fn websocket_echo_returns_messages_of_client() {
 
 #[test]
 fn websocket_echo_rejects_other_protocols_and_large_messages() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_websocket_echo"), driver, &[ANY_PORT]);
         let mut other = server.connect();
         other.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("send succeeds");
@@ -173,7 +172,7 @@ fn websocket_echo_rejects_other_protocols_and_large_messages() {
 #[test]
 fn file_transfer_returns_identical_files_and_rejects_others() {
     let program = env!("CARGO_BIN_EXE_file_transfer");
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let folder = tempfile::tempdir().expect("a directory");
         let path = |name: &str| folder.path().join(name);
         let served = path("served");
@@ -221,7 +220,7 @@ fn read_until(client: &mut Client, text: &str) -> String {
 
 #[test]
 fn chat_sends_lines_to_clients_of_all_workers() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let server = Program::start(env!("CARGO_BIN_EXE_chat"), driver, &[ANY_PORT]);
         let names = ["Ada", "Bice", "Carlo", "Dora"];
         let mut clients: Vec<_> = names.iter().map(|_| server.connect()).collect();
@@ -248,30 +247,14 @@ fn chat_sends_lines_to_clients_of_all_workers() {
     });
 }
 
-/// Starts an HTTP server on a thread of its own. It responds to the requests of this number of connections, and then
-/// exits. Returns its address.
-fn http_server(connections: usize) -> String {
-    let listener = std::net::TcpListener::bind(ANY_PORT).expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().take(connections) {
-            let mut stream = stream.expect("a connection");
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).expect("a request");
-                request.push(byte[0]);
-            }
-            let response = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nMilano";
-            stream.write_all(response.as_bytes()).expect("send succeeds");
-        }
-    });
-    address
+/// Starts an HTTP server and returns its address.
+fn http_server() -> String {
+    tcp_server(|stream| serve_http(stream, |_| http_response("200 OK", "Milano"))).to_string()
 }
 
 #[test]
 fn tcp_proxy_forwards_both_directions_and_half_closes() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let target = std::net::TcpListener::bind(ANY_PORT).expect("a port");
         let target_address = target.local_addr().expect("an address").to_string();
         let proxy = Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &target_address]);
@@ -292,8 +275,7 @@ fn tcp_proxy_forwards_both_directions_and_half_closes() {
         target.join().expect("no panic");
         assert!(response.iter().eq(request.iter().rev()), "{driver}: {} bytes", response.len());
         if has_tool("curl", "curl") {
-            let server =
-                Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &http_server(1)]);
+            let server = Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &http_server()]);
             let url = format!("http://{}/", server.address);
             assert_eq!(run("curl", &["--silent", "--show-error", &url], ""), "Milano", "{driver}");
         }
@@ -302,7 +284,7 @@ fn tcp_proxy_forwards_both_directions_and_half_closes() {
 
 #[test]
 fn tcp_proxy_closes_connections_to_unreachable_target() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let unused = std::net::TcpListener::bind(ANY_PORT).expect("a port");
         let target = unused.local_addr().expect("an address").to_string();
         drop(unused);
@@ -318,9 +300,9 @@ fn socks5_serves_curl() {
     if !has_tool("curl", "curl") {
         return;
     }
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let proxy = Program::start(env!("CARGO_BIN_EXE_socks5"), driver, &[ANY_PORT]);
-        let server = http_server(2);
+        let server = http_server();
         let port = server.rsplit_once(':').expect("a port").1;
         let curl = |option: &str, host: &str| {
             let url = format!("http://{host}:{port}/");
@@ -334,7 +316,7 @@ fn socks5_serves_curl() {
 
 #[test]
 fn socks5_rejects_other_requests() {
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let proxy = Program::start(env!("CARGO_BIN_EXE_socks5"), driver, &[ANY_PORT]);
         let unused = std::net::TcpListener::bind(ANY_PORT).expect("a port");
         let port = unused.local_addr().expect("an address").port().to_be_bytes();
@@ -361,7 +343,7 @@ fn dns_answers_queries_of_dig() {
     if !has_tool("dig", "dnsutils") {
         return;
     }
-    on_each_driver(|driver| {
+    driver_flags().for_each(|driver| {
         let records =
             ["www.test=192.0.2.1", "www.test=192.0.2.2", "www.test=2001:db8::1", "Mail.Test.=192.0.2.3"];
         let arguments: Vec<&str> = [ANY_PORT].into_iter().chain(records).collect();

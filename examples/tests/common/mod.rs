@@ -3,10 +3,8 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
 
-/// Time limit for every wait. Only a program that hangs takes this long.
-const TIMEOUT: Duration = Duration::from_secs(60);
+use anello_test::hang_timeout;
 
 /// A running program, which is killed when it is dropped.
 pub struct Program {
@@ -36,7 +34,7 @@ impl Program {
 
     pub fn connect(&self) -> Client {
         let stream = TcpStream::connect(&self.address).expect("a connection");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream.set_read_timeout(Some(hang_timeout())).expect("a timeout");
         Client(stream)
     }
 }
@@ -81,16 +79,6 @@ impl Drop for Program {
     }
 }
 
-/// Calls the test with the name of each driver that is available here.
-pub fn on_each_driver(test: impl Fn(&str)) {
-    let uring = anello::Runtime::builder().driver(anello::DriverKind::Uring).driver_from_environment(false);
-    match uring.build() {
-        Ok(_) => test("uring"),
-        Err(error) => eprintln!("skipped on uring: {error}"),
-    }
-    test("epoll");
-}
-
 /// Returns whether a tool is installed, and prints a message if not.
 pub fn has_tool(tool: &str, package: &str) -> bool {
     let is_installed = std::env::var_os("PATH")
@@ -105,7 +93,7 @@ pub fn has_tool(tool: &str, package: &str) -> bool {
 #[track_caller]
 pub fn run(tool: &str, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("timeout");
-    command.arg(TIMEOUT.as_secs().to_string()).arg(tool).args(arguments);
+    command.arg(hang_timeout().as_secs().to_string()).arg(tool).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the tool is installed");
     child

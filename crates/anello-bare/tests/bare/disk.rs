@@ -52,7 +52,7 @@ fn command(operation: Operation) -> Command {
         direct: false,
         block_bytes: 4096,
         depth: 8,
-        duration_ns: 20_000_000,
+        duration_ns: 5_000_000,
         seed: 1,
         sync: None,
     }

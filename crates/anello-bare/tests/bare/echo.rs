@@ -7,16 +7,15 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run};
+use anello_test::{Rng, hang_timeout, pattern, wait_until};
 use clap::{Parser, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
-
-/// Long enough for any step on a loaded machine; only a hang exceeds it.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Server under test: a model, or `uring` with a combination of options.
 #[derive(Clone, Debug)]
@@ -178,23 +177,14 @@ impl Server {
             return;
         }
         let (start, ticks) = (Instant::now(), self.cpu_ticks());
-        sleep(Duration::from_millis(500));
+        sleep(Duration::from_millis(200));
         let (elapsed, used) = (start.elapsed(), self.cpu_ticks() - ticks);
         assert!(u128::from(used) * 30 < elapsed.as_millis(), "{}: {used} ticks in {elapsed:?}", self.subject);
     }
 
     /// Waits until the server has at most `count` open descriptors.
     fn wait_for_open_files(&self, count: usize) {
-        let deadline = Instant::now() + TIMEOUT;
-        while self.open_files() > count {
-            assert!(
-                Instant::now() < deadline,
-                "{}: {} files are still open",
-                self.subject,
-                self.open_files()
-            );
-            sleep(Duration::from_millis(5));
-        }
+        wait_until(|| self.open_files() <= count);
     }
 }
 
@@ -235,8 +225,11 @@ const VARIANTS: [&str; 23] = [
     "--bundles --one-shot-receive --completion-per-send",
 ];
 
+/// Servers that are tested at the same time: the tests wait more than they compute.
+const THREADS: usize = 4;
+
 /// Runs `case` for each model and variant that is available.
-fn for_each_subject(case: impl Fn(&Subject)) {
+fn for_each_subject(case: impl Fn(&Subject) + Sync) {
     let variants = VARIANTS.iter().map(|line| {
         let arguments: Vec<&str> = ["uring"].into_iter().chain(line.split_whitespace()).collect();
         Subject::with(line, &arguments)
@@ -246,15 +239,23 @@ fn for_each_subject(case: impl Fn(&Subject)) {
         "epoll, spinning",
         &["epoll", "--spin", "50us"],
     )]);
-    for subject in models.chain(variants) {
-        match allowed(subject.model) {
-            Ok(()) => {
-                println!("{subject}");
-                case(&subject);
-            }
-            Err(error) => println!("{subject}: skipped: {error}"),
+    let subjects = Mutex::new(models.chain(variants));
+    let next = || subjects.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(subject) = next() {
+                    match allowed(subject.model) {
+                        Ok(()) => {
+                            println!("{subject}");
+                            case(&subject);
+                        }
+                        Err(error) => println!("{subject}: skipped: {error}"),
+                    }
+                }
+            });
         }
-    }
+    });
 }
 
 fn allowed(model: Model) -> io::Result<()> {
@@ -263,8 +264,8 @@ fn allowed(model: Model) -> io::Result<()> {
 
 fn configure(stream: &TcpStream) {
     stream.set_nodelay(true).expect("nodelay");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("read timeout");
-    stream.set_write_timeout(Some(TIMEOUT)).expect("write timeout");
+    stream.set_read_timeout(Some(hang_timeout())).expect("read timeout");
+    stream.set_write_timeout(Some(hang_timeout())).expect("write timeout");
 }
 
 fn exchange(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
@@ -278,26 +279,6 @@ fn expect_echo(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     if echoed == message { Ok(()) } else { Err(io::Error::other("wrong bytes came back")) }
 }
 
-/// Reproducible random number generator (splitmix64).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> usize {
-        (self.next() % limit) as usize
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
-
 fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
@@ -309,11 +290,11 @@ fn echoes_messages_of_all_sizes() {
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let mut stream = server.connect();
-        let mut rng = Rng(1);
+        let mut rng = Rng::with_seed(1);
         println!("seed 1");
         for round in 0..400 {
-            let size = 1 + rng.below(1 << (1 + round % 17));
-            let message = rng.bytes(size);
+            let size = 1 + rng.usize(..1 << (1 + round % 17));
+            let message = pattern(rng.u64(..), size);
             exchange(&mut stream, &message)
                 .unwrap_or_else(|error| panic!("{subject}: {size} bytes: {error}"));
         }
@@ -322,7 +303,7 @@ fn echoes_messages_of_all_sizes() {
 
 #[test]
 fn pipelined_bytes_come_back_in_order() {
-    let message = Rng(2).bytes(16 << 20);
+    let message = pattern(2, 16 << 20);
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let stream = server.connect();
@@ -344,7 +325,7 @@ fn pipelined_bytes_come_back_in_order() {
 /// The peer writes until the server stops reading, and only then starts to read.
 #[test]
 fn stalled_reader_receives_everything_with_bounded_memory() {
-    let message = Rng(3).bytes(16 << 20);
+    let message = pattern(3, 16 << 20);
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let resident = server.resident_bytes();
@@ -390,7 +371,7 @@ fn half_close_delivers_unsent_data() {
         let idle = server.open_files();
         for size in [0, 1, 5000, 65_536, 3 << 20] {
             let mut stream = server.connect();
-            let message = Rng(4).bytes(size);
+            let message = pattern(4, size);
             let written = write_until_blocked(&mut stream, &message);
             stream.set_nonblocking(false).expect("blocking");
             stream.shutdown(Shutdown::Write).expect("half-closes");
@@ -407,7 +388,7 @@ fn reset_closes_one_connection() {
     for_each_subject(|subject| {
         let mut server = Server::start(subject, None);
         let idle = server.open_files();
-        let message = Rng(5).bytes(600_000);
+        let message = pattern(5, 600_000);
         for round in 0..300 {
             let mut stream = server.connect();
             // Covers idle connections, connections with unsent bytes, and stalled connections.
@@ -426,16 +407,19 @@ fn reset_closes_one_connection() {
 #[test]
 fn serves_a_thousand_connections() {
     raise_open_files();
+    // One server at a time, because the limit of open files can be a few thousand.
+    let serial = Mutex::new(());
     for_each_subject(|subject| {
+        let _serial = serial.lock().unwrap_or_else(PoisonError::into_inner);
         let server = Server::start(subject, None);
         let idle = server.open_files();
-        let mut rng = Rng(6);
+        let mut rng = Rng::with_seed(6);
         println!("seed 6");
         let mut connections: Vec<_> = (0..1100).map(|_| (server.connect(), Vec::new(), true)).collect();
         for _ in 0..3 {
             for (stream, message, served) in connections.iter_mut().filter(|connection| connection.2) {
-                let size = 1 + rng.below(9000);
-                *message = rng.bytes(size);
+                let size = 1 + rng.usize(..9000);
+                *message = pattern(rng.u64(..), size);
                 *served = stream.write_all(message).is_ok();
             }
             for (stream, message, served) in connections.iter_mut().filter(|connection| connection.2) {
@@ -481,7 +465,7 @@ fn uring_serves_with_few_buffers() {
 }
 
 /// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server that uses these options.
-fn exchange_concurrently(options: &Options, max_bytes: u64) {
+fn exchange_concurrently(options: &Options, max_bytes: usize) {
     let listeners = listen_for("127.0.0.1:0".parse().expect("an address"), options).expect("listens");
     let address = listeners[0].local_addr().expect("an address");
     let options = options.clone();
@@ -495,10 +479,10 @@ fn exchange_concurrently(options: &Options, max_bytes: u64) {
             scope.spawn(move || {
                 let mut stream = TcpStream::connect(address).expect("connects");
                 configure(&stream);
-                let mut rng = Rng(seed);
+                let mut rng = Rng::with_seed(seed);
                 for _ in 0..20 {
-                    let size = 1 + rng.below(max_bytes);
-                    let message = rng.bytes(size);
+                    let size = 1 + rng.usize(..max_bytes);
+                    let message = pattern(rng.u64(..), size);
                     let (mut sender, message) = (stream.try_clone().expect("a second handle"), &message);
                     std::thread::scope(|scope| {
                         scope.spawn(move || sender.write_all(message).expect("writes"));
@@ -517,7 +501,7 @@ fn linked_timeout_disconnects_silent_clients() {
     if let Err(error) = allowed(Model::Uring) {
         return println!("skipped: {error}");
     }
-    let short = Subject::with("short timeouts", &["uring", "--linked-timeout", "100ms"]);
+    let short = Subject::with("short timeouts", &["uring", "--linked-timeout", "500ms"]);
     let mut server = Server::start(&short, None);
     let mut connection = server.idle_connections.remove(0);
     assert_eq!(connection.read_to_end(&mut Vec::new()).expect("EOF instead of a reset"), 0);

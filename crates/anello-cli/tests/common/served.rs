@@ -4,15 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use anello_test::{hang_timeout, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::anello;
-
-/// Time limit for every wait in a test.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server that has printed its ready line.
 pub struct Served {
@@ -97,7 +93,7 @@ impl Drop for Served {
 
 pub fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+    stream.set_read_timeout(Some(hang_timeout())).expect("set timeout");
     stream
 }
 
@@ -112,12 +108,4 @@ pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> 
 
 pub fn get(address: &str, path: &str) -> String {
     String::from_utf8(send_request(connect(address), &format!("GET {path}"), "")).expect("UTF-8")
-}
-
-pub fn wait_until(mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < TIMEOUT, "timed out waiting for the condition");
-        thread::sleep(Duration::from_millis(5));
-    }
 }

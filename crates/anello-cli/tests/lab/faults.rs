@@ -26,7 +26,7 @@ const SCENARIO: &str = r#"
     contenders = ["bare epoll", { name = "victim", command = "{anello} echo --driver epoll --addr 127.0.0.1:0" }]
     reference = "bare epoll"
     passes = 1
-    rounds = 10
+    rounds = 6
     slice = "20ms"
     warm_up = "20ms"
     server_share = 1

@@ -2,14 +2,13 @@
 //! threads.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
 
 use anello_lab::result::{LabResult, Outcome};
 use anello_lab::{Cell, Target, Workload};
+use anello_test::{ANY_PORT, Request, http_response, serve_http, serve_on};
 
 /// Not a test: the server that the tests start as a child process. Returns immediately if `ANELLO_LAB_TEST_HTTP_SERVER`
 /// is not set.
@@ -19,46 +18,24 @@ use anello_lab::{Cell, Target, Workload};
 #[test]
 fn http_server_child() {
     let Ok(configuration) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
     println!("\nready addr={} driver=blocking", listener.local_addr().unwrap());
-    for stream in listener.incoming().map_while(Result::ok) {
-        let configuration = configuration.clone();
-        // Stacks are small because one of the lab's checks opens many connections, each served by a thread.
-        let builder = thread::Builder::new().stack_size(64 << 10);
-        builder.spawn(move || serve(stream, &configuration).ok()).unwrap();
-    }
+    serve_on(&listener, move |stream| {
+        stream.set_nodelay(true)?;
+        serve_http(stream, |request| respond(&configuration, request))
+    });
 }
 
-/// Serves the requests of a connection until EOF or `Connection: close`.
-fn serve(mut stream: TcpStream, configuration: &str) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut requests = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            if requests.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            if line.trim().is_empty() {
-                break;
-            }
-            lines.push(line);
-        }
-        let words: Vec<&str> = lines[0].split(' ').collect();
-        let closes = lines.iter().any(|line| line.trim() == "Connection: close");
-        let (status, body) = match body(configuration, words[1]) {
-            Some(body) => ("200 OK", body),
-            None => ("404 Not Found", Vec::new()),
-        };
-        let closing = if closes { "Connection: close\r\n" } else { "" };
-        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{closing}\r\n", body.len());
-        let body = if words[0] == "HEAD" { &[][..] } else { &body };
-        stream.write_all(&[head.as_bytes(), body].concat())?;
-        if closes {
-            return Ok(());
-        }
+fn respond(configuration: &str, request: &Request) -> Vec<u8> {
+    let (status, body) = match body(configuration, &request.target) {
+        Some(body) => ("200 OK", body),
+        None => ("404 Not Found", Vec::new()),
+    };
+    let mut response = http_response(status, &body);
+    if request.method == "HEAD" {
+        response.truncate(response.len() - body.len());
     }
+    response
 }
 
 fn body(configuration: &str, path: &str) -> Option<Vec<u8>> {

@@ -1,13 +1,19 @@
 //! Tests for `anello load`, run as a child process: its output and its exit codes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
 use anello_load::{ErrorKind, Mode, ProtocolReport, Report, latency_histogram};
+use anello_test::{
+    Request, answer, driver_flags, http_response, serve_http, tcp_server, unix_server, wait_until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use socket2::{Domain, Socket, Type};
@@ -42,23 +48,8 @@ fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// Starts a server in this process that applies `change` to each received chunk and sends it back. Returns its address.
-fn server(change: fn(&mut [u8])) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut buffer) {
-                    change(&mut buffer[..count]);
-                    if stream.write_all(&buffer[..count]).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address.to_string()
+fn server(change: impl Fn(&mut [u8]) + Send + Sync + 'static) -> String {
+    tcp_server(move |stream| answer(stream, &change)).to_string()
 }
 
 /// Starts `anello echo` with the epoll driver.
@@ -68,7 +59,7 @@ fn start_echo(arguments: &[&str]) -> Served {
 
 #[test]
 fn load_without_errors_prints_table_and_exits_0() {
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let address = server(|_| {});
         let arguments =
             ["--connections", "3", "--duration", "50ms", "--verify", "--driver", driver, &address];
@@ -172,10 +163,7 @@ fn reports_context_switches_per_request() {
     // With one request at a time, the server sleeps between requests.
     let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
-    assert_eq!(
-        (code, &report.mode),
-        (Some(0), &Mode::Closed { think_time: std::time::Duration::from_millis(5) })
-    );
+    assert_eq!((code, &report.mode), (Some(0), &Mode::Closed { think_time: Duration::from_millis(5) }));
     assert!(report.requests >= 1, "{report:?}");
     let cost = report.server.unwrap();
     assert!(cost.usage.voluntary_switches > 0, "{report:?}");
@@ -209,7 +197,7 @@ fn threads_are_pinned_to_given_cores() {
     // On a machine with a single core, both threads use that core.
     let last = cores.next_back().unwrap_or(first);
     let echo = start_echo(&[]);
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let list = format!("{last},{first}");
         let arguments = [echo.address(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
         let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
@@ -227,7 +215,7 @@ fn threads_are_pinned_to_given_cores() {
 #[test]
 fn many_connections_use_several_source_addresses() {
     let echo = start_echo(&[]);
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let arguments = ["-c", "4001", "-d", "1ms", "--connect-timeout", "1m", "--timeout", "1m", "--verify"];
         let address = echo.address();
         let (code, stdout, stderr) =
@@ -308,64 +296,23 @@ fn ctrl_c_ends_load_early_with_report() {
 /// Starts an HTTP server in this process. It responds with `hello` to requests for `/`, and to requests for `/token`
 /// that contain the expected header field. It responds with 404 to all others. Returns its address.
 fn http_server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(request)) = lines.next() {
-                    let fields = lines.by_ref().map_while(Result::ok).take_while(|field| !field.is_empty());
-                    let fields: Vec<String> = fields.collect();
-                    if fields.is_empty() {
-                        return;
-                    }
-                    let is_expected = match request.split(' ').nth(1) {
-                        Some("/token") => fields.iter().any(|field| field == "X-Token: let: me in"),
-                        path => path == Some("/"),
-                    };
-                    let response = match is_expected {
-                        true => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-                        false => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-                    };
-                    if stream.write_all(response.as_bytes()).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address.to_string()
+    let respond = |request: &Request| {
+        let is_expected = match request.target.as_str() {
+            "/token" => request.fields.iter().any(|field| field == "X-Token: let: me in"),
+            target => target == "/",
+        };
+        if is_expected { http_response("200 OK", "hello") } else { http_response("404 Not Found", "") }
+    };
+    tcp_server(move |stream| serve_http(stream, respond)).to_string()
 }
 
 /// Starts an HTTP server that responds to POST requests with their bodies, and to others with 405.
 fn http_echo_server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                loop {
-                    let mut head = String::new();
-                    while !head.ends_with("\r\n\r\n") {
-                        if !matches!(reader.read_line(&mut head), Ok(1..)) {
-                            return;
-                        }
-                    }
-                    let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.lines().next());
-                    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-                    reader.read_exact(&mut body).unwrap();
-                    let status = if head.starts_with("POST ") { "200 OK" } else { "405 Method Not Allowed" };
-                    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
-                    if stream.write_all(&[head.as_bytes(), &body].concat()).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address.to_string()
+    let respond = |request: &Request| match request.method.as_str() {
+        "POST" => http_response("200 OK", &request.body),
+        _ => http_response("405 Method Not Allowed", &request.body),
+    };
+    tcp_server(move |stream| serve_http(stream, respond)).to_string()
 }
 
 #[test]
@@ -468,21 +415,16 @@ fn open_loop_prints_table_and_writes_files() {
 
 #[test]
 fn sweep_prints_steps_and_knee() {
-    let address = server(|_| thread::sleep(std::time::Duration::from_millis(20)));
-    let sweep = [
-        "-c",
-        "2",
-        "-d",
-        "200ms",
-        "-r",
-        "20..2020/1k",
-        "--drain-timeout",
-        "0s",
-        "--knee-max-latency-factor",
-        "1000000",
-    ];
-    let (code, stdout, stderr) =
-        output(&[&sweep[..], &["--knee-min-answered-percent", "50", &address]].concat());
+    // The first step sends 4 requests and the second 204. The server responds to 20 of them.
+    let received = AtomicUsize::new(0);
+    let address = server(move |_| {
+        while received.fetch_add(1, Ordering::Relaxed) >= 20 {
+            thread::park();
+        }
+    });
+    let steps = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain-timeout", "2s"];
+    let knee = ["--knee-max-latency-factor", "1000000", "--knee-min-answered-percent", "50"];
+    let (code, stdout, stderr) = output(&[&steps[..], &knee, &[&address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(
         stdout.contains("1,020 *") && stdout.contains("* knee") && !stdout.contains("\n  2,020"),
@@ -510,21 +452,15 @@ fn loads_abstract_unix_socket() {
 fn loads_unix_socket_with_both_protocols() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server").into_os_string().into_string().unwrap();
-    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut buffer) {
-                    let http = buffer
-                        .starts_with(b"GET ")
-                        .then_some(&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]);
-                    if stream.write_all(http.unwrap_or(&buffer[..count])).is_err() {
-                        return;
-                    }
-                }
-            });
+    unix_server(Path::new(&path), |mut stream| {
+        let mut buffer = [0; 4096];
+        while let count @ 1.. = stream.read(&mut buffer)? {
+            let is_http = buffer.starts_with(b"GET ");
+            let response: &[u8] =
+                if is_http { b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } else { &buffer[..count] };
+            stream.write_all(response)?;
         }
+        Ok(())
     });
     let short = ["-c", "3", "-d", "50ms", "--verify"];
     let (code, tcp) = report("tcp", &[&short[..], &[&format!("unix:{path}")]].concat());
@@ -533,22 +469,36 @@ fn loads_unix_socket_with_both_protocols() {
     assert_eq!((code, http.target), (Some(0), format!("unix:{path}")));
 }
 
+/// Whether the kernel has received bytes for a server that the server has not read.
+fn has_unread_bytes(server: &Served) -> bool {
+    let port = format!(":{:04X}", server.address().parse::<SocketAddr>().unwrap().port());
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // State 01 is ESTABLISHED. In this state, the queues are those of the bytes to send and to read.
+        fields[1].ends_with(&port) && fields[3] == "01" && !fields[4].ends_with(":00000000")
+    })
+}
+
 #[test]
 fn fault_44_paused_server_increases_corrected_latency() {
     let echo = start_echo(&[]);
-    let mut child = load(&[echo.address(), "-c", "5", "-d", "2s", "-r", "1000", "--json"]);
-    let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_worked(&echo, 2_000_000);
+    // The kernel completes TCP handshakes even though the server is stopped.
     echo.signal(Signal::STOP);
-    thread::sleep(std::time::Duration::from_millis(300));
+    let waits = ["--drain-timeout", "1m", "--timeout", "1m", "--connect-timeout", "1m"];
+    let mut child =
+        load(&[&[echo.address(), "-c", "5", "-d", "2s", "-r", "1000", "--json"], &waits[..]].concat());
+    let child = child.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until(|| has_unread_bytes(&echo));
+    thread::sleep(Duration::from_millis(300));
     echo.signal(Signal::CONT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.offered, report.requests), (Some(2000), 2000), "{report:?}");
-    let latency = report.latency.unwrap();
     // The requests scheduled in the first 200 ms of the pause are a tenth of all requests and determine p90; those in
     // its first 20 ms determine p99. Without correction, only the five requests in flight would have a high latency.
+    let latency = report.latency.unwrap();
     assert!(latency.p90_ns >= 80_000_000 && latency.p99_ns >= 270_000_000, "{latency:?}");
     assert!(report.late >= 280, "{}", report.late);
 }
@@ -621,7 +571,7 @@ fn addresses_rates_durations_and_statuses_are_parsed() {
     let Mode::Sweep(sweep) = mode("10k..200k/10k") else { panic!("not a sweep") };
     assert_eq!((sweep.first, sweep.last, sweep.step), (10_000, 200_000, 10_000));
     for (text, milliseconds) in [("250ms", 250), ("1.5s", 1500), ("2m", 120_000)] {
-        let expected = std::time::Duration::from_millis(milliseconds);
+        let expected = Duration::from_millis(milliseconds);
         let mode = report(&["--think-time", text, "--timeout", "1us", "--spin", "1s", address]).mode;
         assert!(matches!(mode, Mode::Closed { think_time } if think_time == expected), "{text}");
     }
@@ -660,6 +610,6 @@ fn wait_until_loaded(server: &Served) {
 fn wait_until_worked(server: &Served, cpu_ns: u64) {
     let idle_ns = anello_load::process_cpu_ns(server.id()).unwrap();
     while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + cpu_ns {
-        thread::sleep(std::time::Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }

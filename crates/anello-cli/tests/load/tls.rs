@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use anello_lab::tls::Identity;
 use anello_load::{ErrorKind, Report};
+use anello_test::driver_flags;
 
 use crate::common::anello;
 use crate::common::served::Served;
@@ -64,7 +65,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn reports_contain_negotiated_parameters() {
     let server = Server::start();
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let output = server.load(&["--driver", driver, "--tls-cipher", "TLS_AES_128_GCM_SHA256"]);
         let table = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -1,34 +1,15 @@
 //! Tests for the view of `anello load`, on a pseudo-terminal.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::thread;
 
-use crate::common::pty::Pty;
+use anello_test::{echo, tcp_server};
 use rustix::process::Signal;
 
-/// Starts an echo server in this process. Returns its address.
-fn server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut buffer) {
-                    if stream.write_all(&buffer[..count]).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
+use crate::common::pty::Pty;
 
 /// Starts a load with two connections, which would run for two minutes.
 fn load(term: &str, arguments: &[&str]) -> Option<Pty> {
-    let server = server();
+    let server = tcp_server(echo).to_string();
     let common = ["load", "tcp", &server, "-c", "2", "-d", "2m", "--interval", "50ms"];
     Pty::anello(term, &[&common, arguments].concat())
 }
@@ -142,7 +123,7 @@ fn progress_line_replaces_view() {
 
 #[test]
 fn dumb_terminal_has_no_view() {
-    let server = server();
+    let server = tcp_server(echo).to_string();
     let Some(mut pty) = Pty::anello("dumb", &["load", "tcp", &server, "-c", "2", "-d", "200ms"]) else {
         return;
     };

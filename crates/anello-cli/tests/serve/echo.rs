@@ -10,8 +10,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use anello_test::{driver_flags, hang_timeout};
+
 use crate::common::anello;
-use crate::common::served::{Served, TIMEOUT, connect};
+use crate::common::served::{Served, connect};
 
 fn command(arguments: &[&str]) -> Command {
     anello(&[&["echo"], arguments].concat())
@@ -19,7 +21,7 @@ fn command(arguments: &[&str]) -> Command {
 
 fn tcp(server: &Served) -> TcpStream {
     let stream = connect(server.address());
-    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(hang_timeout())).unwrap();
     stream
 }
 
@@ -30,8 +32,8 @@ fn unix(server: &Served) -> UnixStream {
         None => UnixStream::connect(name),
     };
     let stream = stream.unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(hang_timeout())).unwrap();
+    stream.set_write_timeout(Some(hang_timeout())).unwrap();
     stream
 }
 
@@ -46,13 +48,18 @@ fn pattern(length: usize) -> Vec<u8> {
 
 /// Returns the expected responses to all complete requests.
 fn responses(requests: &[u8], request_bytes: usize, response_bytes: usize) -> Vec<u8> {
-    let complete = requests.chunks_exact(request_bytes);
-    complete.flat_map(|request| (0..response_bytes).map(|byte| request[byte % request_bytes])).collect()
+    // Copies slices, because single bytes take long without optimization.
+    let response = |request: &[u8]| {
+        let mut response = request.repeat(response_bytes.div_ceil(request_bytes));
+        response.truncate(response_bytes);
+        response
+    };
+    requests.chunks_exact(request_bytes).map(response).collect::<Vec<_>>().concat()
 }
 
 #[test]
 fn unix_socket_echoes_and_file_is_removed_at_exit() {
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         for workers in [&[][..], &["--cores", "0"], &["--cores", "0,0"], &["--workers", "2"]] {
             let directory = tempfile::tempdir().unwrap();
             let path = socket_path(&directory);
@@ -147,7 +154,7 @@ fn foreign_file_at_socket_path_is_neither_used_nor_removed() {
 
 #[test]
 fn responses_have_configured_size() {
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let small = [(1, 1), (7, 1), (7, 6), (7, 7), (7, 8), (7, 20), (10, 4), (64, 64), (100, 7), (7, 100)];
         let large = [(5000, 3), (3, 5000), (7, 200_000), (70_000, 200_000), (300_000, 10)];
         for (request, response) in small.into_iter().chain(large) {
@@ -223,7 +230,7 @@ fn invalid_addresses_are_rejected_with_examples() {
 /// stay low.
 #[test]
 fn unread_responses_apply_backpressure() {
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let arguments = ["--request-bytes", "10", "--response-bytes", "100000", "--addr", "127.0.0.1:0"];
         let server = Served::start_echo(&[&arguments[..], &["--driver", driver]].concat());
         let process = server.id();
@@ -263,7 +270,7 @@ fn huge_pages_are_disabled() {
 #[test]
 fn idle_clients_are_closed() {
     for sizes in [&[][..], &["--request-bytes", "10", "--response-bytes", "10"]] {
-        let common = ["--idle-timeout", "50ms", "--addr", "127.0.0.1:0", "--driver", "epoll"];
+        let common = ["--idle-timeout", "500ms", "--addr", "127.0.0.1:0", "--driver", "epoll"];
         let server = Served::start_echo(&[&common[..], sizes].concat());
         let mut client = tcp(&server);
         client.write_all(b"0123456789").unwrap();
@@ -294,7 +301,7 @@ fn service_manager_is_notified_once_for_all_workers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let notifications = UnixDatagram::bind(&path).unwrap();
-    notifications.set_read_timeout(Some(TIMEOUT)).unwrap();
+    notifications.set_read_timeout(Some(hang_timeout())).unwrap();
     let next = || {
         let mut text = [0; 100];
         let length = notifications.recv(&mut text).unwrap();
@@ -331,7 +338,7 @@ fn closed_output_pipes_do_not_stop_server() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
         }
     };
-    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.set_read_timeout(Some(hang_timeout())).unwrap();
     client.write_all(b"ciao").unwrap();
     let mut received = [0; 4];
     client.read_exact(&mut received).unwrap();

@@ -1,25 +1,27 @@
 //! Tests for `anello http` during client floods: memory and descriptors per client, and service for other clients.
 //!
-//! The tests run one at a time, because they share the descriptors and ports of the machine.
+//! `ANELLO_LONG` selects longer floods.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use anello_test::{driver_flags, hang_timeout, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::served;
 use crate::served::tls::{connect_tls, create_identity};
-use crate::served::{BODY, Served, TIMEOUT, assert_ok_response, document_root, drivers, request, wait_until};
+use crate::served::{BODY, Served, assert_ok_response, document_root, request};
 
-static SERIAL: Mutex<()> = Mutex::new(());
+/// Number of floods in this file. They share the descriptors of this process.
+const FLOODS: usize = 5;
 
-fn serial_guard() -> MutexGuard<'static, ()> {
-    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns `long` if `ANELLO_LONG` is set, and otherwise `short`.
+fn clients(short: usize, long: usize) -> usize {
+    if std::env::var_os("ANELLO_LONG").is_some() { long } else { short }
 }
 
 /// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files, at
@@ -29,8 +31,8 @@ fn open_files(max_count: usize) -> Option<usize> {
     let limit = Rlimit { current: maximum, maximum };
     setrlimit(Resource::Nofile, limit).expect("setrlimit");
     let allowed = maximum.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-    let count = max_count.min(allowed.saturating_sub(1000));
-    if count < 500 {
+    let count = max_count.min(allowed.saturating_sub(1000) / FLOODS);
+    if count < max_count.min(500) {
         eprintln!("skipped: open-file limit {allowed} is too low (ulimit -Hn)");
         return None;
     }
@@ -44,7 +46,7 @@ fn connect(address: &str, number: usize) -> TcpStream {
     socket.bind(&SocketAddr::from((source, 0)).into()).expect("bind port");
     let address: SocketAddr = address.parse().expect("valid address");
     socket.connect(&address.into()).expect("connect");
-    socket.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+    socket.set_read_timeout(Some(hang_timeout())).expect("set timeout");
     socket.into()
 }
 
@@ -117,11 +119,10 @@ fn huge_pages_are_disabled() {
 
 #[test]
 fn fault_18_slow_request_heads_time_out() {
-    let _serial_guard = serial_guard();
-    let Some(count) = open_files(2000) else { return };
-    for driver in drivers() {
+    let Some(count) = open_files(clients(300, 2000)) else { return };
+    for driver in driver_flags() {
         let document_root = document_root();
-        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "3s"];
+        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "2s"];
         let server = Served::start(document_root.path(), &flags);
         let base = server.descriptors();
         let address = server.ready_value("addr").to_owned();
@@ -139,16 +140,18 @@ fn fault_18_slow_request_heads_time_out() {
     }
 }
 
-const DOWNLOADS: usize = 500;
-
 /// Maximum memory per client that does not read the body: twice the total size of the send queue and the read-ahead.
 const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
-/// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and the
-/// server memory per client.
-fn open_unread_downloads<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
+/// Opens connections that request a large file and read only the response head. Returns the clients and the server
+/// memory per client.
+fn open_unread_downloads<S: Read + Write>(
+    server: &Served,
+    count: usize,
+    connect: impl Fn(usize) -> S,
+) -> (Vec<S>, usize) {
     let before = server.resident_bytes();
-    let clients: Vec<_> = (0..DOWNLOADS)
+    let clients: Vec<_> = (0..count)
         .map(|number| {
             let mut client = connect(number);
             client.write_all(b"GET /sparse.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
@@ -157,17 +160,14 @@ fn open_unread_downloads<S: Read + Write>(server: &Served, connect: impl Fn(usiz
             client
         })
         .collect();
-    let per_client = server.settled_resident_bytes().saturating_sub(before) / DOWNLOADS;
+    let per_client = server.settled_resident_bytes().saturating_sub(before) / count;
     (clients, per_client)
 }
 
 #[test]
 fn fault_20_unread_downloads_use_bounded_memory() {
-    let _serial_guard = serial_guard();
-    if open_files(DOWNLOADS).is_none() {
-        return;
-    }
-    for driver in drivers() {
+    let Some(count) = open_files(clients(100, 500)) else { return };
+    for driver in driver_flags() {
         let document_root = document_root();
         let at = |name: &str| document_root.path().join(name);
         File::create(at("sparse.bin")).and_then(|file| file.set_len(100 << 20)).expect("create file");
@@ -182,7 +182,7 @@ fn fault_20_unread_downloads_use_bounded_memory() {
             let server = Served::start(document_root.path(), &flags);
             let address = server.ready_value("addr").to_owned();
             let per_client = if with_tls {
-                let (clients, per_client) = open_unread_downloads(&server, |_| {
+                let (clients, per_client) = open_unread_downloads(&server, count, |_| {
                     let stream = connect_tls(&client, &address);
                     SockRef::from(&stream.sock)
                         .set_recv_buffer_size(64 << 10)
@@ -192,7 +192,7 @@ fn fault_20_unread_downloads_use_bounded_memory() {
                 drop(clients);
                 per_client
             } else {
-                let (clients, per_client) = open_unread_downloads(&server, |number| {
+                let (clients, per_client) = open_unread_downloads(&server, count, |number| {
                     let stream = connect(&address, number);
                     SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("set receive buffer size");
                     stream
@@ -213,11 +213,10 @@ const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
 fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
-    let _serial_guard = serial_guard();
-    let Some(count) = open_files(15_000) else { return };
+    let Some(count) = open_files(clients(3000, 15_000)) else { return };
     let max_connections = (count - 100).to_string();
     eprintln!("{count} idle clients, limited by the open-file limit");
-    for driver in drivers() {
+    for driver in driver_flags() {
         let document_root = document_root();
         let common = ["--addr", "127.0.0.1:0", "--driver", driver];
         // Ensures that no connection times out while memory and the connection limit are being checked.
@@ -281,10 +280,9 @@ const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]
 fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
-    let _serial_guard = serial_guard();
-    let Some(count) = open_files(2000) else { return };
+    let Some(count) = open_files(clients(500, 2000)) else { return };
     let (workers, limit) = (2, 3);
-    for driver in drivers() {
+    for driver in driver_flags() {
         let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", "0,0", "--max-connections", "3"];
         let server = Served::start(document_root.path(), &flags);
@@ -334,29 +332,33 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
     }
 }
 
-/// Number of clients that request a large file over TLS and do not read it.
-const STALLED: usize = 100;
-
 /// Maximum server memory per stalled client, in KiB.
 const MAX_STALLED_KIB: usize = 128;
 
 #[test]
 fn stalled_tls_readers_of_large_file_use_bounded_memory() {
-    let _serial_guard = serial_guard();
     let document_root = document_root();
     let (certificate, key) = (document_root.path().join("cert.pem"), document_root.path().join("key.pem"));
     let config = create_identity(&certificate, &key);
-    let length = 64 << 20;
+    // More than the socket buffers.
+    let length = 16 << 20;
+    let Some(count) = open_files(clients(30, 100)) else { return };
     File::create(document_root.path().join("large"))
         .and_then(|file| file.set_len(length))
         .expect("create file");
     let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("UTF-8"));
-    for driver in drivers() {
+    for driver in driver_flags() {
         let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
         let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--send-timeout", "1h"];
         let server = Served::start(document_root.path(), &[&flags[..], &tls_flags].concat());
         let address = server.ready_value("addr").to_owned();
-        let mut clients: Vec<_> = (0..STALLED).map(|_| connect_tls(&config, &address)).collect();
+        let mut clients: Vec<_> = (0..count)
+            .map(|_| {
+                let stream = connect_tls(&config, &address);
+                SockRef::from(&stream.sock).set_recv_buffer_size(64 << 10).expect("set receive buffer size");
+                stream
+            })
+            .collect();
         for client in &mut clients {
             client.write_all(request(true).as_bytes()).expect("send request");
             client.read_exact(&mut [0]).expect("read response");
@@ -367,7 +369,7 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
         }
         // If a later kernel buffers more, the test is less strict but does not fail.
         let last = server.settled_resident_bytes();
-        let per_client = last.saturating_sub(before) / STALLED / 1024;
+        let per_client = last.saturating_sub(before) / count / 1024;
         eprintln!("{driver}: {per_client} KiB per stalled client");
         assert!(per_client <= MAX_STALLED_KIB, "{driver}: {per_client} KiB");
         // The buffered response is delivered.

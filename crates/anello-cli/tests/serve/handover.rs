@@ -12,14 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use anello_test::{driver_flags, hang_timeout, wait_until};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
 use crate::served;
 use crate::served::http2::{GET_HELLO, Http2Client};
-use crate::served::{
-    BODY, Served, TIMEOUT, assert_ok_response, connect, connect_and_request, document_root, drivers, request,
-};
+use crate::served::{BODY, Served, assert_ok_response, connect, connect_and_request, document_root, request};
 
 /// Client threads that send requests continuously until they are stopped.
 struct Load {
@@ -62,7 +61,7 @@ impl Load {
     /// Waits until this many further responses have arrived.
     fn assert_still_serving(&self, count: usize) {
         let previous = self.response_count.load(Ordering::Relaxed);
-        served::wait_until(|| {
+        wait_until(|| {
             assert!(self.clients.iter().all(|client| !client.is_finished()), "a client has failed");
             self.response_count.load(Ordering::Relaxed) >= previous + count
         });
@@ -134,8 +133,8 @@ fn read_byte(stream: &mut UnixStream) -> u8 {
 fn fault_38_consecutive_handovers_fail_no_request() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let handover = test_directory.path().join("handover");
-    let all_drivers = drivers();
-    let first = all_drivers[0];
+    let all_drivers: Vec<_> = driver_flags().collect();
+    let Some(&first) = all_drivers.first() else { return };
     let mut server =
         start(files.path(), "127.0.0.1:0", &handover, &["--driver", first, "--metrics-addr", "127.0.0.1:0"]);
     let (address, metrics) =
@@ -172,7 +171,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
 fn fault_38_handover_transfers_all_sockets_and_socket_files() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, path) = (test_directory.path().join("handover"), test_directory.path().join("http"));
-    for driver in drivers() {
+    for driver in driver_flags() {
         // A single worker takes over two sockets on one port. No client may be left waiting on the other socket.
         let old_server =
             start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
@@ -192,7 +191,7 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
         let second = start(files.path(), &unix_address, &handover, &["--driver", driver, "--cores", "0,0"]);
         first.wait_exit();
         let mut client = UnixStream::connect(&path).expect("connect to the transferred socket file");
-        client.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+        client.set_read_timeout(Some(hang_timeout())).expect("set timeout");
         client.write_all(request(false).as_bytes()).expect("send request");
         assert_ok_response(client);
         second.stop();
@@ -204,7 +203,7 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
 fn fault_38_failed_successor_leaves_server_running() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let handover = test_directory.path().join("handover");
-    for driver in drivers() {
+    for driver in driver_flags() {
         let server = start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
@@ -268,7 +267,7 @@ fn fault_38_concurrent_successors_take_over_in_sequence() {
         successors.into_iter().map(|successor| successor.join().expect("successor is ready")).collect();
     server.wait_exit();
     // One of the successors exits after a handover to the other.
-    served::wait_until(|| successors.iter_mut().any(|successor| successor.has_exited()));
+    wait_until(|| successors.iter_mut().any(|successor| successor.has_exited()));
     let last = successors.iter_mut().position(|successor| !successor.has_exited()).expect("running server");
     let last = successors.swap_remove(last);
     load.assert_still_serving(20);
@@ -295,14 +294,12 @@ fn fault_38_concurrent_first_starts_are_serialized() {
     drop(lock);
     let mut servers: Vec<Served> =
         start_threads.into_iter().map(|server| server.join().expect("server is ready")).collect();
-    served::wait_until(|| {
-        servers.iter_mut().filter_map(|server| (!server.has_exited()).then_some(())).count() == 1
-    });
+    wait_until(|| servers.iter_mut().filter_map(|server| (!server.has_exited()).then_some(())).count() == 1);
     let last = servers.iter_mut().position(|server| !server.has_exited()).expect("running server");
     let last = servers.swap_remove(last);
     servers.into_iter().for_each(Served::wait_exit);
     let mut client = UnixStream::connect(&socket).expect("connect to the socket file");
-    client.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+    client.set_read_timeout(Some(hang_timeout())).expect("set timeout");
     client.write_all(request(false).as_bytes()).expect("send request");
     assert_ok_response(client);
     last.stop();
@@ -314,7 +311,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    for driver in drivers() {
+    for driver in driver_flags() {
         let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
         let server = start(files.path(), &address, &handover, &["--driver", driver]);
         let mut successor = connect_successor();
@@ -417,7 +414,7 @@ fn fault_38_successor_serves_sockets_of_dead_server() {
 #[test]
 fn fault_39_queued_connections_are_served_at_shutdown() {
     let files = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         for cores in ["0", "0,0"] {
             eprintln!("{driver}, cores {cores}");
             let arguments =
@@ -451,7 +448,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
 fn passed_sockets_are_served_and_kept_by_service_manager() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let path = test_directory.path().join("http");
-    for (driver, cores) in drivers().into_iter().flat_map(|driver| [(driver, "0"), (driver, "0,0")]) {
+    for (driver, cores) in driver_flags().flat_map(|driver| [(driver, "0"), (driver, "0,0")]) {
         let (tcp, unix) = (
             TcpListener::bind("127.0.0.1:0").expect("bind port"),
             UnixListener::bind(&path).expect("bind socket"),
@@ -517,7 +514,7 @@ fn ready_line_contains_sockets_and_distribution() {
 #[test]
 fn transferred_connections_are_served() {
     let files = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let address = sockets[0].local_addr().expect("local address").to_string();
         let server =
@@ -587,7 +584,7 @@ fn passed_socket_named_metrics_serves_metrics_of_echo() {
 #[test]
 fn fault_38_restart_with_passed_sockets_fails_no_request() {
     let files = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let [site, other_socket] = sockets();
         let address = site.local_addr().expect("local address").to_string();

@@ -6,10 +6,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
+use anello_test::{driver_flags, wait_until};
 use rustix::process::Signal;
 use socket2::SockRef;
 
-use crate::served::{Served, connect, document_root, drivers, get, wait_until};
+use crate::served::{Served, connect, document_root, get};
 
 /// More than three times the connection limit of the metrics endpoint.
 const STALLED: usize = 200;
@@ -130,7 +131,7 @@ fn echo_connections_and_bytes_are_counted() {
     // Each set selects another implementation of the exchange.
     let sets: [(&[&str], u64); 3] =
         [(&[], 6), (&["--idle-timeout", "60s"], 6), (&["--request-bytes", "3", "--response-bytes", "5"], 10)];
-    for driver in drivers() {
+    for driver in driver_flags() {
         for (flags, sent_bytes) in sets {
             let flags = [flags, &["--max-connections", "1"]].concat();
             let server = Served::start_echo(
@@ -172,7 +173,7 @@ fn echo_connections_and_bytes_are_counted() {
 
 #[test]
 fn idle_echo_connections_are_counted() {
-    for driver in drivers() {
+    for driver in driver_flags() {
         let document_root = document_root();
         let server = start("echo", document_root.path(), driver, &["--idle-timeout", "50ms"]);
         let _client = connect(server.ready_value("addr"));
@@ -184,5 +185,5 @@ fn idle_echo_connections_are_counted() {
 
 /// Returns all combinations of servers and drivers.
 fn cases() -> Vec<(&'static str, &'static str)> {
-    SERVICES.iter().flat_map(|&service| drivers().into_iter().map(move |driver| (service, driver))).collect()
+    SERVICES.iter().flat_map(|&service| driver_flags().map(move |driver| (service, driver))).collect()
 }

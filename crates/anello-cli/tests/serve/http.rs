@@ -10,12 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use anello_test::{driver_flags, wait_until};
 use rustix::process::Signal;
 
 use crate::served;
-use crate::served::{
-    BODY, NotifySocket, Served, assert_ok_response, connect, document_root, drivers, get, request, wait_until,
-};
+use crate::served::{BODY, NotifySocket, Served, assert_ok_response, connect, document_root, get, request};
 
 fn start(document_root: &Path, arguments: &[&str]) -> Served {
     Served::start(document_root, &[&["--addr", "127.0.0.1:0"], arguments].concat())
@@ -24,7 +23,7 @@ fn start(document_root: &Path, arguments: &[&str]) -> Served {
 #[test]
 fn both_drivers_serve_files_until_signal() {
     let document_root = document_root();
-    for driver in ["epoll", "auto"] {
+    for driver in driver_flags() {
         let server = start(document_root.path(), &["--driver", driver, "--cores", "0"]);
         let address = server.ready_value("addr").to_owned();
         let response = get(&address, "/hello.txt");
@@ -121,7 +120,7 @@ fn download(document_root: &Path, address: &str) -> (TcpStream, usize) {
 #[test]
 fn fault_37_slow_download_completes_after_signal() {
     let document_root = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         let server = start(
             document_root.path(),
             &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"],
@@ -141,7 +140,7 @@ fn fault_37_slow_download_completes_after_signal() {
 #[test]
 fn fault_37_download_exceeding_drain_timeout_is_aborted() {
     let document_root = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         let server = start(
             document_root.path(),
             &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"],
@@ -155,7 +154,7 @@ fn fault_37_download_exceeding_drain_timeout_is_aborted() {
 fn fault_37_second_signal_aborts_drain_with_queued_clients() {
     let (document_root, test_directory) =
         (document_root(), tempfile::tempdir().expect("temporary directory"));
-    for driver in drivers() {
+    for driver in driver_flags() {
         let notify_socket = NotifySocket::new(test_directory.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         command.arg("http").arg(document_root.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
@@ -186,7 +185,7 @@ fn fault_37_second_signal_aborts_drain_with_queued_clients() {
 #[test]
 fn connection_limit_applies_across_workers() {
     let document_root = document_root();
-    for driver in drivers() {
+    for driver in driver_flags() {
         let arguments = ["--driver", driver, "--cores", "0,0,0,0", "--max-connections", "4"];
         let server = start(document_root.path(), &arguments);
         let send_request = || {

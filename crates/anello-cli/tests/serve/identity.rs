@@ -8,12 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use anello_test::{driver_flags, hang_timeout, wait_until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::served;
 use crate::served::tls::{connect_tls, create_identity};
-use crate::served::{BODY, Served, TIMEOUT, drivers, get, send_request, wait_until};
+use crate::served::{BODY, Served, get, send_request};
 
 const NOBODY: u32 = 65534;
 
@@ -104,7 +105,7 @@ fn fault_40_root_keeps_no_capability() {
     }
     let test_directory = test_directory((0, 0));
     let log = text(&test_directory.path().join("state/access.log"));
-    for driver in drivers() {
+    for driver in driver_flags() {
         let server =
             start(&test_directory, &["--addr", "127.0.0.1:0", "--driver", driver, "--access-log", &log]);
         assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
@@ -195,7 +196,7 @@ fn server_with_user_serves_unix_socket_reopens_log_and_hands_over() {
     if !is_root() {
         return;
     }
-    for driver in drivers() {
+    for driver in driver_flags() {
         let test_directory = test_directory((NOBODY, NOBODY));
         let at = |name: &str| test_directory.path().join("state").join(name);
         let [socket, handover, log, rotated] = ["http", "handover", "access.log", "access.log.1"].map(at);
@@ -205,7 +206,7 @@ fn server_with_user_serves_unix_socket_reopens_log_and_hands_over() {
         let arguments = [&arguments[..], &["--user", "nobody", "--access-log", &log_file]].concat();
         let assert_serves = || {
             let stream = UnixStream::connect(&socket).expect("connect");
-            stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+            stream.set_read_timeout(Some(hang_timeout())).expect("set timeout");
             assert!(String::from_utf8_lossy(&send_request(stream, "GET /hello.txt", "")).ends_with(BODY));
         };
         let first = start(&test_directory, &arguments);

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anello::allowed_cores;
+use anello_test::{driver_flags, wait_until};
 
-use crate::served::{Served, connect, document_root, drivers, get, wait_until};
+use crate::served::{Served, connect, document_root, get};
 
 const CONNECTIONS: usize = 20;
 /// Number of connections with requests in each round. The others are idle.
@@ -81,7 +82,7 @@ fn echo_connections_move_without_losing_bytes() {
     // Each set selects another implementation of the exchange.
     let sets: [(&[&str], usize); 3] =
         [(&[], 6), (&["--idle-timeout", "60s"], 6), (&["--request-bytes", "3", "--response-bytes", "5"], 10)];
-    for driver in drivers().into_iter().filter(|_| has_two_cores()) {
+    for driver in driver_flags().filter(|_| has_two_cores()) {
         for (flags, response_bytes) in sets {
             let common = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--cores", "all"];
             let server = Served::start_echo(&[&common, flags, &["--driver", driver]].concat());
@@ -99,7 +100,7 @@ fn http_connections_move_in_sandbox() {
     let modified =
         fs::metadata(root.path().join("hello.txt")).and_then(|file| file.modified()).expect("file time");
     wait_until(|| modified.elapsed().is_ok_and(|age| age > Duration::from_secs(1)));
-    for driver in drivers().into_iter().filter(|_| has_two_cores()) {
+    for driver in driver_flags().filter(|_| has_two_cores()) {
         let common = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--cores", "all"];
         // The idle connections stay open however long the rounds take.
         let flags = ["--keep-alive-timeout", "1h", "--driver", driver];

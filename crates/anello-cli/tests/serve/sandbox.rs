@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use anello_test::{driver_flags, hang_timeout, wait_until};
 use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
@@ -20,10 +21,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use crate::served;
 use crate::served::http2::TranslatingStream;
 use crate::served::tls::{connect_tls, create_identity};
-use crate::served::{Served, TIMEOUT, connect, get, wait_until};
-
-/// io_uring if available, and epoll.
-const DRIVERS: [&str; 2] = ["auto", "epoll"];
+use crate::served::{Served, connect, get};
 
 fn start(document_root: &Path, arguments: &[&str]) -> Served {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -136,7 +134,7 @@ fn fault_40_both_drivers_serve_files_inside_sandbox() {
     let directory = site();
     let site = directory.path().join("site");
     let flag_sets: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--max-cache-bytes", "0"]];
-    for driver in DRIVERS {
+    for driver in driver_flags() {
         for flags in flag_sets {
             let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--listing", "--http2", "cleartext"];
             let server = start(&site, &[&common, flags].concat());
@@ -167,7 +165,7 @@ fn receive_ring_shrinks_inside_sandbox() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("kernel release");
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     let is_reported = (numbers.next(), numbers.next()) >= (Some(6), Some(8));
-    if !is_reported || !served::drivers().contains(&"uring") {
+    if !is_reported || !driver_flags().any(|driver| driver == "uring") {
         return eprintln!("skipped: no io_uring, or Linux before 6.8");
     }
     let site = served::document_root();
@@ -221,12 +219,12 @@ fn fault_40_unix_socket_is_served_and_removed_inside_sandbox() {
     let directory = site();
     let site = directory.path().join("site");
     let socket = directory.path().join("socket");
-    for driver in DRIVERS {
+    for driver in driver_flags() {
         let address = format!("unix:{}", socket.display());
         let server = start(&site, &["--addr", &address, "--driver", driver, "--listing"]);
         assert_site_is_served(&site, || {
             let stream = UnixStream::connect(&socket).expect("connect");
-            stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+            stream.set_read_timeout(Some(hang_timeout())).expect("set timeout");
             stream
         });
         server.stop();
@@ -237,7 +235,7 @@ fn fault_40_unix_socket_is_served_and_removed_inside_sandbox() {
 #[test]
 fn fault_40_clients_are_rejected_inside_sandbox_when_descriptors_are_exhausted() {
     let directory = site();
-    for driver in DRIVERS {
+    for driver in driver_flags() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 48; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_anello"), "http"]);
         command.arg(directory.path().join("site")).args(["--addr", "127.0.0.1:0", "--driver", driver]);
@@ -275,7 +273,7 @@ fn fault_40_sandbox_applies_to_every_thread() {
     let log = log.to_str().expect("UTF-8");
     let expected = expected();
     let mode = if expected == ALL { "on" } else { "auto" };
-    for driver in DRIVERS {
+    for driver in driver_flags() {
         let observability =
             ["--access-log", log, "--metrics-addr", "127.0.0.1:0", "--listing", "--cores", "0,0"];
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--sandbox", mode];
@@ -299,7 +297,7 @@ fn fault_40_sandbox_applies_to_every_thread() {
 
 #[test]
 fn fault_40_certificates_and_logs_are_replaced_inside_sandbox() {
-    for driver in DRIVERS {
+    for driver in driver_flags() {
         let directory = site();
         let at = |name: &str| directory.path().join(name);
         let site = at("site");

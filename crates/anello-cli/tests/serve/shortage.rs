@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use crate::served::{BODY, Served, connect, document_root, drivers, get, request, wait_until};
+use anello_test::{driver_flags, wait_until};
+
+use crate::served::{BODY, Served, connect, document_root, get, request};
 
 const LIMIT: usize = 64;
 const IDLE: usize = 100;
@@ -61,7 +63,7 @@ fn get_with_retry(address: &str, path: &str) -> String {
 #[test]
 fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
     let flag_sets: [&[&str]; 3] = [&[], &["--max-connections", "1000"], &["--metrics-addr", "127.0.0.1:0"]];
-    for driver in drivers() {
+    for driver in driver_flags() {
         for flags in flag_sets {
             let document_root = document_root();
             for name in ["large", "other", "third"] {
@@ -96,7 +98,7 @@ fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
 /// A lasting shortage of descriptors is logged at a limited rate by each of the two workers.
 #[test]
 fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
-    for driver in drivers() {
+    for driver in driver_flags() {
         let document_root = document_root();
         let log = tempfile::NamedTempFile::new().expect("temporary file");
         // Clients with an incomplete request are not evicted.
@@ -106,7 +108,7 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
         let server = Served::spawn(command);
         let address = server.ready_value("addr").to_owned();
         let mut clients = Vec::new();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(3);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(1);
         while std::time::Instant::now() < deadline {
             if clients.len() < IDLE {
                 let mut client = connect(&address);
@@ -163,7 +165,7 @@ fn check_reports_insufficient_open_file_limit() {
 /// If descriptors run out while a worker starts, the server reports an error and exits instead of serving without it.
 #[test]
 fn worker_that_fails_at_startup_stops_the_server() {
-    for driver in drivers() {
+    for driver in driver_flags() {
         let document_root = document_root();
         let mut log_text = String::new();
         // The lowest of these limits are already reached by the main thread, the highest by a worker.

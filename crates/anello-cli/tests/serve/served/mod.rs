@@ -11,13 +11,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 
+use anello_test::hang_timeout;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-pub use crate::common::served::{Served, TIMEOUT, connect, get, send_request, wait_until};
+pub use crate::common::served::{Served, connect, get, send_request};
 pub use crate::common::tls;
 
 /// Content of `hello.txt`.
@@ -58,19 +58,6 @@ pub fn retry_interrupted(mut operation: impl FnMut() -> io::Result<usize>) -> io
         match operation() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => return result,
-        }
-    }
-}
-
-/// Returns the drivers that are available on this machine.
-pub fn drivers() -> Vec<&'static str> {
-    // Probes on a separate thread, because the kernel interrupts the thread that closes a ring.
-    let probe = thread::spawn(|| anello::probe_uring(&anello::DriverOptions::default()));
-    match probe.join().expect("probe thread") {
-        Ok(_) => vec!["epoll", "uring"],
-        Err(error) => {
-            eprintln!("uring: skipped: {error}");
-            vec!["epoll"]
         }
     }
 }
@@ -140,7 +127,7 @@ impl NotifySocket {
     }
 
     fn with_timeout(socket: UnixDatagram, path: PathBuf) -> Self {
-        socket.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+        socket.set_read_timeout(Some(hang_timeout())).expect("set timeout");
         Self { socket, path }
     }
 
