@@ -9,6 +9,11 @@ use anello_lab::{
     Cell, Contender, CoreLayout, LabConfig, LabError, LabResult, Load, Machine, Observer, Progress, run_from,
 };
 
+/// Returns the number of runs with which a test measures a probability: `long` if `ANELLO_LONG` is set.
+pub fn run_count(short: usize, long: usize) -> usize {
+    if std::env::var_os("ANELLO_LONG").is_some() { long } else { short }
+}
+
 /// Returns the quick preset with these contenders and cells, on two cores and without checks. With checks, a contender
 /// that fails to start is not measured at all.
 pub fn config_of(contenders: Vec<Contender>, cells: Vec<Cell>, seed: u64) -> LabConfig {

@@ -11,7 +11,7 @@ use anello_lab::{
     Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table,
 };
 
-use crate::simulated::lab::{config_of, run};
+use crate::simulated::lab::{config_of, run, run_count};
 use crate::simulated::simulation::{Fault, Noise, SimulatedServer, Simulation};
 
 const REFERENCE: &str = "bare epoll";
@@ -56,26 +56,26 @@ fn claims(result: &LabResult, name: &str) -> usize {
 }
 
 #[test]
-fn equal_servers_show_no_difference_in_95_of_100_runs() {
+fn equal_servers_show_no_difference_in_95_percent_of_runs() {
     let others = ["one", "two"];
     let servers = others.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut quiet_runs = 0;
-    for seed in 0..100 {
-        let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
+    let (runs, mut quiet_runs) = (run_count(20, 100), 0);
+    for seed in 0..runs {
+        let (_, result) = simulate(&config(&others, seed as u64), Noise::USUAL, &servers);
         let result = result.unwrap();
         // A run counts only if no verdict claims a difference between the reference and any of the three equal servers.
         let false_claims: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
         quiet_runs += usize::from(false_claims == 0);
     }
-    assert!(quiet_runs >= 95, "only {quiet_runs} of 100 runs claimed nothing");
+    assert!(quiet_runs * 100 >= runs * 95, "only {quiet_runs} of {runs} runs claimed nothing");
 }
 
 #[test]
-fn ten_percent_difference_is_detected_in_19_of_20_runs() {
+fn ten_percent_difference_is_detected_in_95_percent_of_runs() {
     let servers = [("dear", SimulatedServer::costing(6_600.0)), ("cheap", SimulatedServer::costing(5_400.0))];
-    let mut correct_runs = 0;
-    for seed in 0..20 {
-        let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
+    let (runs, mut correct_runs) = (run_count(5, 20), 0);
+    for seed in 0..runs {
+        let (_, result) = simulate(&config(&["dear", "cheap"], seed as u64), Noise::USUAL, &servers);
         let result = result.unwrap();
         let correct = [1, 50].iter().all(|&connections| {
             row(&result, "dear", connections).comparison.cpu_verdict == Verdict::More
@@ -83,7 +83,10 @@ fn ten_percent_difference_is_detected_in_19_of_20_runs() {
         });
         correct_runs += usize::from(correct);
     }
-    assert!(correct_runs >= 19, "only {correct_runs} of 20 runs detected both differences in both cells");
+    assert!(
+        correct_runs * 100 >= runs * 95,
+        "only {correct_runs} of {runs} runs detected both differences in both cells"
+    );
 }
 
 #[test]
