@@ -70,6 +70,8 @@ fn links_refer_to_existing_files_and_headings() {
     for entry in fs::read_dir(root.join("crates")).expect("directory") {
         paths.push(format!("crates/{}/README.md", entry.expect("entry").file_name().display()));
     }
+    // A crate that is not published needs no README.md.
+    paths.retain(|path| root.join(path).exists());
     documents.extend(
         paths
             .into_iter()
