@@ -415,14 +415,15 @@ fn open_loop_prints_table_and_writes_files() {
 
 #[test]
 fn sweep_prints_steps_and_knee() {
-    // The first step sends 4 requests and the second 204. The server responds to 20 of them.
+    // The first step sends 4 requests and the second 204. After 20 requests, the server needs 300 ms for each, so that
+    // on two connections it cannot respond to half of them before the step ends.
     let received = AtomicUsize::new(0);
     let address = server(move |_| {
-        while received.fetch_add(1, Ordering::Relaxed) >= 20 {
-            thread::park();
+        if received.fetch_add(1, Ordering::Relaxed) >= 20 {
+            thread::sleep(Duration::from_millis(300));
         }
     });
-    let steps = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain-timeout", "2s"];
+    let steps = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain-timeout", "1s"];
     let knee = ["--knee-max-latency-factor", "1000000", "--knee-min-answered-percent", "50"];
     let (code, stdout, stderr) = output(&[&steps[..], &knee, &[&address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
