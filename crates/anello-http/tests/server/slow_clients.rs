@@ -343,6 +343,24 @@ fn delayed_drivers() -> Vec<Setup> {
 }
 
 #[test]
+fn head_started_at_timeout_is_not_a_malformed_request() {
+    run_on_each(delayed_drivers(), async |setup| {
+        let (_server, address) = serve(short_timeouts(), async |_: Request| Response::text("served"));
+        let mut answered = 0;
+        for early in 0..200 {
+            let mut client = Client::connect(address).await;
+            sleep(short_timeouts().header_timeout + SECOND / 10 - early * SECOND / 1000).await;
+            // Fails if the server has already closed the connection.
+            client.stream.write_all(b"GET /half").await.ok();
+            let status = client.response().await.map(|response| response.status);
+            assert!(matches!(status, None | Some(408)), "{setup}: {status:?}, {early} ms early");
+            answered += usize::from(status.is_some());
+        }
+        assert!(answered > 0, "{setup}");
+    });
+}
+
+#[test]
 fn head_completed_at_timeout_gets_one_response() {
     run_on_each(delayed_drivers(), async |setup| {
         let (_server, address) = serve(short_timeouts(), async |_: Request| Response::text("served"));
