@@ -1,14 +1,11 @@
 //! Tests of shards: together they are the load of one process, they start at the same time, and their reports add up.
 
-#![forbid(unsafe_code)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::common::{any_driver, drivers};
 use anello::RuntimeBuilder;
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
 use anello_load::merge::{NamedLog, ProblemKind, Runs, totals};
@@ -16,7 +13,7 @@ use anello_load::{
     Arrivals, Event, Histograms, Latency, LoadConfig, Mode, Phase, Report, Schedule, Shard, Share, Sweep,
     latency_histogram, run,
 };
-use common::{drivers, server};
+use anello_test::tcp_server;
 use hdrhistogram::Histogram;
 use proptest::prelude::*;
 
@@ -43,7 +40,7 @@ fn requests(load: &LoadConfig, per_second: u64, arrivals: Arrivals, end_ns: u64)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Shards can have different numbers of threads.
     #[test]
@@ -96,7 +93,7 @@ proptest! {
 /// Returns the report of a load whose connections are refused.
 fn report_of_refused_load() -> Report {
     let load = LoadConfig { connections: 1, duration: Duration::from_millis(1), ..load(1, 1, None) };
-    run(&load, &drivers()[0], |_| ControlFlow::Continue(())).unwrap().report
+    run(&load, &any_driver(), |_| ControlFlow::Continue(())).unwrap().report
 }
 
 fn with_latency(report: Report, index: usize, count: usize, histogram: &Histogram<u64>) -> Report {
@@ -164,7 +161,7 @@ fn invalid_shards_are_rejected() {
 }
 
 fn echo() -> SocketAddr {
-    server(|mut stream| {
+    tcp_server(|mut stream| {
         let mut message = [0; 16];
         loop {
             stream.read_exact(&mut message)?;
@@ -177,7 +174,8 @@ fn unix_ns(at: SystemTime) -> u64 {
     u64::try_from(at.duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
-/// Runs a load that starts after `wait`. Returns its report if the machine was fast enough for the load to wait.
+/// Runs a load that starts after `wait`. Returns its report if the machine was fast enough for the load to wait, and its
+/// clock was not corrected in the meantime.
 fn run_after(wait: Duration, target: SocketAddr, mode: &Mode, driver: &RuntimeBuilder) -> Option<Report> {
     let start_at = SystemTime::now() + wait;
     let load = LoadConfig {
@@ -204,11 +202,14 @@ fn run_after(wait: Duration, target: SocketAddr, mode: &Mode, driver: &RuntimeBu
     });
     let report = outcome.ok().filter(|outcome| has_waited && outcome.report.is_success())?.report;
     let (at, began_ns) = began_at.unwrap();
+    let clock = report.clock.as_ref().unwrap();
+    if clock.step_ns.unsigned_abs() > 1_000_000 {
+        return None;
+    }
     // An open loop is prepared 2 ms before its start.
-    assert!(at >= start_at - Duration::from_millis(2), "{at:?} {start_at:?}");
+    assert!(at >= start_at - Duration::from_millis(3), "{at:?} {start_at:?}");
     let expected_ns = unix_ns(start_at) + 20_000_000;
     assert_eq!((report.started_unix_ns, began_ns), (expected_ns, expected_ns));
-    let clock = report.clock.as_ref().unwrap();
     assert_eq!((clock.name.as_str(), clock.start_at_unix_ns), ("CLOCK_REALTIME", Some(unix_ns(start_at))));
     assert_eq!((report.connections, report.all_connections), (17, 50));
     Some(report)
@@ -221,9 +222,11 @@ fn load_starts_at_configured_time_and_reports_it() {
         Mode::Closed { think_time: Duration::ZERO },
         Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 },
     ];
-    for (driver, mode) in drivers().iter().flat_map(|driver| modes.iter().map(move |mode| (driver, mode))) {
-        let mut waits = [300, 3000, 30_000].map(Duration::from_millis).into_iter();
-        assert!(waits.any(|wait| run_after(wait, target, mode, driver).is_some()), "{mode:?}");
+    for driver in drivers() {
+        for mode in &modes {
+            let mut waits = [300, 3000, 30_000].map(Duration::from_millis).into_iter();
+            assert!(waits.any(|wait| run_after(wait, target, mode, &driver).is_some()), "{mode:?}");
+        }
     }
 }
 
@@ -233,12 +236,12 @@ fn start_time_in_past_is_error_unless_small() {
     let start = |start_at| {
         let load = LoadConfig {
             start_at: Some(start_at),
-            mode: Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 },
+            mode: Mode::Open { per_second: 100, arrivals: Arrivals::Constant, seed: 1 },
             duration: Duration::from_secs(1),
             connections: 2,
             ..LoadConfig::echo(target, 16)
         };
-        run(&load, &drivers()[0], |_| ControlFlow::Continue(()))
+        run(&load, &any_driver(), |_| ControlFlow::Continue(()))
     };
     let error = start(SystemTime::now() - Duration::from_secs(3)).unwrap_err().to_string();
     assert!(error.contains("its start time passed ") && error.contains("choose a later time"), "{error}");
@@ -248,16 +251,23 @@ fn start_time_in_past_is_error_unless_small() {
     let report =
         (0..20).find_map(|_| start(SystemTime::now() - Duration::from_millis(300)).ok()).unwrap().report;
     let clock = report.clock.unwrap();
-    assert!(clock.start_delay_ns >= 300_000_000, "{clock:?}");
-    // The schedule starts in the past, so that it ends together with those of other shards.
-    assert!(report.offered == Some(1000) && report.late >= 300, "{:?} {}", report.offered, report.late);
+    assert!(clock.start_delay_ns > 0, "{clock:?}");
+    // The schedule starts in the past, so that it ends together with those of other shards: one request was due in every
+    // 10 ms of the delay.
+    let due = clock.start_delay_ns / 10_000_000;
+    assert!(
+        report.offered == Some(100) && report.late + 1 >= due,
+        "{:?} {} {due}",
+        report.offered,
+        report.late
+    );
 }
 
 #[test]
 fn stop_while_waiting_for_start_ends_run() {
     let start_at = Some(SystemTime::now() + Duration::from_secs(3600));
     let load = LoadConfig { start_at, ..LoadConfig::echo(echo(), 16) };
-    let outcome = run(&load, &drivers()[0], |_| ControlFlow::Break(())).unwrap();
+    let outcome = run(&load, &any_driver(), |_| ControlFlow::Break(())).unwrap();
     assert!(outcome.report.interrupted && outcome.report.errors.is_empty(), "{:?}", outcome.report);
     assert_eq!(outcome.report.elapsed_ns, 0);
 }

@@ -1,10 +1,6 @@
 //! TLS loads against servers with known behaviour, correct and faulty, on every driver. The servers use rustls on
 //! blocking sockets.
 
-mod common;
-#[path = "common/tls.rs"]
-mod secure;
-
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::ops::ControlFlow;
@@ -14,18 +10,19 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
+use crate::common::tls::{
+    CONNECTIONS, TIMEOUT, assert_connections_fail, end, handshakes, head, identity, identity_with, load,
+    request, respond, serve, serve_with_identity, tls_server,
+};
+use crate::common::{drivers, reports};
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
 use anello_load::tls::{HandshakeSummary, Trust, cipher_suite_names};
 use anello_load::{ErrorKind, LoadConfig, Tls, TlsOptions, run};
-use common::{drivers, reports, server};
+use anello_test::tcp_server;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, date_time_ymd};
 use rustls::crypto::ring;
 use rustls::version::TLS12;
 use rustls::{ServerConfig, ServerConnection};
-use secure::{
-    CONNECTIONS, TIMEOUT, assert_connections_fail, end, handshakes, head, identity, identity_with, load,
-    request, respond, serve, serve_with_identity, tls_server,
-};
 
 #[test]
 fn verifies_responses_of_all_sizes_with_and_without_keep_alive() {
@@ -295,10 +292,10 @@ fn wrong_bytes_are_reported_without_closing_connection() {
 fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
     // Servers that close without reading, after reading the ClientHello, and in the middle of their first flight.
-    let immediately = server(|_| Ok(()));
-    let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
+    let immediately = tcp_server(|_| Ok(()));
+    let after_hello = tcp_server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());
-    let mid_flight = server(move |mut stream| {
+    let mid_flight = tcp_server(move |mut stream| {
         let mut session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
         while !session.wants_write() {
             session.read_tls(&mut stream)?;
@@ -329,7 +326,7 @@ fn fault_44_close_during_handshake_is_reported() {
 #[test]
 fn fault_44_non_tls_response_is_reported() {
     let identity = identity();
-    let address = server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         stream.read_exact(&mut [0; 5])?;
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")?;
         // Read until the client closes, so that no reset overtakes the response.

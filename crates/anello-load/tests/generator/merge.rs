@@ -1,7 +1,5 @@
 //! Merging: the merged log contains the values of all logs, regardless of the order and grouping of the merges.
 
-#![forbid(unsafe_code)]
-
 use std::io;
 
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};

@@ -1,8 +1,6 @@
 //! Loads against servers with known behaviour, correct and faulty, on every driver. The tests assert counts, never
 //! upper bounds of durations. A test that hangs also counts as failed.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::ControlFlow;
@@ -12,14 +10,19 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Runtime;
+use anello::net::TcpStream as SimStream;
+use anello::time::sleep;
 use anello_load::{Arrivals, ErrorKind, Event, LoadConfig, Mode, Phase, Protocol, Report, Session, run};
-use common::{drivers, reports, reset, server};
+use anello_test::tcp_server;
 use socket2::{Domain, Socket, Type};
+
+use crate::common::virtual_time::{self, TOLERANCE, for_each_simulated_kernel};
+use crate::common::{any_driver, drivers, reports, reset};
 
 const MESSAGE_BYTES: usize = 1000;
 
-fn runtimes() -> Vec<Runtime> {
-    drivers().iter().map(|driver| driver.build().unwrap()).collect()
+fn runtimes() -> impl Iterator<Item = Runtime> {
+    drivers().map(|driver| driver.build().unwrap())
 }
 
 /// Echoes messages. `change` can modify each message first and returns whether to continue.
@@ -39,7 +42,7 @@ fn echo(
 }
 
 fn echo_server() -> SocketAddr {
-    server(|stream| echo(stream, |_, _| true))
+    tcp_server(|stream| echo(stream, |_, _| true))
 }
 
 /// Returns a protocol with requests and replies of `message_bytes` bytes.
@@ -92,7 +95,8 @@ fn correct_server_yields_successful_report() {
 
 #[test]
 fn report_round_trips_through_json() {
-    let mut report = reports(&load(echo_server())).next().unwrap();
+    let outcome = run(&load(echo_server()), &any_driver(), |_| ControlFlow::Continue(()));
+    let mut report = outcome.unwrap().report;
     // Numbers with few decimals, because formatting may lose the last digit of other numbers.
     report.requests_per_second = 1234.5;
     report.load_cpu_ns_per_request = Some(0.25);
@@ -104,7 +108,7 @@ fn report_round_trips_through_json() {
 
 #[test]
 fn messages_larger_than_all_buffers_are_received_completely() {
-    let address = server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         let mut buffer = vec![0; 1 << 16];
         loop {
             let count = stream.read(&mut buffer)?;
@@ -125,14 +129,14 @@ fn slices_share_connections_and_leave_no_request_in_flight() {
     let accepted = Arc::new(AtomicU64::new(0));
     let served = Arc::new(AtomicU64::new(0));
     let counters = (Arc::clone(&accepted), Arc::clone(&served));
-    let address = server(move |stream| {
+    let address = tcp_server(move |stream| {
         counters.0.fetch_add(1, Ordering::SeqCst);
         echo(stream, |_, _| {
             counters.1.fetch_add(1, Ordering::SeqCst);
             true
         })
     });
-    for (round, runtime) in runtimes().into_iter().enumerate() {
+    for (round, runtime) in runtimes().enumerate() {
         runtime.block_on(async {
             let mut session = Session::connect(&load(address)).await.unwrap();
             assert!(session.connect_errors().is_empty());
@@ -171,25 +175,29 @@ fn empty_slice_sends_one_request_per_connection() {
 #[test]
 fn latency_includes_server_delay() {
     const DELAY: Duration = Duration::from_millis(10);
-    let address = server(|stream| {
-        echo(stream, |_, _| {
-            thread::sleep(DELAY);
-            true
-        })
-    });
-    for report in reports(&load(address)) {
-        assert!(report.is_success(), "{report:?}");
-        // The histogram rounds down by up to 0.1 %.
+    for_each_simulated_kernel(async || {
+        let address = virtual_time::server(async |mut stream: SimStream| {
+            loop {
+                let mut message = [0; MESSAGE_BYTES];
+                stream.read_exact(&mut message).await?;
+                sleep(DELAY).await;
+                stream.write_all(&message).await?;
+            }
+        });
+        let (slice, _) = virtual_time::run(&load(address)).await;
+        assert!(slice.interval.counts.errors.is_empty(), "{:?}", slice.interval.counts);
+        let latency = slice.interval.quantiles().unwrap();
+        // The histogram rounds by up to 0.1 %.
         let min_expected_ns = DELAY.as_nanos() as u64 * 998 / 1000;
-        let latency = report.latency.unwrap();
-        assert!(latency.min_ns >= min_expected_ns && latency.p50_ns >= min_expected_ns, "{latency:?}");
-    }
+        let max_expected_ns = (DELAY + 7 * TOLERANCE).as_nanos() as u64;
+        assert!(latency.min_ns >= min_expected_ns && latency.max_ns <= max_expected_ns, "{latency:?}");
+    });
 }
 
 #[test]
 fn fault_44_replies_with_wrong_bytes_are_errors() {
     let requests = AtomicU64::new(0);
-    let address = server(move |stream| {
+    let address = tcp_server(move |stream| {
         echo(stream, |_, message| {
             // Change the last byte of every third reply.
             if requests.fetch_add(1, Ordering::SeqCst).is_multiple_of(3) {
@@ -209,7 +217,7 @@ fn fault_44_replies_with_wrong_bytes_are_errors() {
 
 #[test]
 fn fault_44_replies_to_other_requests_are_wrong_bytes() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         let (mut previous, mut remaining) = (None, 4);
         echo(stream, move |_, message| {
             // Answer each request with the previous message. Close after four replies.
@@ -228,7 +236,7 @@ fn fault_44_replies_to_other_requests_are_wrong_bytes() {
 
 #[test]
 fn fault_44_silent_server_causes_timeouts() {
-    let address = server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });
@@ -241,7 +249,7 @@ fn fault_44_silent_server_causes_timeouts() {
 
 #[test]
 fn fault_44_server_without_reads_causes_timeouts() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         thread::sleep(Duration::from_secs(600));
         drop(stream);
         Ok(())
@@ -258,7 +266,7 @@ fn fault_44_server_without_reads_causes_timeouts() {
 
 #[test]
 fn fault_44_trickling_server_causes_timeouts() {
-    let address = server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         stream.set_nodelay(true)?;
         loop {
             stream.write_all(b"x")?;
@@ -278,7 +286,7 @@ fn fault_44_trickling_server_causes_timeouts() {
 
 #[test]
 fn fault_44_stalling_server_causes_timeouts_and_earlier_replies_count() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         let mut remaining = 5;
         echo(stream, |_, _| {
             if remaining == 0 {
@@ -303,7 +311,7 @@ fn fault_44_stalling_server_causes_timeouts_and_earlier_replies_count() {
 #[test]
 fn stalled_connection_does_not_reduce_reported_rate() {
     let accepted = AtomicU64::new(0);
-    let address = server(move |stream| {
+    let address = tcp_server(move |stream| {
         let stalls = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
         echo(stream, |_, _| {
             if stalls {
@@ -330,7 +338,7 @@ fn stalled_connection_does_not_reduce_reported_rate() {
 
 #[test]
 fn fault_44_reset_is_counted() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         let mut remaining = 5;
         echo(stream, |stream, _| {
             remaining -= 1;
@@ -355,7 +363,7 @@ fn fault_44_reset_is_counted() {
 
 #[test]
 fn fault_44_close_before_reply_is_counted() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         let mut remaining = 5;
         echo(stream, |_, _| {
             remaining -= 1;
@@ -370,7 +378,7 @@ fn fault_44_close_before_reply_is_counted() {
 
 #[test]
 fn fault_44_close_during_reply_is_counted() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         echo(stream, |stream, message| {
             stream.write_all(&message[..MESSAGE_BYTES - 1]).unwrap();
             false
@@ -383,7 +391,7 @@ fn fault_44_close_during_reply_is_counted() {
 
 #[test]
 fn fault_44_excess_bytes_are_counted() {
-    let address = server(|stream| {
+    let address = tcp_server(|stream| {
         echo(stream, |_, message| {
             message.push(0);
             true
@@ -400,7 +408,7 @@ fn fault_44_excess_bytes_are_counted() {
 #[test]
 fn fault_44_failed_connection_does_not_affect_others() {
     let accepted = AtomicU64::new(0);
-    let address = server(move |stream| {
+    let address = tcp_server(move |stream| {
         let fails = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
         echo(stream, |_, _| !fails)
     });
@@ -452,7 +460,7 @@ fn fault_44_full_accept_queue_causes_connect_timeouts() {
 #[test]
 fn connections_use_source_addresses_in_turn() {
     let (sender, clients) = mpsc::channel();
-    let address = server(move |stream| {
+    let address = tcp_server(move |stream| {
         sender.send(stream.peer_addr()?.ip()).expect("the test is still receiving");
         echo(stream, |_, _| true)
     });
@@ -496,7 +504,7 @@ fn stop_returns_report_early() {
 
 #[test]
 fn stop_does_not_wait_for_stalled_server() {
-    let address = server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });

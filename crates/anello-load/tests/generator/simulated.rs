@@ -1,7 +1,5 @@
 //! An open loop on simulated hosts, whose measurements must be those computed from the virtual times of the server.
 
-#![forbid(unsafe_code)]
-
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anello_load::tls::{HandshakeSummary, Trust};
 use anello_load::{ErrorKind, HttpLoad, LoadConfig, Protocol, Report, Tls, TlsOptions};
+use anello_test::tcp_server;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::common::{reports, server};
+use crate::common::reports;
 
 pub const CONNECTIONS: usize = 3;
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,7 +83,7 @@ pub fn tls_server(
     serve: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
 ) -> SocketAddr {
     let config = Arc::new(config);
-    server(move |stream| {
+    tcp_server(move |stream| {
         stream.set_nodelay(true)?;
         let session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
         serve(&mut StreamOwned::new(session, stream))

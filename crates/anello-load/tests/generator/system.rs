@@ -1,7 +1,5 @@
 //! Resource usage of processes, and cores of this machine.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use anello_load::machine::{cores_of, current_thread_cores, stolen_ns};

@@ -1,17 +1,16 @@
 //! Tests of pauses in open and closed loops.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::common::drivers;
 use anello::RuntimeBuilder;
 use anello_load::{Arrivals, Event, LoadConfig, Mode, Pause, PauseSwitch, Report, run_with_pause};
-use common::{drivers, server};
+use anello_test::tcp_server;
 
 fn load(mode: Mode) -> LoadConfig {
-    let target = server(|mut stream| {
+    let target = tcp_server(|mut stream| {
         let mut message = [0; 16];
         loop {
             stream.read_exact(&mut message)?;
@@ -26,15 +25,28 @@ fn load(mode: Mode) -> LoadConfig {
 /// Returns the report, and the start and end of that interval.
 fn paused_run(load: &LoadConfig, driver: &RuntimeBuilder) -> (Report, u64, u64) {
     let pause = PauseSwitch::default();
+    // Time of the first event that follows the pause, since the event that precedes the measurement. An interval that
+    // starts later is part of the pause, and not only one in which the threads got no CPU time.
+    let (mut began, mut paused_ns) = (Instant::now(), None);
     let mut idle = None;
     let outcome = run_with_pause(load, driver, &pause, |event| {
-        let Event::Interval(interval) = event else { return ControlFlow::Continue(()) };
-        match (pause.is_paused(), interval.counts.offered.unwrap() > 0) {
-            (false, true) if idle.is_some() => return ControlFlow::Break(()),
-            (false, true) => pause.set(true),
-            (true, false) => {
-                idle = Some((interval.start_ns, interval.end_ns()));
-                pause.set(false);
+        match event {
+            Event::Began { .. } => began = Instant::now(),
+            Event::Progress(_) if pause.is_paused() => {
+                paused_ns.get_or_insert(began.elapsed().as_nanos());
+            }
+            Event::Interval(interval) => {
+                let has_requests = interval.counts.offered.unwrap() > 0;
+                let is_in_pause = paused_ns.is_some_and(|ns| u128::from(interval.start_ns) >= ns);
+                match (pause.is_paused(), has_requests) {
+                    (false, true) if idle.is_some() => return ControlFlow::Break(()),
+                    (false, true) => pause.set(true),
+                    (true, false) if is_in_pause => {
+                        idle = Some((interval.start_ns, interval.end_ns()));
+                        pause.set(false);
+                    }
+                    _ => {}
+                }
             }
             _ => {}
         }

@@ -1,7 +1,5 @@
 //! Validation of the configuration and values derived from it.
 
-#![forbid(unsafe_code)]
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Sums and summaries of intervals and their histograms.
 
-#![forbid(unsafe_code)]
-
 use anello_load::{
     ErrorKind, Errors, Interval, Knee, Latency, ProcessUsage, ServerCost, Spread, Step, latency_histogram,
 };

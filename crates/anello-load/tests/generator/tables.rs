@@ -1,7 +1,5 @@
 //! CSV table and NDJSON stream of intervals, compared byte by byte.
 
-#![forbid(unsafe_code)]
-
 use anello_load::formats::csv::{CsvWriter, write_row};
 use anello_load::formats::ndjson::{Line, NdjsonWriter, SCHEMA, SCHEMA_VERSION};
 use anello_load::{Errors, Interval, ProcessUsage};

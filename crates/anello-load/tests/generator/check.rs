@@ -1,15 +1,16 @@
 //! Runs the correctness checks against correct and faulty servers that use blocking threads.
 
-#![forbid(unsafe_code)]
-
-mod common;
-
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use anello::net::{TcpListener as SimListener, TcpStream as SimStream};
+use anello_test::tcp_server;
+
+use crate::common::virtual_time::{self, for_each_simulated_kernel};
 
 /// Starts a server with one thread for all connections. The thread calls `serve` for each connection that has data, and
 /// closes the connection if `serve` returns `false`.
@@ -51,7 +52,7 @@ mod echo {
     /// Starts a server that replies to each chunk with the result of `respond`, or closes the connection if it is
     /// `None`. `respond` is called with the number of bytes received, including this chunk, and with the chunk.
     fn server(respond: fn(usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
-        common::server(move |mut stream| {
+        tcp_server(move |mut stream| {
             let (mut total, mut buffer) = (0, [0; 16_384]);
             while let Ok(count @ 1..) = stream.read(&mut buffer) {
                 total += count;
@@ -79,7 +80,7 @@ mod echo {
     fn requests_are_sent_before_all_connections_are_open() {
         // Closes a connection if 100 others have sent no request, like a server with a timeout on a slow machine.
         static SILENT: AtomicUsize = AtomicUsize::new(0);
-        let target = common::server(|mut stream| {
+        let target = tcp_server(|mut stream| {
             let is_refused = SILENT.fetch_add(1, Ordering::SeqCst) >= 100;
             let mut buffer = [0; 16_384];
             let mut count = if is_refused { 0 } else { stream.read(&mut buffer)? };
@@ -138,14 +139,23 @@ mod echo {
 
     #[test]
     fn silent_server_times_out() {
-        let silent = server(|total, bytes| Some(if total > 5 { Vec::new() } else { bytes.to_vec() }));
         let timeout = Duration::from_millis(50);
-        run(async {
+        for_each_simulated_kernel(async || {
+            let silent = virtual_time::server(async |mut stream: SimStream| {
+                let mut total = 0;
+                while let Some(chunk) = stream.recv().await? {
+                    total += chunk.len();
+                    if total <= 5 {
+                        stream.write_all(&chunk).await?;
+                    }
+                }
+                Ok(())
+            });
             let error = complete_bytes(silent, timeout).await.unwrap_err();
             assert_eq!(error, "message of 3 bytes: no complete reply within 50ms");
             let error = many_connections(silent, 3, timeout).await.unwrap_err();
             assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
-            let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let unused = SimListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             assert!(complete_bytes(unused, timeout).await.unwrap_err().contains("cannot connect"));
             assert!(many_connections(unused, 3, timeout).await.unwrap_err().contains("cannot open all"));
         });
@@ -202,7 +212,7 @@ mod http {
 
     /// Starts a server that closes the connection if `respond` returns an empty response.
     fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
-        common::server(move |mut stream| {
+        tcp_server(move |mut stream| {
             while let Some(line) = request(&mut stream) {
                 let response = respond(&line);
                 if response.is_empty() {
@@ -343,15 +353,18 @@ mod http {
 
     #[test]
     fn silent_server_times_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let silent = listener.local_addr().unwrap();
-        // Includes the time to connect.
         let timeout = Duration::from_millis(500);
         let [small, _] = pages();
-        let error = run(complete_bytes(silent, &pages()[..1], timeout)).unwrap_err();
-        assert_eq!(error, "GET /small: no complete reply within 500ms");
-        let error = run(many_connections(silent, 3, small, timeout)).unwrap_err();
-        assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
+        for_each_simulated_kernel(async || {
+            let silent = virtual_time::server(async |mut stream: SimStream| {
+                while stream.recv().await?.is_some() {}
+                Ok(())
+            });
+            let error = complete_bytes(silent, &pages()[..1], timeout).await.unwrap_err();
+            assert_eq!(error, "GET /small: no complete reply within 500ms");
+            let error = many_connections(silent, 3, small, timeout).await.unwrap_err();
+            assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
+        });
         let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
         let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
         assert!(error.starts_with("0 of 3 connections received a correct reply: 3 × "), "{error}");
@@ -359,7 +372,7 @@ mod http {
 
     #[test]
     fn body_truncated_by_eof_is_detected() {
-        let target = common::server(|mut stream| {
+        let target = tcp_server(|mut stream| {
             request(&mut stream);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n\x00\x01")?;
             stream.shutdown(Shutdown::Both)

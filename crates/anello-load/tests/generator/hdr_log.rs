@@ -1,10 +1,6 @@
 //! Interval log: written logs can be read back, logs written by the Java library can be read, and damaged logs are
 //! rejected.
 
-#![forbid(unsafe_code)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,6 +10,7 @@ use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, ReportedErr
 use anello_load::{
     Arrivals, ErrorKind, Errors, Event, Interval, LoadConfig, Mode, Report, latency_histogram, run,
 };
+use anello_test::tcp_server;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
@@ -111,7 +108,7 @@ fn written_log_is_read_back() {
 
 /// Runs a load against a server that corrupts some replies. Returns the report and the log as `anello load` writes it.
 fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
-    let address = common::server(|mut stream| {
+    let address = tcp_server(|mut stream| {
         stream.set_nodelay(true)?;
         for number in 1u64.. {
             let mut message = [0; 64];
@@ -166,7 +163,7 @@ fn read_with_hdrhistogram<'a>(
 
 #[test]
 fn hdrhistogram_reader_agrees_with_report() {
-    for driver in common::drivers() {
+    for driver in crate::common::drivers() {
         let (report, text) = logged_run(&driver);
         let near = |time: Duration, ns: u64| time.as_nanos().abs_diff(ns.into()) <= 500_000;
         for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
