@@ -13,6 +13,7 @@
 
 mod availability;
 mod data;
+mod own_process;
 mod repeat;
 mod run;
 mod selection;
@@ -23,10 +24,12 @@ mod watchdog;
 
 pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, variable};
+pub use own_process::in_own_process;
 pub use run::{
-    DriverFlags, driver_flags, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
+    driver_flags, each_available, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
+    run_on_each,
 };
-pub use selection::{all_drivers, simulated_drivers};
+pub use selection::{all_drivers, main_drivers, main_drivers_and_sim, simulated_drivers};
 pub use servers::{
     ANY_PORT, Request, answer, echo, http_response, serve_http, serve_on, tcp_server, unix_server,
 };

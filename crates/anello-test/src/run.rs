@@ -1,5 +1,6 @@
 //! Runs a test on several set-ups.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use crate::availability::is_available;
@@ -45,26 +46,31 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
     }
 }
 
+/// Runs an asynchronous test like [`on_each`], with a runtime of the set-up.
+///
+/// # Panics
+///
+/// Panics if the test fails or hangs.
+pub fn run_on_each<F: Future<Output = ()>>(
+    setups: Vec<Setup>,
+    test: impl Fn(Setup) -> F + Send + Sync + 'static,
+) {
+    on_each(setups, move |setup| setup.run(test(setup.clone())));
+}
+
+/// Returns those of the set-ups that are available here and that `ANELLO_TEST_SETUP` does not exclude, for tests that run
+/// on them in a loop, without a watchdog. If the iterator is dropped during a panic, it prints the command that repeats
+/// the test on the last set-up.
+pub fn each_available(setups: Vec<Setup>) -> impl Iterator<Item = Setup> {
+    let mut running = None;
+    let included = setups.into_iter().filter(|setup| Selection::current().is_included(setup.name));
+    included.filter(is_available).inspect(move |setup| {
+        drop(running.replace(PrintOnPanic::new(setup.name)));
+    })
+}
+
 /// Returns the selected drivers that are available here, as values of the command line's option `--driver`: `uring`,
 /// `epoll`. If a test fails in a loop over them, the command is printed that repeats it on the current driver.
-pub fn driver_flags() -> DriverFlags {
-    let is_used = |setup: &Setup| Selection::current().is_included(setup.name) && is_available(setup);
-    let setups: Vec<_> = both_drivers().into_iter().filter(is_used).collect();
-    DriverFlags { setups: setups.into_iter(), print_on_panic: None }
-}
-
-/// Iterator of [`driver_flags`].
-pub struct DriverFlags {
-    setups: std::vec::IntoIter<Setup>,
-    print_on_panic: Option<PrintOnPanic>,
-}
-
-impl Iterator for DriverFlags {
-    type Item = &'static str;
-
-    fn next(&mut self) -> Option<&'static str> {
-        let name = self.setups.next().map(|setup| setup.name);
-        self.print_on_panic = name.map(PrintOnPanic::new);
-        name
-    }
+pub fn driver_flags() -> impl Iterator<Item = &'static str> {
+    each_available(both_drivers()).map(|setup| setup.name)
 }

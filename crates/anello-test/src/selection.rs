@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use regex_lite::Regex;
 
 use crate::table::{DEFAULT_NAMES, linux_setups, sim_setups};
-use crate::{Setup, all_setups};
+use crate::{Setup, all_setups, both_drivers};
 
 /// Environment variable with a regular expression, or with [`LIST`].
 pub(crate) const VARIABLE: &str = "ANELLO_TEST_SETUP";
@@ -92,6 +92,20 @@ pub(crate) fn print_uncaptured(text: &str) {
 /// Returns the selected set-ups on Linux.
 pub fn all_drivers() -> Vec<Setup> {
     selected(linux_setups())
+}
+
+/// Returns the two Linux drivers with their default options, or else the set-ups on Linux that `ANELLO_TEST_SETUP`
+/// selects, for tests of code whose behaviour does not depend on the features of io_uring.
+pub fn main_drivers() -> Vec<Setup> {
+    match Selection::current() {
+        Selection::Default => both_drivers(),
+        _ => all_drivers(),
+    }
+}
+
+/// Returns the set-ups of [`main_drivers`], and the selected simulated kernels.
+pub fn main_drivers_and_sim() -> Vec<Setup> {
+    main_drivers().into_iter().chain(simulated_drivers()).collect()
 }
 
 /// Returns the selected set-ups with a simulated kernel, for tests that use only the runtime's sockets.

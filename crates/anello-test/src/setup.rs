@@ -1,5 +1,6 @@
 //! A driver and its options, for which a test runs.
 
+use std::fmt::{self, Display, Formatter};
 use std::future::Future;
 
 use anello::{DriverKind, DriverOptions, Runtime, RuntimeBuilder};
@@ -13,6 +14,12 @@ pub struct Setup {
     pub kind: DriverKind,
     /// Options of the driver.
     pub options: DriverOptions,
+}
+
+impl Display for Setup {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
 }
 
 impl Setup {

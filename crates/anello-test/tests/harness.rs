@@ -1,8 +1,12 @@
 //! Tests that start this program again, with another value of `ANELLO_TEST_SETUP`.
 
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anello_test::{all_setups, driver_flags, on_both_drivers, on_each, on_every_driver_and_sim};
+use anello_test::{
+    all_setups, driver_flags, each_available, in_own_process, main_drivers, on_both_drivers, on_each,
+    on_every_driver_and_sim,
+};
 
 /// Environment variable that makes [`child`] run.
 const CHILD: &str = "ANELLO_TEST_HARNESS_CHILD";
@@ -23,6 +27,9 @@ fn child() {
     match std::env::var(CHILD).as_deref() {
         Ok("fails") => on_both_drivers(|setup| panic!("{} is not a number", setup.name)),
         Ok("fails in a loop") => driver_flags().for_each(|driver| panic!("{driver} is not a number")),
+        Ok("loops") => {
+            each_available(main_drivers()).for_each(|setup| assert_eq!(setup.name, "uring", "in a loop"));
+        }
         Ok("prints") => {
             // Shown only for a test that fails.
             on_every_driver_and_sim(|setup| println!("ran on {}.", setup.name));
@@ -93,4 +100,20 @@ fn invalid_selections_fail_with_the_reason() {
         let (success, text) = run_child("fails", Some(value));
         assert!(!success && text.contains(reason), "{text}");
     }
+}
+
+#[test]
+fn loop_over_setups_prints_the_command_that_repeats_it() {
+    let (success, text) = run_child("loops", None);
+    assert!(!success && text.contains("in a loop"), "{text}");
+    assert!(text.contains("to repeat: ANELLO_TEST_SETUP='^epoll$' "), "{text}");
+    let (_, text) = run_child("loops", Some("epoll-small"));
+    assert!(text.contains("to repeat: ANELLO_TEST_SETUP='^epoll-small$' "), "{text}");
+}
+
+#[test]
+fn process_of_its_own_has_only_one_test() {
+    static OTHERS: AtomicBool = AtomicBool::new(false);
+    OTHERS.store(std::env::var_os("ANELLO_TEST_OWN_PROCESS").is_none(), Ordering::Relaxed);
+    in_own_process(|| assert!(!OTHERS.load(Ordering::Relaxed)));
 }

@@ -170,8 +170,10 @@ impl<R: Receiver> Input<R> {
             match received.await.map_err(InputError::Io)? {
                 Some(true) => {}
                 Some(false) => {
-                    // A request completed at the last moment has been answered; this is the EOF after its response.
-                    if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
+                    // A request completed at the last moment has been answered; this is the EOF after its response. The
+                    // start of the head can have arrived after the timeout of the phase before it has expired.
+                    let expired = self.timer.deadlines.expired.get();
+                    if matches!(expired, Some(Timeout::Phase(Phase::FirstHead | Phase::Idle | Phase::Head)))
                         && !self.decoder.is_idle()
                     {
                         return Err(InputError::Rejected(REQUEST_TIMEOUT));

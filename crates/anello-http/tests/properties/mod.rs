@@ -1,10 +1,9 @@
 //! Properties that hold for any input. The fuzz targets (`fuzz/fuzz_targets`) check them for generated inputs,
-//! `fuzz_corpus.rs` for the recorded corpus, and other tests for their own inputs.
+//! `components/corpus.rs` for the recorded corpus, and other tests for their own inputs.
 
 #![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
 pub mod chunked;
-#[path = "../h1_support/mod.rs"]
 pub mod h1_support;
 pub mod path;
 pub mod range;

@@ -240,7 +240,7 @@ fn format_follows_query_and_accept() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn listed_names_are_escaped_and_their_links_resolve(

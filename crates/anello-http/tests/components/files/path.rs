@@ -252,7 +252,7 @@ fn name_error(name: &str, at_top: bool) -> Option<PathError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn fault_32_accepted_targets_stay_below_document_root(target in targets(), serve_dotfiles in any::<bool>()) {

@@ -170,7 +170,7 @@ fn requested_bytes(specs: &[String], size: usize) -> Vec<bool> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn requested_bytes_are_sent_once_with_small_gaps(

@@ -373,7 +373,7 @@ fn parser_rejects_invalid_text() {
 
 proptest! {
     #[test]
-    fn labels_and_help_round_trip(help: String, labels: Vec<String>) {
+    fn labels_and_help_round_trip(help: String, labels in prop::collection::vec(any::<String>(), 0..5)) {
         // Names and help texts must be `'static`, so the test leaks the generated strings.
         let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         let names = (0..labels.len()).map(|index| leak(format!("label_{index}")));

@@ -1,0 +1,83 @@
+//! Messages logged by the access log, in a process of its own, because the global `tracing` subscriber can be set only
+//! once and receives the events of all threads.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anello_http::observe::access_log::{
+    AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
+};
+use anello_test::in_own_process;
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// A subscriber that records the level of each event.
+#[derive(Clone, Default)]
+struct RecordedLevels(Arc<Mutex<Vec<Level>>>);
+
+impl Subscriber for RecordedLevels {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        self.0.lock().unwrap().push(*event.metadata().level());
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn record(log: &mut WorkerLog) {
+    log.record(&LogEntry {
+        unix_time_ns: 0,
+        duration_us: 1,
+        peer: &FormattedPeer::unix(),
+        request: Some(RequestLine { method: "GET", target: b"/", version: "HTTP/1.1" }),
+        status: 200,
+        body_bytes: 13,
+        referer: None,
+        user_agent: None,
+    });
+}
+
+#[test]
+fn failure_recovery_and_drops_are_reported_once() {
+    in_own_process(|| {
+        let recorded_levels = RecordedLevels::default();
+        tracing::subscriber::set_global_default(recorded_levels.clone()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let mut options = AccessLogOptions::default();
+        options.target = LogTarget::File(path.clone());
+        options.max_buffers = 4;
+        options.retry_interval = Duration::from_millis(1);
+        options.close_timeout = Duration::from_secs(60);
+        let log = AccessLog::start(options).unwrap();
+        let (mut worker, handle) = (log.worker(0), log.handle());
+        let mut recorded = 0;
+        while worker.dropped_lines() < 100 {
+            record(&mut worker);
+            recorded += 1;
+        }
+        while handle.stats().errors < 10 {
+            std::thread::yield_now();
+        }
+        // Simulates an operator who fixes the log target.
+        fs::remove_file(&path).unwrap();
+        handle.reopen();
+        drop(worker);
+        while handle.stats().written_lines < recorded - 100 {
+            std::thread::yield_now();
+        }
+        log.close().unwrap();
+        assert_eq!(handle.stats().dropped_lines, 100);
+        let mut levels = recorded_levels.0.lock().unwrap().clone();
+        levels.sort();
+        assert_eq!(levels, [Level::ERROR, Level::WARN, Level::INFO]);
+    });
+}

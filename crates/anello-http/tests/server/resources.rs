@@ -1,0 +1,118 @@
+//! Resources used by clients that do not read or that disconnect: memory and file descriptors. Both are measured for
+//! the whole process, so each of these tests has its own.
+
+use std::fs;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::time::sleep;
+use anello_http::{Body, Request, Response, ServerOptions};
+use anello_test::{in_own_process, main_drivers, run_on_each};
+use bytes::Bytes;
+use futures_core::Stream;
+
+use crate::common::versions::{VERSIONS, with_all_versions};
+use crate::common::{Client, serve, wait_until};
+
+const CLIENTS: usize = 100;
+
+const DOWNLOAD_BYTES: usize = 100 << 20;
+
+/// Maximum memory per response that the client does not read: twice the total size of the send queue and the next
+/// chunk.
+const MAX_UNREAD_RESPONSE_BYTES: usize = 512 << 10;
+
+/// A body stream that allocates each chunk when it is polled. The value is the number of remaining bytes.
+struct ChunkStream(usize);
+
+impl Stream for ChunkStream {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let chunk_bytes = self.0.min(100_000);
+        self.0 -= chunk_bytes;
+        Poll::Ready((chunk_bytes > 0).then(|| Ok(Bytes::from(vec![b'x'; chunk_bytes]))))
+    }
+}
+
+/// Returns the resident memory of this process (`/proc/self/statm`).
+fn resident_bytes() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").expect("read statm");
+    statm.split(' ').nth(1).expect("resident pages").parse::<usize>().expect("number of pages") * 4096
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("list descriptors").count()
+}
+
+#[test]
+fn fault_20_unread_downloads_use_bounded_memory() {
+    in_own_process(|| {
+        run_on_each(main_drivers(), async |setup| {
+            let (server, address) = serve(ServerOptions::default(), async |_: Request| {
+                Response::new(200).with_body(Body::stream(ChunkStream(DOWNLOAD_BYTES)))
+            });
+            let before = resident_bytes();
+            let mut clients = Vec::new();
+            for _ in 0..CLIENTS {
+                let mut client = Client::connect(address).await;
+                client.stream.set_recv_buffer_size(64 << 10).expect("set receive buffer size");
+                // Further requests are pipelined after the first one.
+                client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(10)).await;
+                clients.push(client);
+            }
+            wait_until(|| server.connections() == CLIENTS).await;
+            // Wait until the memory usage no longer grows.
+            let mut resident = resident_bytes();
+            loop {
+                sleep(Duration::from_millis(200)).await;
+                let current = resident_bytes();
+                if current <= resident {
+                    break;
+                }
+                resident = current;
+            }
+            let growth = resident.saturating_sub(before);
+            assert!(
+                growth <= CLIENTS * MAX_UNREAD_RESPONSE_BYTES,
+                "{setup}: {growth} bytes for {CLIENTS} clients"
+            );
+        });
+    });
+}
+
+#[test]
+fn fault_22_reset_connections_leak_no_descriptors() {
+    in_own_process(|| {
+        run_on_each(main_drivers(), async |setup| {
+            for version in VERSIONS {
+                let large = Bytes::from(vec![b'x'; 8 << 20]);
+                let options = with_all_versions(ServerOptions::default());
+                let (server, address) = serve(options, async move |_: Request| Response::text(large.clone()));
+                let mut before = None;
+                for number in 0..100 {
+                    let mut client = Client::connect(address).await;
+                    client.stream.set_linger(Some(Duration::ZERO)).expect("set linger");
+                    client.send(version.whole_get()).await;
+                    if number % 2 == 0 {
+                        client.stream.recv().await.expect("receive");
+                    }
+                    client.stream.abort();
+                    if number == 0 {
+                        // Descriptors that are opened only once, such as those of the runtime, are open by now.
+                        wait_until(|| server.connections() == 0).await;
+                        before = Some(descriptors());
+                    }
+                }
+                wait_until(|| server.connections() == 0).await;
+                let before = before.expect("descriptor count");
+                wait_until(|| descriptors() <= before).await;
+                let mut client = Client::connect(address).await;
+                client.send(version.whole_get()).await;
+                assert_eq!(version.read_body_bytes(&mut client).await, 8 << 20, "{setup}: {version:?}");
+            }
+        });
+    });
+}
