@@ -4,7 +4,7 @@ use std::fmt;
 use std::task::Waker;
 
 use super::DetachedSocket;
-use super::token::Key;
+use super::key::Key;
 
 /// A connection returned by an accept operation.
 #[derive(Debug)]

@@ -12,8 +12,8 @@
 //! The lowest vacant slot is occupied first, so that the upper pages of a table become empty after a burst. Empty pages
 //! are freed, except one. Growth moves no entry.
 
+use super::key::{GENERATION_MASK, Key};
 use super::slots::Slots;
-use super::{GENERATION_MASK, Key};
 
 /// `A` gives the alignment of the slots.
 #[derive(Debug)]

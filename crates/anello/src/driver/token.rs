@@ -12,19 +12,10 @@
 //! late, and can never be delivered to the wrong owner.
 
 use super::interest::Direction;
+use super::key::{GENERATION_MASK, Key};
 
 /// Number of bits of the index in a source's token that hold the direction.
 const DIRECTION_BITS: u32 = 2;
-
-/// Mask of the generation bits that fit into a token.
-pub(crate) const GENERATION_MASK: u32 = (1 << 28) - 1;
-
-/// A slot of a table and the generation of its occupant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    pub index: u32,
-    pub generation: u32,
-}
 
 /// The discriminants are part of the `user_data` format; zero is never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
