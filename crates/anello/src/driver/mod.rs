@@ -22,69 +22,33 @@
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four kernels.
 
-mod accepted;
 mod backend;
-mod batch_wait;
-pub(crate) mod buffer;
-mod catch_panic;
-mod clock;
+mod calls;
 mod counters;
-pub(crate) mod datagram;
-mod datagram_calls;
-pub(crate) mod datagram_messages;
-pub(crate) mod datagram_socket;
-mod detached;
-mod direct_read;
-mod disk;
+mod datagram;
+mod datagram_socket;
 mod epoll;
-mod error_context;
-mod event_waker;
-mod file_calls;
-mod file_operation;
-mod interest;
-mod io_slice_cursor;
+mod errors;
+mod file;
 mod kernel;
-mod key;
-mod kind;
 mod machine_calls;
-mod notifier;
-mod op;
-mod open_count;
-mod options;
-pub(crate) mod pages;
-mod pollable;
+mod memory;
 mod proactor;
 mod reactor;
-mod readiness_calls;
-pub(crate) mod recv_batch;
-mod registration;
-mod reuse_port;
-mod send_queue;
-mod send_side;
+mod settings;
 #[cfg(feature = "sim")]
 mod sim;
 #[cfg(not(feature = "sim"))]
 #[path = "no_sim.rs"]
 mod sim;
-#[cfg(feature = "sim")]
-mod sim_calls;
-mod slots;
-mod socket_access;
-mod socket_options;
-pub(crate) mod sockets;
+mod sockets;
 mod source;
-mod source_calls;
-mod spin;
-pub(crate) mod table;
+mod stream;
 #[cfg(all(test, not(miri)))]
 mod tests;
-mod token;
-pub(crate) mod unix_datagram_socket;
 mod uring;
-mod vectored_calls;
-mod waiting;
+mod wait;
 mod wake;
-mod woken_hosts;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -96,76 +60,64 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
-pub(crate) use accepted::{AcceptSink, Accepted};
-use backend::{Backend, dispatch, dispatch_by_model};
-use batch_wait::BatchWait;
-use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
-pub(crate) use catch_panic::{catch_and_log_panic, log};
-pub(crate) use clock::Clock;
+use self::backend::{Backend, dispatch, dispatch_by_model};
+pub use self::counters::{DriverMetrics, MetricEntry};
+pub use self::datagram::info::{DatagramInfo, Ecn, OutgoingDatagram};
+pub(crate) use self::datagram::messages::MAX_BATCH_DATAGRAMS;
+pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
+pub(crate) use self::datagram_socket::DatagramSocket;
+pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
+use self::epoll::Epoll;
+pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log};
+pub use self::errors::context::raw_os_error;
+pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(feature = "sim")]
-pub(crate) use clock::VirtualClock;
-pub use counters::{DriverMetrics, MetricEntry};
-#[cfg(feature = "sim")]
-use detached::Detached;
-use detached::no_descriptors;
-pub(crate) use detached::{AnySocket, DetachedSocket};
-use direct_read::{DirectRead, ReadState};
-#[cfg(feature = "sim")]
-pub use disk::CrashLoss;
-#[cfg(feature = "sim")]
-pub(crate) use disk::Journal;
-pub(crate) use disk::{Disk, NameChange};
-use epoll::Epoll;
-pub use error_context::raw_os_error;
-pub(crate) use error_context::{unexpected_eof, with_context, with_text};
-pub(crate) use event_waker::{collect_events, event_queue, event_waker};
-use file_operation::lost_file_operation;
-pub(crate) use file_operation::{FileOperation, Memory, Transfer};
-pub(crate) use interest::{Direction, Side};
-pub use interest::{Interest, Ready};
-use io_slice_cursor::IoSliceCursor;
-use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
-use key::GENERATION_MASK;
-pub(crate) use key::Key;
-pub use kind::{DriverInfo, DriverKind};
-use machine_calls::machine_calls;
-use notifier::Descriptors;
-pub(crate) use notifier::Notifier;
-pub(crate) use op::Wait;
-use op::{Completion, Op, SINGLE_WAKE_UP, SendMode, timespec};
-pub(crate) use open_count::{OpenCount, OpenCounts};
-use options::log_rejected_napi;
-pub use options::{
+pub use self::file::disk::CrashLoss;
+pub(crate) use self::file::disk::{Disk, NameChange};
+pub(crate) use self::file::operation::{FileOperation, Memory, Transfer};
+use self::kernel::Kernel;
+pub(crate) use self::kernel::op::Wait;
+pub use self::memory::buffer::Chunk;
+pub(crate) use self::memory::key::Key;
+pub(crate) use self::memory::pages;
+pub(crate) use self::memory::table::{Packed, Table};
+use self::proactor::Proactor;
+use self::reactor::Reactor;
+pub use self::settings::kind::{DriverInfo, DriverKind};
+pub use self::settings::options::{
     DisabledFeatures, DriverOptions, NapiPolling, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
 };
-use proactor::Proactor;
-use reactor::Reactor;
-use registration::{Registration, ReleasedSlots};
-pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
-pub use send_queue::SendBuf;
-use send_queue::{Queued, SendQueue, io_slices};
-use send_side::{SendSide, WriteSide};
-pub(crate) use sim::SimSignal;
 #[cfg(feature = "sim")]
-pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
+pub use self::settings::sim_options::{SimFaults, SimModel, SimOptions};
+pub(crate) use self::sim::SimSignal;
 #[cfg(feature = "sim")]
-pub use sim::{LinkOptions, LinkStatistics, SimFaults, SimModel, SimOptions};
-pub(crate) use socket_options::SocketOption;
-pub(crate) use sockets::Family;
-pub use sockets::PeerCredentials;
-pub(crate) use sockets::{End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
-use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
+pub(crate) use self::sim::{Due, SimNetwork, Uplink, World, duration_ns};
+#[cfg(feature = "sim")]
+pub use self::sim::{LinkOptions, LinkStatistics};
+use self::sockets::detached::no_descriptors;
+pub(crate) use self::sockets::detached::{AnySocket, DetachedSocket};
+pub(crate) use self::sockets::messages::ReceivedMessage;
+pub use self::sockets::options::PeerCredentials;
+pub(crate) use self::sockets::options::SocketOption;
+pub(crate) use self::sockets::reuse_port::{listen_shared, steer_by_core, stop_steering};
+pub(crate) use self::sockets::{
+    End, Family, FileRange, ListenOptions, Target, check_socket, gone, try_accept, unix_datagrams, unix_name,
 };
-pub(crate) use source::{Clear, ReadyEvent, Ticket};
-use spin::Spin;
-use table::Table;
-use token::{Kind, Token};
-use uring::Uring;
-use wake::WakerSlot;
-pub(crate) use wake::{PollIo, WakeQueue, wake_all};
+use self::sockets::{MAX_IO_SLICES, Sockets};
+pub(crate) use self::source::interest::{Direction, Side};
+pub use self::source::interest::{Interest, Ready};
+pub(crate) use self::source::readiness::{Clear, ReadyEvent, Ticket};
+pub(crate) use self::stream::accepted::{AcceptSink, Accepted};
+pub(crate) use self::stream::open_count::{OpenCount, OpenCounts};
+pub use self::stream::send_queue::SendBuf;
+use self::uring::Uring;
+pub(crate) use self::wait::clock::Clock;
+use self::wait::spin::Spin;
+pub(crate) use self::wake::event_waker::{collect_events, event_queue, event_waker};
+pub(crate) use self::wake::notifier::Notifier;
+pub(crate) use self::wake::queue::{PollIo, WakeQueue, wake_all};
 #[cfg(feature = "sim")]
-pub(crate) use woken_hosts::{HostId, WokenHosts};
+pub(crate) use self::wake::woken_hosts::{HostId, WokenHosts};
 
 /// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::{DetachedSocket, Disk, Driver};
+use crate::driver::Driver;
+use crate::driver::file::disk::Disk;
+use crate::driver::sockets::detached::DetachedSocket;
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
