@@ -1,11 +1,13 @@
-//! The queued work of a driver, and a descriptor with which another event loop waits for it.
+//! Calls that only event loops make: waits for the driver by another loop, and cancellation of waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::driver::Driver;
-use crate::driver::backend::{Backend, dispatch_by_model};
+use crate::driver::backend::{Backend, dispatch, dispatch_by_model};
+use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::no_descriptors;
+use crate::driver::source::interest::Side;
 
 impl Driver {
     /// Returns a descriptor that polls readable while the kernel has completions or events for the next turn.
@@ -27,17 +29,20 @@ impl Driver {
         )
     }
 
-    /// Returns `true` if polls of tasks make the system calls that receive. Otherwise, turns of the driver do.
-    pub fn receives_in_polls(&self) -> bool {
-        dispatch_by_model!(&*self.backend, completion _ => false, readiness _ => true)
+    /// Removes the waker of one direction. The operation itself continues: received bytes and accepted connections stay
+    /// queued, and readiness is still recorded. Returns `false` if no caller was waiting.
+    pub fn stop_waiting(&mut self, key: Key, side: Side) -> bool {
+        dispatch!(&mut *self.backend, machine => {
+            machine.waker_slot(key, side).is_some_and(|slot| {
+                let was_waiting = slot.is_waiting();
+                slot.stop_waiting();
+                was_waiting
+            })
+        })
     }
 
-    /// Returns `true` if the next turn will submit operations.
-    pub fn has_unsubmitted(&self) -> bool {
-        dispatch_by_model!(
-            &*self.backend,
-            completion machine => machine.has_unsubmitted(),
-            readiness machine => machine.needs_turn()
-        )
+    /// Returns `true` if the driver holds the socket or source that the side belongs to.
+    pub fn has_side(&mut self, key: Key, side: Side) -> bool {
+        dispatch!(&mut *self.backend, machine => machine.waker_slot(key, side).is_some())
     }
 }

@@ -7,10 +7,11 @@
 mod datagrams;
 mod event_loops;
 mod files;
+mod listeners;
+#[cfg(not(feature = "sim"))]
+mod not_simulated;
 #[cfg(feature = "sim")]
 mod simulated;
 mod sockets;
 mod sources;
 mod streams;
-mod vectored;
-mod waiting;

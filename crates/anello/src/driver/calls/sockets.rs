@@ -1,4 +1,5 @@
-//! Options and addresses of sockets, and TCP sockets that are configured before they are connected or listen.
+//! Calls on sockets of any kind: their options, addresses and descriptors, and TCP sockets that are configured before
+//! they are connected or listen.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -12,7 +13,7 @@ use crate::driver::kernel::Kernel;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::AnySocket;
 use crate::driver::sockets::options::{PeerCredentials, SocketOption};
-use crate::driver::sockets::{End, Family, ListenOptions, Sockets, Target, gone};
+use crate::driver::sockets::{End, Sockets, Target, gone};
 
 /// Evaluates an expression with the kernel's sockets and a socket of the active state machine.
 macro_rules! with_socket {
@@ -124,29 +125,6 @@ impl Driver {
             let socket = socket.get().ok_or_else(gone)?;
             machine.kernel.sockets_mut().bind(socket, address)
         })
-    }
-
-    /// Starts to listen on a bound socket.
-    pub fn listen_on(&mut self, socket: AnySocket, backlog: u32) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let socket = socket.into().ok_or_else(gone)?;
-            machine.kernel.sockets_mut().start_listening(&socket, backlog)?;
-            machine.attach_listener(socket, Family::Internet)
-        })
-    }
-
-    pub fn listen(&mut self, address: SocketAddr, listen: &ListenOptions) -> io::Result<Key> {
-        let socket = self.open_tcp(address.is_ipv6())?;
-        let target = Target::Unattached(&socket);
-        self.set_option(target, SocketOption::ReuseAddress, 1)?;
-        for (option, value) in &listen.options {
-            self.set_option(target, *option, *value)?;
-        }
-        if let Some(device) = &listen.device {
-            self.bind_device(target, Some(device))?;
-        }
-        self.bind(&socket, address)?;
-        self.listen_on(socket, listen.backlog)
     }
 
     /// Starts to connect a socket.
