@@ -1,4 +1,4 @@
-//! Unix datagram sockets of all kernels. Like UDP sockets (see `datagram_socket.rs`), they belong to their users.
+//! Unix datagram sockets of all kernels. Like UDP sockets (see `datagram_socket/mod.rs`), they belong to their users.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;

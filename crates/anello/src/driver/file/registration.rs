@@ -3,8 +3,9 @@
 //!
 //! # Invariants
 //!
-//! - A registration belongs to a [`Memory`](super::operation::Memory), which is never reallocated, and an operation in flight owns
-//!   its memory. A registration is therefore dropped, and its slot released, only when no operation uses the slot.
+//! - A registration belongs to a [`Memory`](super::operation::Memory), which is never reallocated, and an operation in
+//!   flight owns its memory. A registration is therefore dropped, and its slot released, only when no operation uses the
+//!   slot.
 //! - A slot is used only on the ring that registered the memory. Each ring is identified by its list of released slots.
 
 use std::sync::{Arc, Mutex, PoisonError};
