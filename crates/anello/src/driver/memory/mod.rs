@@ -4,5 +4,5 @@ pub(super) mod buffer;
 pub(super) mod io_slice_cursor;
 pub(super) mod key;
 pub(crate) mod pages;
-pub(super) mod slots;
+mod slots;
 pub(super) mod table;

@@ -9,7 +9,7 @@ use super::pages::{self, PAGE_BYTES};
 
 /// A vector of at most `MAX` elements. While it is short, its memory comes from the global allocator. A full-length
 /// vector is in a page of its own, whose memory is returned to the operating system when the vector is dropped.
-pub(in crate::driver) struct Slots<T> {
+pub(super) struct Slots<T> {
     /// Dangling while the capacity is 0.
     start: NonNull<T>,
     length: u32,
