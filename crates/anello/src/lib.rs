@@ -69,8 +69,8 @@ pub mod time;
 pub mod topology;
 
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
-    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring, probe_zero_copy_receive,
+    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling,
+    TaskWork, ZeroCopy, probe_uring,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]

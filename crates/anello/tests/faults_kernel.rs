@@ -49,7 +49,6 @@ fn fault_01_interrupted_waits() {
             on_every_driver(|setup| {
                 let features = setup.runtime().driver().features;
                 let features_expected = !setup.is_uring()
-                    || setup.options.one_shot_receive
                     || setup.options.disabled_features.multishot_receive
                     || setup.options.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
@@ -195,7 +194,7 @@ async fn many_clients(count: usize, rounds: u64, size: usize) {
 #[test]
 fn fault_05_empty_buffer_ring() {
     let mut setups = common::both_drivers();
-    setups.push(setups[0].with(|options| options.one_shot_receive = true));
+    setups.push(setups[0].with(|options| options.disabled_features.multishot_receive = true));
     setups.push(setups[0].with(|options| options.max_received_chunks = 1));
     for setup in &mut setups {
         (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (4, 4);
@@ -297,7 +296,7 @@ fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
 fn fault_08_submission_queue_full() {
     assert!(raise_open_files() > 2100, "needs descriptors for 1000 connections");
     let mut setups = common::both_drivers();
-    setups.push(setups[0].with(|options| options.send_completion = anello::SendCompletion::PerSend));
+    setups.push(setups[0].with(|options| options.disabled_features.cqe_skip = true));
     for setup in &mut setups {
         setup.options.sq_entries = 2;
     }

@@ -29,8 +29,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, NapiPolling, Runtime, RuntimeBuilder, SendCompletion,
-    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SimFaults, SimModel, SimOptions,
+    SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -200,11 +200,6 @@ pub fn smallest(options: &mut DriverOptions) {
     options.max_accept_queue = 1;
 }
 
-/// Loopback connections do not poll, so the setups with this option only show that it does not disturb anything else.
-fn napi_polling() -> Option<NapiPolling> {
-    Some(NapiPolling::default().prefer(true))
-}
-
 /// Returns all setups on Linux.
 pub fn all_drivers() -> Vec<Setup> {
     let uring = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Uring, change);
@@ -213,27 +208,15 @@ pub fn all_drivers() -> Vec<Setup> {
     setups.extend(fallback_setups().into_iter().map(|(_, _, setup)| setup));
     setups.extend([
         uring("uring as of Linux 5.13", |options| disable_all(&mut options.disabled_features)),
-        uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
         uring("uring with batched events", |options| options.max_batch_delay = Duration::from_micros(100)),
         uring("uring with batched events and cooperative task work", |options| {
             options.max_batch_delay = Duration::from_micros(100);
             options.task_work = TaskWork::Cooperative;
         }),
-        uring("uring with NAPI polling", |options| options.napi_polling = napi_polling()),
-        epoll("epoll with NAPI polling", |options| options.napi_polling = napi_polling()),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
-        uring("uring with one-shot receive", |options| options.one_shot_receive = true),
-        uring("uring with registered files", |options| options.registered_files = true),
-        uring("uring with a completion per send", |options| {
-            options.send_completion = SendCompletion::PerSend
-        }),
         uring("uring without direct sends", |options| options.direct_send_threshold_bytes = usize::MAX),
         uring("uring with direct sends only", |options| options.direct_send_threshold_bytes = 0),
         uring("uring with zero-copy sends", |options| {
-            options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
-        }),
-        uring("uring with registered files and zero-copy sends", |options| {
-            options.registered_files = true;
             options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
         }),
         uring("uring with submission polling", |options| {
@@ -242,8 +225,8 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring, all sizes small", smallest),
         uring("uring, all sizes small, a completion per send", |options| {
             smallest(options);
-            options.send_completion = SendCompletion::PerSend;
-            options.one_shot_receive = true;
+            options.disabled_features.cqe_skip = true;
+            options.disabled_features.multishot_receive = true;
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, all sizes small", smallest),

@@ -26,7 +26,7 @@ use std::time::Duration;
 use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, echo};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{
-    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SendCompletion, SimFaults, SimModel, SimOptions,
+    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SimFaults, SimModel, SimOptions, SubmissionPolling,
     TaskWork, ZeroCopy, current_driver_metrics, spawn, yield_now,
 };
 use clients::{Client, Server, drop_after, receive_all, run_echo};
@@ -230,9 +230,9 @@ fn driver_options(random: &mut Rng) -> DriverOptions {
     options.deferred_send_threshold_edges = random.usize(..4);
     options.cq_entries = 1 << random.u64(..8);
     options.max_accept_queue = 1 + random.usize(..3);
-    options.send_completion =
-        if chance(random, 700) { SendCompletion::Inline } else { SendCompletion::PerSend };
-    options.one_shot_receive = chance(random, 200);
+    // With submission polling, every send posts a completion.
+    options.submission_polling = (!chance(random, 700)).then(SubmissionPolling::default);
+    options.disabled_features.multishot_receive = chance(random, 200);
     options.disabled_features.multishot_accept = chance(random, 200);
     options.task_work = if chance(random, 700) { TaskWork::Deferred } else { TaskWork::Cooperative };
     options.disabled_features.buffer_ring = chance(random, 100);

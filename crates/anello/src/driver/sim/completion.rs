@@ -25,7 +25,7 @@ use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
 use crate::driver::memory::buffer::{BufferRing, Pools};
 use crate::driver::memory::key::Key;
-use crate::driver::settings::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
+use crate::driver::settings::options::{DriverOptions, TaskWork, ZeroCopy};
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
 use crate::driver::source::interest::Direction;
 
@@ -85,9 +85,7 @@ impl SimCompletion {
             capabilities: Capabilities {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
-                inline_sends: options.send_completion == SendCompletion::Inline
-                    && !disabled.cqe_skip
-                    && options.submission_polling.is_none(),
+                inline_sends: !disabled.cqe_skip && options.submission_polling.is_none(),
                 zero_copy: !disabled.zero_copy,
                 files: false,
             },
@@ -110,7 +108,7 @@ impl SimCompletion {
 
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
         let (disabled, has_ring) = (&self.options.disabled_features, self.capabilities.ring_receive);
-        let multishot_receive = has_ring && !self.options.one_shot_receive && !disabled.multishot_receive;
+        let multishot_receive = has_ring && !disabled.multishot_receive;
         let (socket, request) = match op {
             Op::Accept { listener, multishot } => {
                 let multishot = multishot && has_ring && !disabled.multishot_accept;
