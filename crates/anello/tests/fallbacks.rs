@@ -59,9 +59,9 @@ fn conflicting_options_are_resolved() {
 fn options_are_clamped_to_range() {
     on_both_drivers(|setup| {
         let setup = setup.with(|options| {
-            options.sq_entries = 0;
-            options.cq_entries = u32::MAX;
-            options.initial_receive_buffers = 0;
+            options.testing.sq_entries = 0;
+            options.testing.cq_entries = u32::MAX;
+            options.testing.initial_receive_buffers = 0;
             options.max_receive_buffers = 0;
             options.max_accept_queue = 0;
             options.max_received_chunks = 0;

@@ -55,14 +55,12 @@ pub struct DriverFlags {
     /// A higher value pays if many busy connections have messages that the default of 16 KiB does not hold.
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
-    /// Number of receive buffers at startup (io_uring); it doubles on demand
-    #[arg(long, value_name = "COUNT")]
-    initial_receive_buffers: Option<u32>,
-    /// Maximum number of receive buffers (io_uring)
+    /// Maximum number of receive buffers per worker (io_uring); 64 are used at startup, and more on demand
     #[arg(long, value_name = "COUNT")]
     max_receive_buffers: Option<u32>,
+    // For tests and comparisons: a feature that works is always worth using.
     /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
-    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name))]
+    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name), hide = true)]
     without: Vec<String>,
 }
 
@@ -71,13 +69,12 @@ const DRIVERS: [&str; 3] = ["auto", "uring", "epoll"];
 /// An io_uring flag: its name, and whether its value differs from the default.
 type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
 
-const URING_FLAGS: [UringFlag; 8] = [
+const URING_FLAGS: [UringFlag; 7] = [
     ("max_batch_delay", |flags| flags.max_batch_delay.is_some()),
     ("sqpoll", |flags| flags.sqpoll.is_some()),
     ("sqpoll_core", |flags| flags.sqpoll_core.is_some()),
     ("zero_copy_bytes", |flags| flags.zero_copy_bytes.is_some()),
     ("receive_buffer_bytes", |flags| flags.receive_buffer_bytes.is_some()),
-    ("initial_receive_buffers", |flags| flags.initial_receive_buffers.is_some()),
     ("max_receive_buffers", |flags| flags.max_receive_buffers.is_some()),
     ("without", |flags| !flags.without.is_empty()),
 ];
@@ -161,12 +158,10 @@ impl DriverFlags {
         options.direct_send_threshold_bytes =
             self.direct_send_threshold_bytes.unwrap_or(options.direct_send_threshold_bytes);
         options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
-        options.initial_receive_buffers =
-            self.initial_receive_buffers.unwrap_or(options.initial_receive_buffers);
         options.max_receive_buffers = self.max_receive_buffers.unwrap_or(options.max_receive_buffers);
         for (_, option) in FEATURES.iter().filter(|(name, _)| self.without.iter().any(|given| given == name))
         {
-            *option(&mut options.disabled_features) = true;
+            *option(&mut options.testing.disabled_features) = true;
         }
         options
     }

@@ -81,7 +81,9 @@ pub(crate) use self::memory::table::{Packed, Table};
 use self::proactor::Proactor;
 use self::reactor::Reactor;
 pub use self::settings::kind::{DriverInfo, DriverKind};
-pub use self::settings::options::{DisabledFeatures, DriverOptions, SubmissionPolling, TaskWork, ZeroCopy};
+#[doc(hidden)]
+pub use self::settings::options::{DisabledFeatures, TestOptions};
+pub use self::settings::options::{DriverOptions, SubmissionPolling, TaskWork, ZeroCopy};
 #[cfg(feature = "sim")]
 pub use self::settings::sim_options::{SimFaults, SimModel, SimOptions};
 pub(crate) use self::sim::SimSignal;

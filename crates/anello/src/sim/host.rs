@@ -67,7 +67,7 @@ impl Host {
         let network =
             SimNetwork::for_host(&options, Uplink { world: Rc::clone(&state.world), host: self.id });
         let mut driver_options = DriverOptions::default().max_receive_buffers(MAX_RECEIVE_BUFFERS);
-        driver_options.initial_receive_buffers = RECEIVE_BUFFERS;
+        driver_options.testing.initial_receive_buffers = RECEIVE_BUFFERS;
         let driver = Driver::simulated(network.clone(), &options, &driver_options);
         let stepped = SteppedRuntime::new(driver)?;
         let main = stepped.runtime().spawn(main);

@@ -44,7 +44,7 @@ impl Epoll {
         let events = vec![MaybeUninit::uninit(); EDGES_PER_WAIT].into_boxed_slice();
         let sockets = OsSockets::new(true);
         let mut kernel = Self { epoll, sockets, wake, events, count: 0, next: 0, has_pwait2: false };
-        let is_disabled = options.disabled_features.epoll_pwait2;
+        let is_disabled = options.testing.disabled_features.epoll_pwait2;
         kernel.has_pwait2 = !is_disabled && kernel.wait_nanoseconds(0).is_ok();
         Ok(kernel)
     }

@@ -18,18 +18,14 @@ use crate::driver::wake::notifier::Notifier;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DriverOptions {
-    /// Number of entries in the submission queue. Further operations wait in a backlog; none are dropped.
-    pub sq_entries: u32,
-    /// Number of entries in the completion queue. The kernel keeps completions that do not fit.
-    pub cq_entries: u32,
-    /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers, and shrinks when at
-    /// most a quarter of them have been in use for three seconds (Linux 6.8, with [`TaskWork::Deferred`]).
-    pub initial_receive_buffers: u32,
     /// Maximum number of buffers in the receive ring (up to 32,768). While all of them are in use, bytes are received
     /// into other memory.
     ///
     /// A lower value limits the memory of a worker. A higher value pays if `buffer_exhaustions` of
     /// [`DriverMetrics`](crate::DriverMetrics) rises.
+    ///
+    /// The ring starts with 64 buffers. It doubles when the kernel runs out of buffers, and shrinks when at most a quarter
+    /// of them have been in use for three seconds (Linux 6.8, with [`TaskWork::Deferred`]).
     pub max_receive_buffers: u32,
     /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
     /// with larger messages bypass the ring. Address space for `max_receive_buffers` buffers is reserved at startup. A
@@ -67,10 +63,6 @@ pub struct DriverOptions {
     /// On io_uring, shorter messages are submitted in the next turn. On epoll, messages of up to 4096 bytes are sent in
     /// the next turn if many sockets were ready at the same time, and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
-    /// If one epoll wait returns at least this number of readiness events, small messages are deferred and sent
-    /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never. Values below
-    /// the default have no benefit.
-    pub deferred_send_threshold_edges: usize,
     /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
     ///
     /// The default pays with large messages and network cards that gather from memory. Where the kernel copies the bytes
@@ -107,49 +99,41 @@ pub struct DriverOptions {
     pub max_batch_delay: Duration,
     /// A ring of this process whose SQPOLL thread the new ring uses, if both have one.
     pub(crate) polling_thread_of: Option<Notifier>,
-    /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
-    pub disabled_features: DisabledFeatures,
+    /// Settings for the tests of the driver. No application gains by them, and they can change in any version.
+    #[doc(hidden)]
+    pub testing: TestOptions,
 }
 
 setters!(DriverOptions {
-    sq_entries: u32 = 256,
-    cq_entries: u32 = 8192,
-    initial_receive_buffers: u32 = 16,
     max_receive_buffers: u32 = 1024,
     receive_buffer_bytes: usize = 4096,
     max_received_chunks: usize = 4,
     max_send_queue_bytes: usize = 256 * 1024,
     max_accept_queue: usize = 64,
     direct_send_threshold_bytes: usize = 4096,
-    deferred_send_threshold_edges: usize = 32,
     zero_copy: ZeroCopy = ZeroCopy::Never,
     task_work: TaskWork = TaskWork::Cooperative,
     submission_polling: Option<SubmissionPolling> = Some(SubmissionPolling::default().idle_ms(100)),
     spin: Duration = Duration::from_micros(50),
     max_batch_delay: Duration = Duration::from_micros(100),
-    disabled_features: DisabledFeatures = DisabledFeatures::default().zero_copy(true),
 });
 
 impl Default for DriverOptions {
     fn default() -> Self {
         Self {
-            sq_entries: 512,
-            cq_entries: 4096,
-            initial_receive_buffers: 64,
             max_receive_buffers: 4096,
             receive_buffer_bytes: 16 * 1024,
             max_received_chunks: 16,
             max_send_queue_bytes: 64 * 1024,
             max_accept_queue: 256,
             direct_send_threshold_bytes: 16 * 1024 + 1,
-            deferred_send_threshold_edges: 8,
             zero_copy: ZeroCopy::RemoteOnly { threshold_bytes: 64 * 1024 },
             task_work: TaskWork::Deferred,
             submission_polling: None,
             spin: Duration::ZERO,
             max_batch_delay: Duration::ZERO,
             polling_thread_of: None,
-            disabled_features: DisabledFeatures::default(),
+            testing: TestOptions::default(),
         }
     }
 }
@@ -229,18 +213,39 @@ setters!(SubmissionPolling {
     core: Option<u32> = Some(1),
 });
 
+/// Settings with which the tests reach every fallback and every full queue. Hidden, because larger queues and other
+/// thresholds have no measured benefit, and a feature that works is always worth using.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct TestOptions {
+    /// Number of entries in the submission queue. Further operations wait in a backlog; none are dropped.
+    pub sq_entries: u32,
+    /// Number of entries in the completion queue. The kernel keeps completions that do not fit.
+    pub cq_entries: u32,
+    /// Number of buffers in the receive ring at startup, and after it has shrunk.
+    pub initial_receive_buffers: u32,
+    /// If one epoll wait returns at least this number of readiness events, small messages are deferred and sent
+    /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never.
+    pub deferred_send_threshold_edges: usize,
+    /// Kernel features to disable, as if the kernel were older.
+    pub disabled_features: DisabledFeatures,
+}
+
+impl Default for TestOptions {
+    fn default() -> Self {
+        Self {
+            sq_entries: 512,
+            cq_entries: 4096,
+            initial_receive_buffers: 64,
+            deferred_send_threshold_edges: 8,
+            disabled_features: DisabledFeatures::default(),
+        }
+    }
+}
+
 /// Kernel features to disable. Every fallback of the ring setup can be forced.
-///
-/// ```
-/// use anello::{DisabledFeatures, DriverOptions};
-///
-/// // As on Linux 5.15.
-/// let disabled = DisabledFeatures::default().multishot_accept(true).multishot_receive(true).buffer_ring(true);
-/// let options = DriverOptions::default().disabled_features(disabled);
-/// let runtime = anello::Runtime::builder().options(options).build()?;
-/// # drop(runtime);
-/// # Ok::<(), std::io::Error>(())
-/// ```
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisabledFeatures {
@@ -269,18 +274,3 @@ pub struct DisabledFeatures {
     /// Disables `epoll_pwait2(2)` (Linux 5.11). Timeouts on epoll are then rounded up to milliseconds.
     pub epoll_pwait2: bool,
 }
-
-setters!(DisabledFeatures {
-    no_sqarray: bool = true,
-    defer_taskrun: bool = true,
-    single_issuer: bool = true,
-    coop_taskrun: bool = true,
-    multishot_receive: bool = true,
-    multishot_accept: bool = true,
-    buffer_ring: bool = true,
-    msg_ring: bool = true,
-    registered_ring: bool = true,
-    cqe_skip: bool = true,
-    zero_copy: bool = true,
-    epoll_pwait2: bool = true,
-});

@@ -74,8 +74,8 @@ enum Later {
 
 impl SimCompletion {
     pub fn new(network: SimNetwork, sim: &SimOptions, options: &DriverOptions) -> Self {
-        let disabled = &options.disabled_features;
-        let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
+        let disabled = &options.testing.disabled_features;
+        let (initial, limit) = (options.testing.initial_receive_buffers, options.max_receive_buffers);
         let ring = (!disabled.buffer_ring)
             .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
             .flatten();
@@ -107,7 +107,7 @@ impl SimCompletion {
     }
 
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
-        let (disabled, has_ring) = (&self.options.disabled_features, self.capabilities.ring_receive);
+        let (disabled, has_ring) = (&self.options.testing.disabled_features, self.capabilities.ring_receive);
         let multishot_receive = has_ring && !disabled.multishot_receive;
         let (socket, request) = match op {
             Op::Accept { listener, multishot } => {
@@ -198,7 +198,7 @@ impl SimCompletion {
         // target.
         if races {
             self.post(token, -libc::ENOENT, 0);
-        } else if self.options.disabled_features.cqe_skip {
+        } else if self.options.testing.disabled_features.cqe_skip {
             self.post(token, 0, 0);
         }
     }
@@ -389,7 +389,7 @@ impl SimCompletion {
     }
 
     fn completion_entries(&self) -> usize {
-        self.options.cq_entries.max(1) as usize
+        self.options.testing.cq_entries.max(1) as usize
     }
 
     fn has_completions(&self) -> bool {
@@ -439,8 +439,8 @@ impl Kernel for SimCompletion {
 
     fn sockets_mut(&mut self) -> &mut SimNetwork {
         // With deferred task work, operations run only during `enter`.
-        let is_deferred =
-            self.options.task_work == TaskWork::Deferred && !self.options.disabled_features.defer_taskrun;
+        let is_deferred = self.options.task_work == TaskWork::Deferred
+            && !self.options.testing.disabled_features.defer_taskrun;
         if !is_deferred && self.fault(|faults| faults.reordering) {
             self.run_some();
         }

@@ -97,7 +97,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
             "io_uring requires Linux 5.13 or later (upgrade the kernel or use the epoll driver)",
         ));
     }
-    let disabled = &options.disabled_features;
+    let disabled = &options.testing.disabled_features;
     limit_io_wq_workers(&ring);
 
     let is_supported = probe_opcodes(&ring);
@@ -127,7 +127,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
 
 /// Opens a ring with the best flags, removing one at a time until the kernel accepts the rest.
 fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
-    let disabled = &options.disabled_features;
+    let disabled = &options.testing.disabled_features;
     let has_task_work_flags = options.submission_polling.is_none();
     let defers = has_task_work_flags && options.task_work == TaskWork::Deferred && !disabled.defer_taskrun;
     let cooperates = has_task_work_flags && !disabled.coop_taskrun;
@@ -142,7 +142,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     ]);
     optional.retain(|(_, is_wanted)| *is_wanted);
     let mut parameters = io_uring_params::default();
-    parameters.cq_entries = options.cq_entries.max(options.sq_entries).max(1);
+    parameters.cq_entries = options.testing.cq_entries.max(options.testing.sq_entries).max(1);
     let mut required = IoringSetupFlags::CLAMP | IoringSetupFlags::CQSIZE;
     // Keeps the other ring open during the setup.
     let shared = options.polling_thread_of.as_ref().and_then(Notifier::ring);
@@ -160,7 +160,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     }
     loop {
         parameters.flags = optional.iter().fold(required, |flags, (flag, _)| flags | *flag);
-        match Ring::new(options.sq_entries.max(1), parameters) {
+        match Ring::new(options.testing.sq_entries.max(1), parameters) {
             Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(setup_error(error)),
             Err(error) if optional.pop_front().is_none() => {
                 return Err(unsupported_flags_error(required, options, error));
@@ -251,10 +251,10 @@ fn probe_opcodes(ring: &Ring) -> impl Fn(IoringOp) -> bool + use<> {
 
 /// Registers the receive ring. Returns pools without a ring if the kernel does not support buffer rings.
 fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
-    if options.disabled_features.buffer_ring {
+    if options.testing.disabled_features.buffer_ring {
         return Pools::new(None);
     }
-    let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
+    let (initial, limit) = (options.testing.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
         tracing::debug!("cannot reserve address space for receive buffers; receiving with poll and recv");
         return Pools::new(None);
