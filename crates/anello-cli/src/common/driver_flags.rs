@@ -41,9 +41,13 @@ pub struct DriverFlags {
     #[arg(long, value_name = "CORE", requires = "sqpoll")]
     sqpoll_core: Option<u32>,
     /// Use zero-copy sends for messages of at least this many bytes to other machines (io_uring); 0 disables them
+    ///
+    /// 0 saves CPU time where the kernel copies the bytes anyway, as on virtual interfaces.
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
     /// Send messages of at least this many bytes immediately instead of queueing them for the next event loop iteration
+    ///
+    /// On io_uring, 0 lowers the latency of single responses a little, at the cost of a system call per message.
     ///
     /// Buffers of more than 4 KiB outside the receive ring are also sent immediately. Smaller messages are submitted in
     /// the next iteration; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are
@@ -56,6 +60,8 @@ pub struct DriverFlags {
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
     /// Maximum number of receive buffers per worker (io_uring); 64 are used at startup, and more on demand
+    ///
+    /// A lower value limits the memory of a worker.
     #[arg(long, value_name = "COUNT")]
     max_receive_buffers: Option<u32>,
     // For tests and comparisons: a feature that works is always worth using.
