@@ -54,7 +54,7 @@ pub use builder::Builder;
 pub(crate) use context::{
     ExhaustionLog, Shared, current, flush_wakes_before_blocking, try_current, with_current,
 };
-pub use coop::{Coop, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
+pub use coop::{Cooperative, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
 pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
 pub(crate) use file_queue::FileQueue;
