@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anello::sync::{Mutex, RwLock, Semaphore, mpsc};
+use anello::sync::{Mutex, RwLock, Semaphore, local, mpsc};
 use anello::task::{consume_budget, has_budget_remaining};
 use anello::{spawn, yield_now};
 
@@ -77,5 +77,34 @@ fn mpsc_senders_without_budget_send_in_order() {
         sender.try_send(()).unwrap();
         let receive = move || spawn(async move { while receiver.recv().await.is_some() {} }).detach();
         (async move || sender.send(()).await.unwrap(), receive)
+    });
+}
+
+#[test]
+fn local_mpsc_senders_without_budget_send_in_order() {
+    is_served_in_order(|| {
+        let (sender, mut receiver) = local::mpsc::channel(1);
+        sender.try_send(()).unwrap();
+        let receive = move || spawn(async move { while receiver.recv().await.is_some() {} }).detach();
+        (async move || sender.send(()).await.unwrap(), receive)
+    });
+}
+
+#[test]
+fn local_mpsc_sender_without_budget_gets_free_slot() {
+    on_each(drivers_and_simulators(), |setup| {
+        setup.run(async {
+            let (sender, mut receiver) = local::mpsc::channel(1);
+            while has_budget_remaining() {
+                consume_budget().await;
+            }
+            let mut send = Box::pin(sender.send(1));
+            assert!(poll_at_most(1, send.as_mut()).await.is_none());
+            // The slot is reserved, but the value has not been sent.
+            assert_eq!(sender.capacity(), 0);
+            assert!(receiver.try_recv().is_err());
+            send.await.unwrap();
+            assert_eq!(receiver.recv().await, Some(1));
+        });
     });
 }
