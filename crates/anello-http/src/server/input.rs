@@ -190,11 +190,14 @@ impl<R: Receiver> Input<R> {
             return Poll::Ready(Ok(false));
         }
         let Poll::Ready(received) = self.receiver.poll_receive(context) else {
-            let phase = match () {
-                () if self.is_in_body => Phase::Body,
-                () if !self.decoder.is_idle() => Phase::Head,
-                () if self.has_served_request => Phase::Idle,
-                () => Phase::FirstHead,
+            let phase = if self.is_in_body {
+                Phase::Body
+            } else if !self.decoder.is_idle() {
+                Phase::Head
+            } else if self.has_served_request {
+                Phase::Idle
+            } else {
+                Phase::FirstHead
             };
             self.timer.deadlines.enter(phase, self.timer.now());
             return Poll::Pending;

@@ -208,10 +208,12 @@ impl<K: CompletionKernel> Proactor<K> {
             let send_directly = stream.is_connected()
                 && (length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent());
             if zero_copy || would_block || !send_directly {
-                let mode = match () {
-                    () if zero_copy => SendMode::ZeroCopy,
-                    () if would_block => SendMode::Async,
-                    () => self.default_send_mode,
+                let mode = if zero_copy {
+                    SendMode::ZeroCopy
+                } else if would_block {
+                    SendMode::Async
+                } else {
+                    self.default_send_mode
                 };
                 self.submit_send(key, mode);
                 return Ok(());
