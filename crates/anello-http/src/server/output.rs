@@ -15,10 +15,10 @@ use anello::fs::File;
 use anello::net::SendBuf;
 use bytes::Bytes;
 
-use super::timer::ConnectionTimer;
+use super::timer::{ConnectionTimer, Wait};
 use crate::h1::{
-    BodyEncoder, BodyError, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming,
-    ResponseHead,
+    BodyEncoder, BodyError, BodyLength, CONTINUE, FieldBlock, Method, Rejection, RequestContext,
+    ResponseFraming, ResponseHead,
 };
 use crate::message::{
     Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
@@ -46,7 +46,8 @@ thread_local! {
 
 pub(crate) struct Output<W> {
     pub sender: W,
-    pub buffer: Vec<u8>,
+    /// Responses that are sent together.
+    buffer: Vec<u8>,
     /// Body data to be sent without copying, each preceded by the buffered bytes before this offset.
     parts: Vec<(usize, Bytes)>,
     /// Total length of `parts`.
@@ -101,6 +102,16 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES || self.parts_bytes >= MAX_WRITE_BYTES
+    }
+
+    /// Returns `true` if nothing is buffered.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Appends `100 Continue`.
+    pub fn push_continue(&mut self) {
+        self.buffer.extend_from_slice(CONTINUE);
     }
 
     /// `method` is the method of the rejected request.
@@ -434,7 +445,7 @@ impl<W: Sender> Output<W> {
                         }
                         poll_result
                     });
-                    self.timer.cancellation.run_until_cancelled(next).await?
+                    self.timer.cancellation.run_until_cancelled(Wait::Response, next).await?
                 }
             };
             let Some(chunk) = chunk else { return Ok(()) };
