@@ -156,9 +156,10 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.sockets_mut().prepare_send_file(&stream.socket)?;
                 stream.sends_files = true;
             }
-            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
+            let (sockets, family) = (self.kernel.sockets_mut(), stream.family);
             if stream.is_connected()
-                && let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)?
+                && let Some(count) =
+                    stream.sends.send_file(sockets, &stream.socket, family, range, &mut self.metrics)?
             {
                 return Poll::Ready(Ok(count));
             }

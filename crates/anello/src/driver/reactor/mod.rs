@@ -255,8 +255,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.state != ReadState::Open {
             return Poll::Ready(self.receive_stored(key, received));
         }
-        let socket = (&stream.socket, &stream.sends);
-        let chunk = stream.reads.receive(self.kernel.sockets_mut(), socket, &self.pools)?;
+        let sockets = self.kernel.sockets_mut();
+        let chunk = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools)?;
         let Some(chunk) = chunk else {
             stream.receive_waker.wait(waker);
             return Poll::Pending;
@@ -277,11 +277,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(self.read_stored(key, buffer));
         }
         if stream.reads.readable
-            && let Some(count) = stream.reads.receive_into(
-                self.kernel.sockets_mut(),
-                (&stream.socket, &stream.sends),
-                buffer,
-            )?
+            && let Some(count) =
+                stream.reads.receive_into(self.kernel.sockets_mut(), &stream.socket, &stream.sends, buffer)?
         {
             self.metrics.receives += 1;
             return Poll::Ready(Ok(count));
