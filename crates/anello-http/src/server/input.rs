@@ -151,10 +151,13 @@ impl<R: Receiver> Input<R> {
             match received.await.map_err(InputError::Io)? {
                 Some(true) => {}
                 Some(false) => {
-                    // A request completed at the last moment has been answered; this is the EOF after its response.
-                    if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
-                        && !self.decoder.is_idle()
-                    {
+                    // A request completed at the last moment has been answered; this is the EOF after its response. The
+                    // start of a head may have arrived when the server had already stopped to wait for it.
+                    let is_late = matches!(
+                        self.timer.deadlines.expired.get(),
+                        Some(Timeout::Phase(Phase::FirstHead | Phase::Idle | Phase::Head))
+                    );
+                    if is_late && !self.decoder.is_idle() {
                         return Err(InputError::Rejected(REQUEST_TIMEOUT));
                     }
                     let end = self.decoder.finish_eof().map_err(InputError::Rejected);
