@@ -47,6 +47,7 @@ compile_error!("anello requires Linux: it uses io_uring and epoll (build for a L
 
 #[macro_use]
 mod setters;
+mod example;
 
 pub mod compat;
 #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "the simulated kernels alone use some items"))]

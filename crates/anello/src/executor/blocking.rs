@@ -19,15 +19,14 @@ use crate::driver::{Disk, catch_and_log_panic, log};
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::Semaphore;
 ///
 /// // Leaves half of the threads to other closures.
 /// let conversions = Semaphore::new(anello::MAX_BLOCKING_THREADS / 2);
 /// let _permit = conversions.acquire().await.expect("the semaphore is not closed");
 /// assert_eq!(anello::spawn_blocking(|| 6 * 7).await?, 42);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
@@ -42,11 +41,10 @@ pub(super) const MAX_QUEUED_WORK: usize = 65_536;
 /// Handle returned by [`spawn_blocking`]: a [`JoinHandle`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let sum: anello::BlockingHandle<u64> = anello::spawn_blocking(|| (1..=100).sum());
 /// assert_eq!(sum.await?, 5050);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type BlockingHandle<T> = JoinHandle<T>;
 
@@ -179,11 +177,10 @@ impl Pool {
 /// closure spawned later, therefore deadlocks on the simulated driver.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let text = anello::spawn_blocking(|| std::fs::read_to_string("/proc/version")).await??;
 /// assert!(text.starts_with("Linux"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -222,13 +219,12 @@ pub(super) fn is_simulated() -> bool {
 /// [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is never polled or is dropped.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::fs::spawn_blocking;
 ///
 /// let version = spawn_blocking(|| std::fs::read_to_string("/proc/version")).await??;
 /// assert!(version.starts_with("Linux"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors

@@ -9,13 +9,12 @@ use super::context::{has_budget_or_yield, is_running, try_current, with_current}
 /// Future returned by [`cooperative`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{Cooperative, cooperative};
 ///
 /// let answer: Cooperative<_> = cooperative(std::future::ready(42));
 /// assert_eq!(answer.await, 42);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
@@ -32,7 +31,7 @@ pub struct Cooperative<F>(F);
 /// when it is polled: to keep its place, await it directly, and then [`consume_budget`](crate::task::consume_budget).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::cell::Cell;
 /// use std::rc::Rc;
 ///
@@ -43,8 +42,7 @@ pub struct Cooperative<F>(F);
 /// while is_running.get() {
 ///     anello::task::cooperative(std::future::ready(())).await;
 /// }
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub const fn cooperative<F: Future>(future: F) -> Cooperative<F> {
     Cooperative(future)
@@ -54,7 +52,7 @@ pub const fn cooperative<F: Future>(future: F) -> Cooperative<F> {
 /// this crate, the future wakes its task and completes at the next poll. Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::cell::Cell;
 /// use std::rc::Rc;
 ///
@@ -64,8 +62,7 @@ pub const fn cooperative<F: Future>(future: F) -> Cooperative<F> {
 /// assert!(!has_run.get());
 /// anello::task::yield_now().await;
 /// assert!(has_run.get());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub async fn yield_now() {
     let mut has_yielded = false;
@@ -92,7 +89,7 @@ pub async fn yield_now() {
 /// long computations. Does nothing outside a runtime of this crate. Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut items = (0..10_000).collect::<std::collections::VecDeque<u32>>();
 /// let mut sum = 0;
 /// while let Some(item) = items.pop_front() {
@@ -100,8 +97,7 @@ pub async fn yield_now() {
 ///     sum += item;
 /// }
 /// assert_eq!(sum, 49_995_000);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub async fn consume_budget() {
     poll_fn(|context| {
@@ -120,7 +116,7 @@ pub async fn consume_budget() {
 /// sockets and timers wait while the future is being polled. Cancel-safe if the given future is.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let sum = anello::task::unconstrained(async {
 ///     let mut sum = 0;
 ///     for item in 0..1000 {
@@ -130,8 +126,7 @@ pub async fn consume_budget() {
 ///     sum
 /// });
 /// assert_eq!(sum.await, 499_500);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub async fn unconstrained<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
@@ -150,7 +145,7 @@ pub async fn unconstrained<F: Future>(future: F) -> F::Output {
 /// of the budget.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{consume_budget, has_budget_remaining};
 ///
 /// let mut units = 0;
@@ -159,8 +154,7 @@ pub async fn unconstrained<F: Future>(future: F) -> F::Output {
 ///     units += 1;
 /// }
 /// assert_eq!(units, 128);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use]
 pub fn has_budget_remaining() -> bool {

@@ -10,7 +10,7 @@ use super::task_info::Id;
 /// before the task finished, or because the queue of the thread pool was full.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::spawn(std::future::pending::<()>());
 /// task.abort();
 /// let error = task.await.unwrap_err();
@@ -19,8 +19,7 @@ use super::task_info::Id;
 /// let error = anello::spawn(async { panic!("on purpose") }).await.map(|()| ()).unwrap_err();
 /// assert_eq!(error.to_string(), "task panicked: on purpose");
 /// assert_eq!(error.into_panic().downcast_ref(), Some(&"on purpose"));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct JoinError {
     id: Id,
@@ -54,12 +53,11 @@ impl JoinError {
     /// blocking work that did not start because the queue of the thread pool was full.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(std::future::pending::<()>());
     /// task.abort();
     /// assert!(task.await.unwrap_err().is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_cancelled(&self) -> bool {
         !self.is_panic()
@@ -68,12 +66,11 @@ impl JoinError {
     /// Returns whether the task panicked.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { assert_eq!(1, 2, "on purpose") });
     /// let error = task.await.unwrap_err();
     /// assert!(error.is_panic() && !error.is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_panic(&self) -> bool {
         matches!(self.failure.as_deref(), Some(Failure::Panic(_)))
@@ -82,12 +79,11 @@ impl JoinError {
     /// Returns the panic payload, for use with `std::panic::resume_unwind`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { assert!(false, "on purpose") });
     /// let payload = task.await.unwrap_err().into_panic();
     /// assert_eq!(payload.downcast_ref(), Some(&"on purpose"));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -106,13 +102,12 @@ impl JoinError {
     /// Returns the unchanged error if the task did not panic.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { panic!("on purpose") });
     /// let result: Result<(), _> = task.await;
     /// let panicked = result.is_err_and(|error| error.try_into_panic().is_ok());
     /// assert!(panicked);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, Self> {
         match self.failure.map(|failure| *failure) {
@@ -125,13 +120,12 @@ impl JoinError {
     /// Returns the id of the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(std::future::pending::<()>());
     /// let id = task.id();
     /// task.abort();
     /// assert_eq!(task.await.unwrap_err().id(), id);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn id(&self) -> Id {
         self.id

@@ -4,7 +4,7 @@
 //! not received it yet get the error `Lagged` with the number of values that they have missed.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use anello::sync::broadcast;
 //!
 //! let (sender, mut one) = broadcast::channel(16);
@@ -12,8 +12,7 @@
 //! sender.send("ciao").expect("two receivers");
 //! assert_eq!(one.recv().await, Ok("ciao"));
 //! assert_eq!(other.recv().await, Ok("ciao"));
-//! # });
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 
 use std::future::Future;

@@ -38,7 +38,7 @@
 //! order. But a loop that awaits nothing else, and never has to wait, does not yield: call `consume_budget` in it.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use std::cell::Cell;
 //! use std::rc::Rc;
 //!
@@ -52,8 +52,7 @@
 //!     // Without this line, the other task would never run.
 //!     anello::task::consume_budget().await;
 //! }
-//! # });
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 //!
 //! # Methods that block

@@ -7,7 +7,7 @@
 //! Between tasks of one worker, [`local::mpsc`](crate::sync::local::mpsc) costs less.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use anello::sync::mpsc;
 //!
 //! let (sender, mut receiver) = mpsc::channel(16);
@@ -21,8 +21,7 @@
 //!     sum += worker;
 //! }
 //! assert_eq!(sum, 3);
-//! # });
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 
 use std::future::Future;

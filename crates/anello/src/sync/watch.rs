@@ -4,15 +4,14 @@
 //! as a configuration.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use anello::sync::watch;
 //!
 //! let (sender, mut receiver) = watch::channel("starting");
 //! anello::spawn(async move { sender.send("ready") }).detach();
 //! receiver.wait_for(|state| *state == "ready").await?;
 //! assert!(receiver.changed().await.is_err(), "the sender has been dropped");
-//! # Ok::<(), watch::error::RecvError>(()) })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }
 //! ```
 
 use std::future::Future;

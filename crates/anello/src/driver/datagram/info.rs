@@ -67,7 +67,7 @@ impl Ecn {
 /// [`UdpSocketBuilder`](crate::net::UdpSocketBuilder).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UdpSocket;
 ///
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -76,8 +76,7 @@ impl Ecn {
 /// let mut buffer = [0; 2];
 /// let info = socket.recv_message(&mut buffer).await?;
 /// assert_eq!((info.source, info.bytes, info.is_truncated), (peer.local_addr()?, 2, true));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,7 +120,7 @@ impl DatagramInfo {
     /// the receiving call. An empty datagram yields no item.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
@@ -130,8 +129,7 @@ impl DatagramInfo {
     /// let mut buffer = vec![0; 65_535];
     /// let info = socket.recv_message(&mut buffer).await?;
     /// assert!(info.segments(&buffer).eq([b"ciao"]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -147,7 +145,7 @@ impl DatagramInfo {
 /// The payload is borrowed, because the kernel copies it during the system call; no send is in flight afterwards.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{Ecn, OutgoingDatagram, UdpSocket};
 ///
 /// let server = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
@@ -157,8 +155,7 @@ impl DatagramInfo {
 /// let mut buffer = [0; 16];
 /// let info = server.recv_message(&mut buffer).await?;
 /// assert_eq!((&buffer[..info.bytes], info.ecn), (&b"ciao"[..], Some(Ecn::Ect0)));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OutgoingDatagram<'a> {
@@ -175,14 +172,13 @@ impl<'a> OutgoingDatagram<'a> {
     /// Creates a datagram for a destination.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{OutgoingDatagram, UdpSocket};
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?);
     /// socket.send_message(&datagram).await?;
     /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn new(payload: &'a [u8], destination: SocketAddr) -> Self {
@@ -192,15 +188,14 @@ impl<'a> OutgoingDatagram<'a> {
     /// Creates a datagram for the peer of a connected socket.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{OutgoingDatagram, UdpSocket};
     ///
     /// let (one, other) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     /// one.connect(other.local_addr()?).await?;
     /// let datagrams = ["uno", "due"].map(|text| OutgoingDatagram::to_peer(text.as_bytes()));
     /// assert_eq!(one.send_batch(&datagrams).await?, 2);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn to_peer(payload: &'a [u8]) -> Self {
@@ -212,7 +207,7 @@ impl<'a> OutgoingDatagram<'a> {
     /// the request was sent: [`DatagramInfo::destination`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::OutgoingDatagram;
     /// let socket = UdpSocket::bind("0.0.0.0:0")?;
@@ -221,8 +216,7 @@ impl<'a> OutgoingDatagram<'a> {
     /// socket.send_message(&datagram).await?;
     /// let (_, sender) = socket.recv_from(&mut [0; 16]).await?;
     /// assert_eq!(sender.ip().to_string(), "127.0.0.7");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     #[must_use]
@@ -235,15 +229,14 @@ impl<'a> OutgoingDatagram<'a> {
     /// interface by the routing table.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::OutgoingDatagram;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// // The loopback interface.
     /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?).with_interface_index(1);
     /// socket.send_message(&datagram).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     #[must_use]
@@ -256,14 +249,13 @@ impl<'a> OutgoingDatagram<'a> {
     /// datagram.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{Ecn, OutgoingDatagram, UdpSocket};
     /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
     /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?).with_ecn(Ecn::Ect1);
     /// socket.send_message(&datagram).await?;
     /// assert_eq!(socket.recv_message(&mut [0; 16]).await?.ecn, Some(Ecn::Ect1));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     #[must_use]
@@ -280,7 +272,7 @@ impl<'a> OutgoingDatagram<'a> {
     /// that the result is the same. 0 sends the payload as one datagram.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{OutgoingDatagram, UdpSocket};
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let payload = [7; 2500];
@@ -289,8 +281,7 @@ impl<'a> OutgoingDatagram<'a> {
     /// for bytes in [1000, 1000, 500] {
     ///     assert_eq!(socket.recv(&mut [0; 1500]).await?, bytes);
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     #[must_use]

@@ -11,7 +11,7 @@ use super::messages::{MAX_BATCH_DATAGRAMS, RecvMessages};
 /// receives, and the datagrams received by the last call.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{RecvBatch, UdpSocket};
 ///
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -25,8 +25,7 @@ use super::messages::{MAX_BATCH_DATAGRAMS, RecvMessages};
 ///     received.extend(batch.iter().map(|datagram| datagram.payload().to_vec()));
 /// }
 /// assert_eq!(received, [b"uno", b"due"]);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct RecvBatch {
     /// Bytes of all datagrams; each occupies `datagram_bytes`.
@@ -75,15 +74,14 @@ impl RecvBatch {
     /// [`gro`](crate::net::UdpSocketBuilder::gro), one buffer can hold several datagrams.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let mut batch = RecvBatch::new(32, 1500);
     /// socket.recv_batch(&mut batch).await?;
     /// assert_eq!(batch.len(), 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn len(&self) -> usize {
@@ -127,7 +125,7 @@ impl RecvBatch {
     /// Returns a received datagram, or `None` if fewer were received.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
@@ -135,8 +133,7 @@ impl RecvBatch {
     /// socket.recv_batch(&mut batch).await?;
     /// assert_eq!(batch.get(0).map(|datagram| datagram.payload()), Some(&b"ciao"[..]));
     /// assert!(batch.get(1).is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn get(&self, index: usize) -> Option<ReceivedDatagram<'_>> {
@@ -152,7 +149,7 @@ impl RecvBatch {
     /// Returns the received datagrams, in the order in which they arrived.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
@@ -161,8 +158,7 @@ impl RecvBatch {
     /// for datagram in batch.iter() {
     ///     assert_eq!((datagram.payload(), datagram.source()), (&b"ciao"[..], socket.local_addr()?));
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ReceivedDatagram<'_>> {
@@ -172,7 +168,7 @@ impl RecvBatch {
     /// Removes the received datagrams.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
@@ -180,8 +176,7 @@ impl RecvBatch {
     /// socket.recv_batch(&mut batch).await?;
     /// batch.clear();
     /// assert_eq!((batch.len(), batch.max_datagrams()), (0, 32));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn clear(&mut self) {
@@ -215,7 +210,7 @@ impl fmt::Debug for RecvBatch {
 /// Datagram in a [`RecvBatch`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{ReceivedDatagram, RecvBatch, UdpSocket};
 ///
 /// /// Returns whether the datagram is a request.
@@ -227,8 +222,7 @@ impl fmt::Debug for RecvBatch {
 /// let mut batch = RecvBatch::new(32, 1500);
 /// socket.recv_batch(&mut batch).await?;
 /// assert_eq!(batch.iter().filter(is_request).count(), 1);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy)]
 pub struct ReceivedDatagram<'a> {
@@ -240,15 +234,14 @@ impl<'a> ReceivedDatagram<'a> {
     /// Returns the received bytes: one datagram, or several that the kernel has merged.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// # let mut batch = RecvBatch::new(32, 1500);
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.recv_batch(&mut batch).await?;
     /// assert_eq!(batch.get(0).expect("a datagram").payload(), b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
@@ -258,15 +251,14 @@ impl<'a> ReceivedDatagram<'a> {
     /// Returns the address of the sender.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// # let mut batch = RecvBatch::new(32, 1500);
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.recv_batch(&mut batch).await?;
     /// assert_eq!(batch.get(0).expect("a datagram").source(), socket.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn source(&self) -> SocketAddr {
@@ -276,7 +268,7 @@ impl<'a> ReceivedDatagram<'a> {
     /// Returns the metadata.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// # let mut batch = RecvBatch::new(32, 2);
@@ -284,8 +276,7 @@ impl<'a> ReceivedDatagram<'a> {
     /// socket.recv_batch(&mut batch).await?;
     /// let info = batch.get(0).expect("a datagram").info();
     /// assert!(info.bytes == 2 && info.is_truncated);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn info(&self) -> &'a DatagramInfo {
@@ -295,15 +286,14 @@ impl<'a> ReceivedDatagram<'a> {
     /// Splits the received bytes into the datagrams that the sender has sent; see [`DatagramInfo::segments`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let mut batch = RecvBatch::new(8, 65_535);
     /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.recv_batch(&mut batch).await?;
     /// assert!(batch.iter().flat_map(|datagram| datagram.segments()).eq([b"ciao"]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn segments(&self) -> Chunks<'a, u8> {
@@ -315,7 +305,7 @@ impl<'a> ReceivedDatagram<'a> {
     /// or broadcast address.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{RecvBatch, UdpSocket};
     ///
     /// // Responds from 127.0.0.2 to a request that was sent to 127.0.0.2.
@@ -328,8 +318,7 @@ impl<'a> ReceivedDatagram<'a> {
     /// let responses: Vec<_> = batch.iter().map(|datagram| datagram.reply(datagram.payload())).collect();
     /// assert_eq!(server.send_batch(&responses).await?, 1);
     /// assert_eq!(client.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn reply<'b>(&self, payload: &'b [u8]) -> OutgoingDatagram<'b> {

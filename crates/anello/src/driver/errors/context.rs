@@ -41,7 +41,7 @@ pub(crate) fn with_context(operation: impl fmt::Display, source: io::Error) -> i
 /// the sources of such an error.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{TcpListener, raw_os_error};
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -49,8 +49,7 @@ pub(crate) fn with_context(operation: impl fmt::Display, source: io::Error) -> i
 /// let error = TcpListener::bind(address).unwrap_err();
 /// assert_eq!(raw_os_error(&error), Some(98)); // EADDRINUSE
 /// assert!(error.to_string().starts_with(&format!("cannot bind {address}: ")));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn raw_os_error(error: &io::Error) -> Option<i32> {
     let mut next = Some(error);

@@ -170,7 +170,7 @@ fn get_value<T: Plain>(
 /// side, these are the credentials of the listener at the time of its `listen(2)` call.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{PeerCredentials, UnixStream};
 ///
 /// /// Returns whether the peer is a process of the same user.
@@ -179,8 +179,7 @@ fn get_value<T: Plain>(
 /// }
 /// let (one, _other) = UnixStream::pair()?;
 /// assert!(is_same_user(one.peer_cred()?));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

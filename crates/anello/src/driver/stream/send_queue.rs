@@ -16,7 +16,7 @@ use crate::driver::memory::io_slice_cursor::IoSliceCursor;
 /// its bytes.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{SendBuf, UnixStream};
 /// use bytes::Bytes;
 ///
@@ -27,8 +27,7 @@ use crate::driver::memory::io_slice_cursor::IoSliceCursor;
 /// let mut text = [0; 8];
 /// other.read_exact(&mut text).await?;
 /// assert_eq!(&text, b"uno, due");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -70,7 +69,7 @@ impl SendBuf {
     /// nor copies when it sends them.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{SendBuf, UnixStream};
     ///
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -78,8 +77,7 @@ impl SendBuf {
     /// message.extend_from_slice(b"ciao");
     /// one.send(message).await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn spare_vec() -> Vec<u8> {

@@ -74,7 +74,7 @@ const MAX_QUEUED_MOVES: usize = 1024;
 ///     }
 ///     Ok(())
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let rebalancer = Rebalancer::new(1);
 /// let member = rebalancer.join(0);
 /// let listener = anello::net::TcpListener::bind("127.0.0.1:0")?;
@@ -84,9 +84,8 @@ const MAX_QUEUED_MOVES: usize = 1024;
 /// serve(listener.accept().await?, &member).await?;
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// member.close();
-/// serve_moved(&member).await
-/// # })?;
-/// # Ok::<(), std::io::Error>(())
+/// serve_moved(&member).await?;
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Rebalancer<T>(Arc<[Worker<T>]>);
@@ -211,13 +210,12 @@ impl<T> RebalancerMember<T> {
     /// Also compares the loads every 150 ms, so connections are moved away only while a task is waiting in `recv`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{DetachedStream, Rebalancer};
     /// let member = Rebalancer::<DetachedStream>::new(2).join(0);
     /// member.close();
     /// assert!(member.recv().await.is_none());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -262,13 +260,12 @@ impl<T> RebalancerMember<T> {
     /// its member before it drains its connections.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{DetachedStream, Rebalancer};
     /// let member = Rebalancer::<DetachedStream>::new(1).join(0);
     /// member.close();
     /// assert!(member.recv().await.is_none());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn close(&self) {
         self.load.reset();

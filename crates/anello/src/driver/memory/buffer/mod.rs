@@ -62,7 +62,7 @@ const CACHE_LINE_BYTES: usize = 64;
 /// A proxy passes chunks from one stream to another:
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 ///
 /// let ((mut client, mut near), (mut far, mut server)) = (UnixStream::pair()?, UnixStream::pair()?);
@@ -73,8 +73,7 @@ const CACHE_LINE_BYTES: usize = 64;
 /// }
 /// far.shutdown().await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// A chunk occupies a whole receive buffer ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)),
@@ -94,15 +93,14 @@ impl Chunk {
     /// Panics if `count` is greater than the length.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let (mut one, mut other) = UnixStream::pair()?;
     /// one.write_all(b"headbody").await?;
     /// let mut chunk = other.recv().await?.expect("bytes");
     /// chunk.advance(4);
     /// assert_eq!(&*chunk, b"body");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn advance(&mut self, count: usize) {
@@ -113,15 +111,14 @@ impl Chunk {
     /// Shortens the chunk to `length` bytes. Does nothing if it already has at most `length` bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let (mut one, mut other) = UnixStream::pair()?;
     /// one.write_all(b"headbody").await?;
     /// let mut chunk = other.recv().await?.expect("bytes");
     /// chunk.truncate(4);
     /// assert_eq!(&*chunk, b"head");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
@@ -140,15 +137,14 @@ impl Chunk {
     /// Returns the size of the leased buffer in bytes, which is at least the length of the data.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let (mut one, mut other) = UnixStream::pair()?;
     /// one.write_all(b"ciao").await?;
     /// let chunk = other.recv().await?.expect("bytes");
     /// // The chunk occupies a whole buffer.
     /// assert!(chunk.len() == 4 && chunk.capacity() >= 4096);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -521,7 +517,7 @@ impl Drop for BufferRing {
 /// ([`Bytes::copy_from_slice`]).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 /// use bytes::Bytes;
 ///
@@ -530,8 +526,7 @@ impl Drop for BufferRing {
 /// let bytes = Bytes::from(other.recv().await?.expect("bytes"));
 /// let text = std::thread::spawn(move || String::from_utf8_lossy(&bytes).into_owned());
 /// assert_eq!(text.join().unwrap(), "ciao");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 impl From<Chunk> for Bytes {
     fn from(chunk: Chunk) -> Self {

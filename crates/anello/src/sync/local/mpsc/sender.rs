@@ -95,7 +95,7 @@ impl<T> Sender<T> {
     /// the future is dropped before it completes, the value has not been sent and is dropped with it.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::sync::local::mpsc;
     ///
     /// let (sender, mut receiver) = mpsc::channel(1);
@@ -103,8 +103,7 @@ impl<T> Sender<T> {
     /// assert_eq!(receiver.recv().await, Some("ciao"));
     /// drop(receiver);
     /// assert_eq!(sender.send("late").await.unwrap_err().0, "late");
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -171,13 +170,12 @@ impl<T> Sender<T> {
     /// Waits until the receiver has been closed or dropped. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::sync::local::mpsc::channel::<u32>(1);
     /// anello::spawn(async move { drop(receiver) }).detach();
     /// sender.closed().await;
     /// assert!(sender.is_closed());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn closed(&self) -> impl Future<Output = ()> {
         let mut closed = Closed { channel: &self.channel, ticket: None };
