@@ -47,6 +47,7 @@ compile_error!("anello requires Linux: it uses io_uring and epoll (build for a L
 
 #[macro_use]
 mod setters;
+mod example;
 
 pub mod compat;
 #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "the simulated kernels alone use some items"))]
@@ -68,9 +69,11 @@ pub mod task;
 pub mod time;
 pub mod topology;
 
+#[doc(hidden)]
+pub use driver::{DisabledFeatures, TestOptions};
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
-    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring, probe_zero_copy_receive,
+    DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
+    probe_uring,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]

@@ -153,7 +153,7 @@ impl Files {
     /// Returns the approximate memory use of the file cache in bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::rc::Rc;
     ///
     /// use anello_http::files::{FileOptions, Files};
@@ -170,8 +170,7 @@ impl Files {
     /// assert_eq!(files.cache_bytes(), 0);
     /// exchange("GET /hello.txt HTTP/1.0\r\n\r\n").await?;
     /// assert!(files.cache_bytes() >= b"ciao".len());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes.get()
@@ -182,7 +181,7 @@ impl Files {
     /// files; it then sends a line of text instead.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::files::{FileOptions, Files};
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -192,8 +191,7 @@ impl Files {
     /// // The directory is empty.
     /// let invalid = files.invalid_option_files().await;
     /// assert_eq!(invalid.iter().map(|error| error.option()).collect::<Vec<_>>(), ["not-found-file"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let FileOptions { not_found_file, spa_fallback_file, .. } = &self.options;
@@ -212,7 +210,7 @@ impl Files {
     /// GET, HEAD and OPTIONS.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::rc::Rc;
     ///
     /// use anello_http::files::{FileOptions, Files};
@@ -228,8 +226,7 @@ impl Files {
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET /hello.txt HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao"));
     /// assert!(exchange("GET /missing HTTP/1.0\r\n\r\n").await?.starts_with("HTTP/1.1 404 Not Found\r\n"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();

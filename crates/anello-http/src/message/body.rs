@@ -61,7 +61,7 @@ pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 /// A part of a body: bytes in memory, or a range of a file.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::{Body, BodyPart};
 ///
 /// # let path = tempfile::NamedTempFile::new()?;
@@ -69,8 +69,7 @@ pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 /// let file = anello::fs::File::open(&path).await?;
 /// let parts = vec![BodyPart::Bytes("<pre>".into()), BodyPart::File { file, offset: 10, length: 4 }];
 /// assert_eq!(Body::parts(parts).length(), Some(9));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -106,7 +105,7 @@ impl Body {
     /// connection is closed before the body is complete, so that the client detects the truncation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Body, Response};
     ///
     /// # let path = tempfile::NamedTempFile::new()?;
@@ -115,8 +114,7 @@ impl Body {
     /// let length = file.metadata().await?.len();
     /// let response = Response::new(200).with_body(Body::file(file, 0, length));
     /// assert_eq!(response.body().length(), Some(4));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
@@ -150,7 +148,7 @@ impl Body {
     /// The stream can read the [request body](crate::RequestBody), which stays readable while the stream holds it.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Body, Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -161,8 +159,7 @@ impl Body {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
     /// assert!(response.ends_with("\r\n\r\n5\r\nciao \r\n5\r\nmondo\r\n0\r\n\r\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
@@ -175,7 +172,7 @@ impl Body {
     /// Announce them in the `Trailer` header field.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::h1::{FieldBlock, FieldName};
     /// use anello_http::{Body, Request, Response, Server};
     ///
@@ -191,8 +188,7 @@ impl Body {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
     /// assert!(response.ends_with("4\r\nciao\r\n0\r\nChecksum: 17\r\n\r\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn stream_with_trailers(
         chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
@@ -214,7 +210,7 @@ impl Body {
     /// bytes, the connection is closed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Body, Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -225,8 +221,7 @@ impl Body {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("GET / HTTP/1.0\r\n\r\n").await?;
     /// assert!(response.ends_with("\r\nContent-Length: 10\r\n\r\nciao mondo"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn stream_with_length(length: u64, chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })

@@ -15,7 +15,7 @@ use crate::h1::{Head, Rejection, Trailers};
 /// A request: its head, and its body, which is received on demand.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::{Request, Response, Server};
 ///
 #[doc = listener!()]
@@ -24,8 +24,7 @@ use crate::h1::{Head, Rejection, Trailers};
 /// };
 /// Server::builder().build().serve(listener, handler).detach();
 /// assert!(exchange("GET /hello HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nGET /hello\n"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Request {
@@ -67,15 +66,14 @@ impl Request {
     /// Returns the request head.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
     /// let handler = async |request: Request| Response::text(request.head().target().to_owned());
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET /search?q=ciao HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n/search?q=ciao"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn head(&self) -> &Head {
@@ -86,7 +84,7 @@ impl Request {
     /// Returns the body for reading.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -97,8 +95,7 @@ impl Request {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
     /// assert!(response.ends_with("\r\n\r\nciao"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn body(&mut self) -> &mut RequestBody {
         &mut self.body
@@ -108,7 +105,7 @@ impl Request {
     /// client had already disconnected when a handler of this connection first called this method.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -118,8 +115,7 @@ impl Request {
     /// };
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nwelcome"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer.address()
@@ -128,7 +124,7 @@ impl Request {
     /// Splits the request into its head and its body.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -140,8 +136,7 @@ impl Request {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("POST /upload HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
     /// assert!(response.ends_with("/upload received 4 bytes"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn into_parts(mut self) -> (Head, RequestBody) {
@@ -205,6 +200,10 @@ pub(crate) trait BodySource {
     /// Pauses the body timeout, because no task is waiting for a chunk.
     fn pause(&self);
     fn take_trailers(&mut self) -> Option<Trailers>;
+    /// Called when the body is dropped.
+    fn release(&mut self) {
+        self.pause();
+    }
 }
 
 /// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body. In
@@ -218,7 +217,7 @@ pub(crate) trait BodySource {
 /// closes the connection after the response.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::{Body, Request, Response, Server};
 ///
 #[doc = listener!()]
@@ -233,8 +232,7 @@ pub(crate) trait BodySource {
 /// Server::builder().build().serve(listener, handler).detach();
 /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
 /// assert!(response.ends_with("\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug, Default)]
 pub struct RequestBody {
@@ -255,7 +253,7 @@ impl RequestBody {
     /// data is lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -269,8 +267,7 @@ impl RequestBody {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\n00").await?;
     /// assert!(response.ends_with("\r\n\r\n96"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -285,7 +282,7 @@ impl RequestBody {
     /// until a later call returns `Ready` or the body is dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::future::poll_fn;
     ///
     /// use anello_http::{Request, Response, Server};
@@ -300,16 +297,14 @@ impl RequestBody {
     /// };
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nno body"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
         }
-        // The body has outlived its response or its connection: the connection is serving a later request or is closed.
-        let kept = || Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())));
-        self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(kept)
+        let ended = || Poll::Ready(Err(RequestBodyError::ended()));
+        self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(ended)
     }
 
     /// Calls `action` if the connection is still receiving this body.
@@ -328,7 +323,7 @@ impl RequestBody {
     /// Returns the same errors as [`next`](Self::next). Not cancel-safe: the data read so far is lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, RequestBodyError, Response, Server};
     ///
     #[doc = listener!()]
@@ -340,8 +335,7 @@ impl RequestBody {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
     /// assert!(response.ends_with("\r\n\r\n4 bytes"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
@@ -354,7 +348,7 @@ impl RequestBody {
     /// Takes the trailers, which are available after [`next`](Self::next) has returned `None`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -367,8 +361,7 @@ impl RequestBody {
     /// let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     /// let response = exchange(&format!("{head}4\r\nciao\r\n0\r\nChecksum: 17\r\n\r\n")).await?;
     /// assert!(response.ends_with("\r\n\r\n17"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn trailers(&mut self) -> Option<Trailers> {
         self.with_source(|source| source.take_trailers()).flatten()
@@ -377,7 +370,7 @@ impl RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.pause();
+        self.with_source(|source| source.release());
     }
 }
 
@@ -393,7 +386,7 @@ impl Drop for PauseOnDrop<'_> {
 /// reach the client; after [`Io`](Self::Io), it is not sent.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::{Request, RequestBodyError, Response, Server};
 ///
 #[doc = listener!()]
@@ -405,8 +398,7 @@ impl Drop for PauseOnDrop<'_> {
 /// let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
 /// let response = exchange(&format!("{head}not a chunk size\r\n")).await?;
 /// assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -417,4 +409,12 @@ pub enum RequestBodyError {
     /// The connection failed or was closed before the end of the body.
     #[error("connection closed while reading the request body: {0}")]
     Io(std::io::Error),
+}
+
+impl RequestBodyError {
+    /// The body has outlived its response or its connection: the connection serves a later request or is closed.
+    #[cold]
+    pub(crate) fn ended() -> Self {
+        Self::Io(std::io::ErrorKind::NotConnected.into())
+    }
 }

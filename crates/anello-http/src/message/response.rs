@@ -268,7 +268,7 @@ impl Response {
     /// Sets fields that were encoded once for many responses. They are sent before the response's own fields.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::rc::Rc;
     ///
     /// use anello_http::h1::{FieldBlock, FieldName};
@@ -281,8 +281,7 @@ impl Response {
     /// let handler = async move |_: Request| Response::text("ciao").with_shared_fields(Rc::clone(&fields));
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.contains("\r\nServer: example\r\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn with_shared_fields(mut self, fields: Rc<FieldBlock>) -> Self {
@@ -321,7 +320,7 @@ impl Response {
     /// Closes the connection after this response.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -329,8 +328,7 @@ impl Response {
     /// Server::builder().build().serve(listener, handler).detach();
     /// let response = exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await?;
     /// assert!(response.contains("\r\nConnection: close\r\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn with_connection_close(mut self) -> Self {
@@ -369,7 +367,7 @@ type PollReceive = dyn FnMut(&mut Context<'_>) -> Poll<io::Result<Option<Bytes>>
 /// fails.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::{Request, Response, Server};
 ///
 #[doc = listener!()]
@@ -383,8 +381,7 @@ type PollReceive = dyn FnMut(&mut Context<'_>) -> Poll<io::Result<Option<Bytes>>
 /// Server::builder().build().serve(listener, handler).detach();
 /// let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
 /// assert!(exchange(&format!("{head}ciao")).await?.ends_with("\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct Upgraded {
     poll_receive: Box<PollReceive>,
@@ -405,7 +402,7 @@ impl Upgraded {
     /// Waits for data. Returns `None` at EOF. Cancel-safe: no data is lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     // Data that the client has sent together with its request comes first.
@@ -415,8 +412,7 @@ impl Upgraded {
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nciao"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
@@ -425,7 +421,7 @@ impl Upgraded {
     /// Polls for data, like [`recv`](Self::recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     let received = std::future::poll_fn(|context| upgraded.poll_recv(context)).await;
@@ -435,8 +431,7 @@ impl Upgraded {
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nciao"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
@@ -452,7 +447,7 @@ impl Upgraded {
     /// needed. Cancel-safe: if the future is dropped, no data has been accepted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     let mut rest = &b"welcome"[..];
@@ -466,8 +461,7 @@ impl Upgraded {
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nwelcome"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
@@ -477,15 +471,14 @@ impl Upgraded {
     /// dropped, it is unknown how many bytes were accepted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     upgraded.write_all(b"welcome").await.ok();
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nwelcome"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
@@ -499,7 +492,7 @@ impl Upgraded {
     /// Waits until the kernel has accepted all data. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     if upgraded.write_all(b"welcome").await.is_ok() {
@@ -508,8 +501,7 @@ impl Upgraded {
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nwelcome"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_flush(context)).await
@@ -518,7 +510,7 @@ impl Upgraded {
     /// Sends all data, then shuts down the write half. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     #[doc = upgraded!()]
     /// let handler = async |mut upgraded: Upgraded| {
     ///     upgraded.write_all(b"welcome").await.ok();
@@ -528,8 +520,7 @@ impl Upgraded {
     /// };
     /// let response = run(handler).await?;
     /// assert!(response.ends_with("\r\n\r\nwelcome"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_shutdown(context)).await

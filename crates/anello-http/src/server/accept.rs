@@ -26,14 +26,13 @@ use anello::net::{GroupListener, GroupMember, Stream, StreamFamily, StreamListen
 ///     }
 /// }
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (stream, mut client) = UnixStream::pair()?;
 /// let connections = Connections(RefCell::new(vec![stream]));
 /// Server::builder().build().serve(connections, async |_: Request| Response::text("ciao")).await?;
 /// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
 /// assert!(client.recv().await?.expect("the server responds").ends_with(b"\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait Accept: 'static {
     /// The type of an accepted connection.
@@ -43,7 +42,7 @@ pub trait Accept: 'static {
     /// cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     /// use anello_http::server::Accept;
     ///
@@ -51,8 +50,7 @@ pub trait Accept: 'static {
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// let stream = Accept::accept(&listener).await?.expect("a listener does not end");
     /// assert_eq!(stream.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
@@ -61,7 +59,7 @@ pub trait Accept: 'static {
     /// does nothing.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     /// use anello_http::server::Accept;
     ///
@@ -71,8 +69,7 @@ pub trait Accept: 'static {
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(Accept::accept(&listener).await?.is_some());
     /// # drop(client);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }

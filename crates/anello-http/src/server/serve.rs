@@ -93,7 +93,7 @@ impl ServerBuilder {
     /// Sets the limits and timeouts.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::h1::Limits;
     /// use anello_http::{Request, Response, Server, ServerOptions};
     ///
@@ -103,8 +103,7 @@ impl ServerBuilder {
     /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
     /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
     /// assert!(response.starts_with("HTTP/1.1 413 Content Too Large\r\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn options(mut self, options: ServerOptions) -> Self {
@@ -115,7 +114,7 @@ impl ServerBuilder {
     /// Modifies the limits and timeouts.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -123,8 +122,7 @@ impl ServerBuilder {
     /// server.serve(listener, async |_: Request| Response::text("ciao")).detach();
     /// let response = exchange("GET / HTTP/1.0\r\nHost: a\r\nAccept: */*\r\n\r\n").await?;
     /// assert!(response.starts_with("HTTP/1.1 431 "));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
@@ -218,7 +216,7 @@ impl ServerBuilder {
     /// [`Files`](crate::files::Files), pass an `Rc`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
     /// use anello_http::{Request, Response, Server};
     ///
@@ -230,8 +228,7 @@ impl ServerBuilder {
     /// let mut text = Vec::new();
     /// metrics.render(None, &mut text);
     /// assert!(String::from_utf8_lossy(&text).contains("requests_total{method=\"GET\",status=\"2xx\"} 1\n"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
@@ -242,7 +239,7 @@ impl ServerBuilder {
     /// Sets the access log.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogTarget};
     /// use anello_http::{Request, Response, Server};
     ///
@@ -258,8 +255,7 @@ impl ServerBuilder {
     ///     anello::task::yield_now().await;
     /// }
     /// assert!(std::fs::read_to_string(path)?.contains("\"GET /hello HTTP/1.0\" 200 4"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn access_log(self, log: WorkerLog) -> Self {
@@ -317,7 +313,7 @@ impl Server {
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -329,8 +325,7 @@ impl Server {
     /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao\n"));
     /// accepting.abort();
     /// assert_eq!(server.drain().await, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -366,7 +361,7 @@ impl Server {
     /// returned task ends at once.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::Rebalancer;
     /// use anello_http::{Request, Response, Server};
     ///
@@ -374,8 +369,7 @@ impl Server {
     /// let moving = server.serve_moved(async |_: Request| Response::text("ciao"));
     /// server.drain().await;
     /// moving.await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -396,15 +390,14 @@ impl Server {
     /// Receives no more connections from other workers, and moves none to them. [`drain`](Self::drain) does the same.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::Rebalancer;
     /// # use anello_http::{Request, Response, Server};
     /// let server = Server::builder().rebalancer(Rebalancer::new(1).join(0)).build();
     /// let moving = server.serve_moved(async |_: Request| Response::text("ciao"));
     /// server.refuse_moved();
     /// moving.await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn refuse_moved(&self) {
         self.worker.refuse_moved();
@@ -413,7 +406,7 @@ impl Server {
     /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     /// use anello_http::{Request, Response, Server};
     ///
@@ -427,8 +420,7 @@ impl Server {
     /// assert!(response.ends_with(b"\r\n\r\nciao"));
     /// drop(client);
     /// serving.await??;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -445,7 +437,7 @@ impl Server {
     /// Returns the number of open connections.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -457,8 +449,7 @@ impl Server {
     /// }
     /// assert_eq!(server.connections(), 1);
     /// # drop(client);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn connections(&self) -> usize {
         self.worker.connections()
@@ -472,7 +463,7 @@ impl Server {
     /// without a deadline.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -482,8 +473,7 @@ impl Server {
     /// accepting.abort();
     /// assert_eq!(server.drain().await, 0, "no connection had to be aborted");
     /// assert_eq!(server.connections(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
@@ -497,7 +487,7 @@ impl Server {
     /// cancellation. Returns their number. If the future is dropped, the remaining connections close on their own.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -510,8 +500,7 @@ impl Server {
     /// }
     /// assert_eq!(server.abort_and_wait().await, 1);
     /// assert_eq!(server.connections(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
@@ -536,7 +525,7 @@ impl Server {
     /// Aborts all connections immediately and drops their pending handlers.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::{Request, Response, Server};
     ///
     #[doc = listener!()]
@@ -552,8 +541,7 @@ impl Server {
     ///     anello::task::yield_now().await;
     /// }
     /// assert!(!matches!(client.recv().await, Ok(Some(_))), "there is no response");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort_connections(&self) {
         self.worker.abort_all();

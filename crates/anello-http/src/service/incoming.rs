@@ -22,7 +22,7 @@ use crate::message::{Peer, RequestBody, RequestBodyError};
 /// freed. The default value is an empty body.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::Server;
 /// use anello_http::service::{self, Incoming};
 /// use http_body::Body;
@@ -40,8 +40,7 @@ use crate::message::{Peer, RequestBody, RequestBodyError};
 /// Server::builder().build().serve(listener, handler).detach();
 /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
 /// assert!(response.ends_with("\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Incoming {
@@ -74,7 +73,7 @@ impl Incoming {
     /// other than that of the connection.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello_http::Server;
     /// use anello_http::service::{self, Incoming};
     ///
@@ -85,8 +84,7 @@ impl Incoming {
     /// });
     /// Server::builder().build().serve(listener, handler).detach();
     /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.local.as_ref().filter(|local| local.valid())?.peer.address()

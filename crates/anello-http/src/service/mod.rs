@@ -6,7 +6,7 @@
 //! `http::Response`.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use anello_http::{Server, service};
 //! use axum::Router;
 //! use axum::routing::get;
@@ -15,8 +15,7 @@
 //! let app = Router::new().route("/", get(async || "ciao"));
 //! Server::builder().build().serve(listener, service::handler(app.with_state(()))).detach();
 //! assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao"));
-//! # Ok::<(), std::io::Error>(()) })?;
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 //!
 //! # Routers of axum
@@ -117,7 +116,7 @@ where
 /// Turns a service into a handler.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::time::Duration;
 ///
 /// use anello_http::{Server, service};
@@ -133,8 +132,7 @@ where
 /// assert!(response.ends_with("\r\n\r\nciao"));
 /// accepting.abort();
 /// server.drain().await;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn handler<S, B>(service: S) -> impl AsyncFn(Request) -> Response + 'static
 where
@@ -167,7 +165,7 @@ where
 /// handlers of axum.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::cell::Cell;
 ///
 /// use anello_http::Server;
@@ -182,8 +180,7 @@ where
 /// });
 /// Server::builder().build().serve(listener, handler).detach();
 /// assert!(exchange("GET /ciao HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n1 /ciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn from_fn<F, B>(function: F) -> impl AsyncFn(Request) -> Response + 'static
 where

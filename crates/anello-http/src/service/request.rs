@@ -28,7 +28,7 @@ pub struct PeerAddr(pub SocketAddr);
 /// that receive an [`Incoming`] can also call [`Incoming::peer_addr`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::net::SocketAddr;
 ///
 /// use anello_http::service;
@@ -41,8 +41,7 @@ pub struct PeerAddr(pub SocketAddr);
 /// let app = Router::new().route("/", get(client)).with_state(());
 /// anello_http::serve(listener, service::with_peer_addr(app, ConnectInfo)).detach();
 /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn with_peer_addr<S, T>(
     service: S,

@@ -15,7 +15,7 @@ use crate::message::{Response, Upgraded};
 /// connection, and has an effect only once.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello_http::service::ProtocolSwitch;
 /// use axum::http::StatusCode;
 /// use axum::routing::get;
@@ -33,8 +33,7 @@ use crate::message::{Response, Upgraded};
 /// anello_http::serve(listener, Router::new().route("/", get(echo))).detach();
 /// let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
 /// assert!(exchange(&format!("{head}ciao")).await?.ends_with("\r\n\r\nciao"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct ProtocolSwitch(Arc<Shared>);

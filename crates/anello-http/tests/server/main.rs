@@ -9,6 +9,7 @@ mod properties;
 
 mod aborted_connections;
 mod bodies_in_tasks;
+mod body_ownership;
 mod connection_close;
 mod deadlines;
 mod drain;

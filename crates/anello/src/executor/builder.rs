@@ -17,12 +17,10 @@ use super::task_info::Info;
 /// If the subscriber of `tracing` is interested in debugging spans, a named task runs in a span `task` with its name.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::task::Builder::new().name("answer").spawn(async { 42 })?;
 /// assert_eq!(task.await.ok(), Some(42));
-/// # Ok::<(), std::io::Error>(())
-/// # })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Builder<'a> {
@@ -33,11 +31,10 @@ impl<'a> Builder<'a> {
     /// Creates a builder for a task without a name.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::task::Builder::new().spawn(async { 42 })?;
     /// assert_eq!(task.await?, 42);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn new() -> Self {
@@ -47,13 +44,12 @@ impl<'a> Builder<'a> {
     /// Sets the name of the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::task::{Builder, dump};
     ///
     /// let _task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
     /// assert_eq!(dump().tasks[0].name.as_deref(), Some("idle"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn name(&self, name: &'a str) -> Self {
@@ -63,12 +59,11 @@ impl<'a> Builder<'a> {
     /// Spawns a future on the current thread's runtime; see [`spawn`](crate::spawn()).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let shared = std::rc::Rc::new(42);
     /// let task = anello::task::Builder::new().name("answer").spawn(async move { *shared })?;
     /// assert_eq!(task.await?, 42);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

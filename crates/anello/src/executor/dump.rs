@@ -18,12 +18,11 @@ use super::task_info::Id;
 /// Panics outside of a task. [`try_id`] returns `None` instead.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::spawn(async { anello::task::id() });
 /// let id = task.id();
 /// assert_eq!(task.await.ok(), Some(id));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn id() -> Id {
@@ -37,10 +36,9 @@ pub fn id() -> Id {
 ///
 /// ```
 /// assert_eq!(anello::task::try_id(), None);
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::spawn(async { anello::task::try_id() }).await.is_ok_and(|id| id.is_some()));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn try_id() -> Option<Id> {
     with_current(|shared| shared.running_task().map(|task| task.info().id)).flatten()
@@ -52,15 +50,14 @@ pub fn try_id() -> Option<Id> {
 /// Its `Display` form has one line per task.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{Builder, dump};
 ///
 /// let _task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
 /// let dump = dump();
 /// assert_eq!(dump.tasks.len(), 1);
 /// assert!(dump.to_string().contains("idle"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -72,7 +69,7 @@ pub struct Dump {
 /// A task in a [`Dump`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{Builder, TaskState, dump};
 ///
 /// let task = Builder::new().name("idle").spawn(std::future::pending::<()>())?;
@@ -81,8 +78,7 @@ pub struct Dump {
 /// assert_eq!((found.id, found.name.as_deref()), (task.id(), Some("idle")));
 /// assert_eq!(found.state, TaskState::Waiting);
 /// println!("spawned at {}", found.location);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -105,15 +101,14 @@ pub struct TaskDump {
 /// State of a task in a [`Dump`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{TaskState, dump, yield_now};
 ///
 /// anello::spawn(std::future::pending::<()>()).detach();
 /// assert_eq!(dump().tasks[0].state, TaskState::Ready);
 /// yield_now().await;
 /// assert_eq!(dump().tasks[0].state, TaskState::Waiting);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -136,7 +131,7 @@ pub enum TaskState {
 /// Panics if no runtime is running on this thread and none has been entered.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{Builder, TaskState, dump};
 ///
 /// let task = Builder::new().name("waits").spawn(std::future::pending::<()>())?;
@@ -146,9 +141,7 @@ pub enum TaskState {
 /// assert_eq!(dump.tasks[0].name.as_deref(), Some("waits"));
 /// assert_eq!(dump.tasks[0].state, TaskState::Waiting);
 /// println!("{dump}"); // task 1 "waits": waiting, spawned at src/main.rs:5:45
-/// # Ok::<(), std::io::Error>(())
-/// # })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn dump() -> Dump {
@@ -168,14 +161,12 @@ impl Handle {
     /// The returned handle resolves to a [`JoinError`](crate::JoinError) if the runtime has been dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let handle = anello::Handle::current(); // Usually sent to another thread.
     /// let task = anello::spawn(std::future::pending::<()>());
     /// let dump = handle.dump().await?;
     /// assert_eq!((dump.tasks.len(), dump.tasks[0].id), (1, task.id()));
-    /// # Ok::<(), anello::JoinError>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn dump(&self) -> JoinHandle<Dump> {
         self.spawn(async {
@@ -195,10 +186,12 @@ impl Shared {
                 return;
             }
             let info = task.info();
-            let state = match () {
-                () if Some(info.id) == running => TaskState::Running,
-                () if task.is_scheduled() => TaskState::Ready,
-                () => TaskState::Waiting,
+            let state = if Some(info.id) == running {
+                TaskState::Running
+            } else if task.is_scheduled() {
+                TaskState::Ready
+            } else {
+                TaskState::Waiting
             };
             let measured = info.details().filter(|details| details.polls.get() > 0);
             tasks.push(TaskDump {

@@ -40,11 +40,10 @@ impl Handle {
     /// Panics if there is no such runtime.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let handle = anello::Handle::current();
     /// std::thread::spawn(move || handle.spawn(async { /* Runs on the runtime's thread. */ }).detach());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn current() -> Self {
@@ -170,7 +169,7 @@ impl Handle {
     /// is dropped first, so that the call does not deadlock.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -183,8 +182,7 @@ impl Handle {
     /// let mut stream = listener.accept().await?;
     /// assert_eq!(stream.recv().await?.as_deref(), Some(&b"hello"[..]));
     /// work.await???;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics

@@ -23,13 +23,12 @@ use crate::driver::{catch_and_log_panic, wake_all};
 /// The future returns a [`JoinError`] if the task panicked or was cancelled.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut task = anello::spawn(async { 40 + 2 });
 /// let result = anello::time::timeout(std::time::Duration::from_secs(1), &mut task).await;
 /// assert_eq!(result.ok().and_then(Result::ok), Some(42));
 /// assert!(task.is_finished());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "dropping the handle detaches the task; call `.detach()` if this is intended"]
 pub struct JoinHandle<T> {
@@ -138,6 +137,11 @@ impl<T> Join<T> {
         self.complete(result.map_err(|payload| JoinError::panicked(self.id, payload)));
     }
 
+    /// Completes blocking work with the error that the queue of its thread pool was full.
+    pub fn reject(&self, limit: usize) {
+        self.complete(Err(JoinError::queue_full(self.id, limit)));
+    }
+
     /// Called before blocking work starts. Returns `false` if it has been cancelled.
     pub fn start(&self) -> bool {
         let mut state = self.lock();
@@ -197,14 +201,13 @@ impl<T> JoinHandle<T> {
     /// Detaches the task, which continues to run. If the task panics afterwards, the panic is not reported.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::sync::oneshot;
     ///
     /// let (sender, receiver) = oneshot::channel();
     /// anello::spawn(async move { sender.send(42) }).detach();
     /// assert_eq!(receiver.await, Ok(42));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn detach(self) {}
 
@@ -216,12 +219,11 @@ impl<T> JoinHandle<T> {
     /// it has not started.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(std::future::pending::<()>());
     /// task.abort();
     /// assert!(task.await.unwrap_err().is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort(&self) {
         self.target.abort();
@@ -230,14 +232,13 @@ impl<T> JoinHandle<T> {
     /// Returns a handle that can only abort the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(std::future::pending::<()>());
     /// let abort = task.abort_handle();
     /// // The task can still be awaited elsewhere.
     /// anello::spawn(async move { abort.abort() }).detach();
     /// assert!(task.await.unwrap_err().is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort_handle(&self) -> AbortHandle {
         AbortHandle { target: self.target.clone(), id: self.shared.id }
@@ -246,13 +247,12 @@ impl<T> JoinHandle<T> {
     /// Returns whether the task has finished.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { 42 });
     /// assert!(!task.is_finished(), "the task has not been polled yet");
     /// anello::task::yield_now().await;
     /// assert!(task.is_finished());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_finished(&self) -> bool {
         self.shared.is_finished()
@@ -261,12 +261,11 @@ impl<T> JoinHandle<T> {
     /// Returns the id of the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { anello::task::id() });
     /// let id = task.id();
     /// assert_eq!(task.await?, id);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn id(&self) -> Id {
         self.shared.id
@@ -303,14 +302,13 @@ impl<T> fmt::Debug for JoinHandle<T> {
 /// Dropping it has no effect on the task. It keeps the memory of the task, but not its future.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::spawn(std::future::pending::<()>());
 /// let abort = task.abort_handle();
 /// assert_eq!(abort.id(), task.id());
 /// std::thread::spawn(move || abort.abort());
 /// assert!(task.await.unwrap_err().is_cancelled());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct AbortHandle {
@@ -322,14 +320,13 @@ impl AbortHandle {
     /// Cancels the task, like [`JoinHandle::abort`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(std::future::pending::<()>());
     /// let abort = task.abort_handle();
     /// // On any thread.
     /// std::thread::spawn(move || abort.abort());
     /// assert!(task.await.unwrap_err().is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort(&self) {
         self.target.abort();
@@ -339,14 +336,13 @@ impl AbortHandle {
     /// moment after the [`JoinHandle`] has returned the result.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async { 42 });
     /// let abort = task.abort_handle();
     /// assert!(!abort.is_finished());
     /// assert_eq!(task.await?, 42);
     /// assert!(abort.is_finished());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_finished(&self) -> bool {
         match &self.target {
@@ -358,11 +354,10 @@ impl AbortHandle {
     /// Returns the id of the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let task = anello::spawn(async {});
     /// assert_eq!(task.abort_handle().id(), task.id());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn id(&self) -> Id {
         self.id

@@ -54,12 +54,11 @@ impl RuntimeMetrics {
     /// use anello::RuntimeMetrics;
     ///
     /// assert_eq!(RuntimeMetrics::current(), None);
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let _task = anello::spawn(std::future::pending::<()>());
     /// let metrics = RuntimeMetrics::current().expect("a runtime is running");
     /// assert_eq!(metrics.tasks, 1);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn current() -> Option<Self> {

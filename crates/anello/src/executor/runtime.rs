@@ -469,12 +469,11 @@ pub fn current_driver() -> Option<DriverInfo> {
 /// use anello::current_driver_metrics;
 ///
 /// assert_eq!(current_driver_metrics(), None);
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let listener = anello::net::TcpListener::bind("127.0.0.1:0")?;
 /// assert!(current_driver_metrics().is_some_and(|metrics| metrics.accepted == 0));
 /// # drop(listener);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn current_driver_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())

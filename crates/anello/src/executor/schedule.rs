@@ -12,13 +12,12 @@ use crate::driver::Key;
 /// Spawns a future on the current thread's runtime.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let shared = std::rc::Rc::new(42);
 /// // The future need not be `Send`.
 /// let task = anello::spawn(async move { *shared });
 /// assert_eq!(task.await?, 42);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Panics

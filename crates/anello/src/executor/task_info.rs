@@ -13,12 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// tasks that were spawned by the same thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::spawn(async { anello::task::id() });
 /// let id = task.id();
 /// assert_eq!(task.await.ok(), Some(id));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(NonZeroU64);

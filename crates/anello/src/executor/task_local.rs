@@ -20,15 +20,14 @@ use std::thread;
 ///     static USER: String;
 /// }
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let task = anello::spawn(REQUEST_ID.scope(17, async {
 ///     anello::yield_now().await;
 ///     REQUEST_ID.get()
 /// }));
 /// assert_eq!(task.await.ok(), Some(17));
 /// assert!(USER.try_with(|user| user.len()).is_err(), "no value outside of a scope");
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[macro_export]
 macro_rules! task_local {
@@ -60,11 +59,10 @@ macro_rules! task_local {
 ///     format!("request {}: {message}", REQUEST_ID.get())
 /// }
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let line = REQUEST_ID.scope(17, async { log("accepted") }).await;
 /// assert_eq!(line, "request 17: accepted");
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct LocalKey<T: 'static> {
     /// The value of the future that is being polled, or `None` outside of its polls.
@@ -87,14 +85,13 @@ impl<T: 'static> LocalKey<T> {
     ///     static NAME: &'static str;
     /// }
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// NAME.scope("outer", async {
     ///     NAME.scope("inner", async { assert_eq!(NAME.get(), "inner") }).await;
     ///     assert_eq!(NAME.get(), "outer");
     /// })
     /// .await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn scope<F: Future>(&'static self, value: T, future: F) -> TaskLocalFuture<T, F> {
         TaskLocalFuture { future: Some(future), key: self, value: Some(value) }
@@ -280,11 +277,10 @@ impl std::error::Error for AccessError {}
 ///     static REQUEST_ID: u64;
 /// }
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let future: TaskLocalFuture<u64, _> = REQUEST_ID.scope(17, async { REQUEST_ID.get() });
 /// assert_eq!(anello::spawn(future).await?, 17);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct TaskLocalFuture<T: 'static, F> {
@@ -306,12 +302,11 @@ impl<T: 'static, F> TaskLocalFuture<T, F> {
     ///     static NAME: String;
     /// }
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut scope = std::pin::pin!(NAME.scope("name".to_owned(), async {}));
     /// scope.as_mut().await;
     /// assert_eq!(scope.as_mut().take_value().as_deref(), Some("name"));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn take_value(self: Pin<&mut Self>) -> Option<T> {
         self.parts().2.take()

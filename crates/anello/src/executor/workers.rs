@@ -68,15 +68,14 @@ impl WorkerContext {
     /// Returns handles to the runtimes of all workers, including this one, ordered by worker index.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let workers = anello::Workers::builder().unpinned_workers(2).start(|worker| async move {
     ///     let own = &worker.handles()[worker.index];
     ///     let task = own.spawn_with(|| async { std::thread::current().id() });
     ///     task.await.ok() == Some(std::thread::current().id()) && worker.handles().len() == worker.count
     /// })?;
     /// assert_eq!(workers.join()?, [true, true]);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn handles(&self) -> &[Handle] {
         self.handles.get().map_or(&[], Vec::as_slice)
@@ -86,7 +85,7 @@ impl WorkerContext {
     /// [`Handle::spawn_with`] for details.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::Workers;
     /// use anello::sync::CancellationToken;
     ///
@@ -105,8 +104,7 @@ impl WorkerContext {
     ///     }
     /// })?;
     /// assert_eq!(workers.join()?, [Some("anello-1".to_owned()), None]);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics

@@ -10,13 +10,12 @@ use crate::driver::NameChange;
 /// Options for creating a directory, as in `std::fs::DirBuilder`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("a/b");
 /// anello::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).await?;
 /// assert!(path.is_dir());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DirBuilder {
@@ -28,11 +27,10 @@ impl DirBuilder {
     /// Creates options for one directory with the mode 0o777, from which the process's umask is subtracted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = anello::fs::DirBuilder::new().create("/proc").await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -41,10 +39,9 @@ impl DirBuilder {
     /// Sets whether missing parent directories are created. An existing directory is then not an error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// anello::fs::DirBuilder::new().recursive(true).create("/proc/self").await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recursive(&mut self, recursive: bool) -> &mut Self {
         self.is_recursive = recursive;
@@ -54,15 +51,14 @@ impl DirBuilder {
     /// Sets the permissions of created directories, from which the process's umask is subtracted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("private");
     /// use std::os::unix::fs::PermissionsExt;
     ///
     /// anello::fs::DirBuilder::new().mode(0o700).create(&path).await?;
     /// assert_eq!(path.metadata()?.permissions().mode() & 0o777, 0o700);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = Some(mode);
@@ -72,13 +68,12 @@ impl DirBuilder {
     /// Creates the directory (`mkdir(2)`, file pool). Dropping the future does not cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("new");
     /// anello::fs::DirBuilder::new().create(&path).await?;
     /// assert!(path.is_dir());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -97,13 +92,12 @@ impl DirBuilder {
 /// Creates a directory (`mkdir(2)`, file pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("new");
 /// anello::fs::create_dir(&path).await?;
 /// assert!(path.is_dir());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -117,14 +111,13 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 /// the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("a/b/c");
 /// anello::fs::create_dir_all(&path).await?;
 /// anello::fs::create_dir_all(&path).await?;
 /// assert!(path.is_dir());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -137,14 +130,13 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// Removes an empty directory (`rmdir(2)`, file pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("new");
 /// anello::fs::create_dir(&path).await?;
 /// anello::fs::remove_dir(&path).await?;
 /// assert!(!path.exists());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -158,14 +150,13 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 /// pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("new");
 /// anello::fs::create_dir_all(path.join("child")).await?;
 /// anello::fs::remove_dir_all(&path).await?;
 /// assert!(!path.exists());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors

@@ -35,7 +35,7 @@ const PROBE_OFFSET: u64 = 1 << 62;
 /// until data arrives.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("log");
 /// use anello::fs::File;
@@ -44,8 +44,7 @@ const PROBE_OFFSET: u64 = 1 << 62;
 /// file.write_all(b"one line\n").await?;
 /// file.sync_all().await?;
 /// assert_eq!(file.metadata().await?.len(), 9);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct File {
@@ -125,13 +124,12 @@ impl File {
     /// Converts a standard file. Its cursor keeps its position.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(std::fs::File::open("/proc/version")?);
     /// let mut text = String::new();
     /// file.read_to_string(&mut text).await?;
     /// assert!(text.starts_with("Linux"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn from_std(file: std::fs::File) -> Self {
         Self {
@@ -152,11 +150,10 @@ impl File {
     ///
     /// ```
     /// # use anello::fs::File;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = File::open("/proc/version").await?;
     /// assert!(file.as_std().metadata()?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn as_std(&self) -> &std::fs::File {
         &self.inner.file
@@ -170,11 +167,10 @@ impl File {
     ///
     /// ```
     /// # use anello::fs::File;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file: std::fs::File = File::open("/proc/version").await?.into_std().await?;
     /// assert!(file.metadata()?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -196,13 +192,12 @@ impl File {
     ///
     /// ```
     /// # use anello::fs::File;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = File::open("/proc/version").await?;
     /// let duplicate = file.try_clone().await?;
     /// file.read(&mut [0; 6]).await?;
     /// assert_eq!(duplicate.stream_position().await?, 6);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -217,12 +212,11 @@ impl File {
     /// Dropping the future does not cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.write_all(b"kept").await?;
     /// file.sync_all().await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -236,12 +230,11 @@ impl File {
     /// (`fdatasync(2)`, file pool).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.write_at(b"kept", 0).await?;
     /// file.sync_data().await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -255,12 +248,11 @@ impl File {
     /// bytes are zero. The cursor does not move. Dropping the future does not cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.set_len(10).await?;
     /// assert_eq!(file.metadata().await?.len(), 10);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -275,14 +267,13 @@ impl File {
     /// cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// match file.allocate(0, 1 << 20).await {
     ///     Ok(()) => assert_eq!(file.metadata().await?.len(), 1 << 20),
     ///     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -300,10 +291,9 @@ impl File {
     ///
     /// ```
     /// # use anello::fs::File;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// assert!(File::open("/proc/version").await?.metadata().await?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -316,14 +306,13 @@ impl File {
     /// Changes the file's permissions (`fchmod(2)`, file pool). Dropping the future does not cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::os::unix::fs::PermissionsExt;
     ///
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.set_permissions(std::fs::Permissions::from_mode(0o400)).await?;
     /// assert!(file.metadata().await?.permissions().readonly());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -336,15 +325,14 @@ impl File {
     /// does not cancel the operation.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::SystemTime;
     ///
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
     /// file.set_times(times).await?;
     /// assert_eq!(file.metadata().await?.modified()?, SystemTime::UNIX_EPOCH);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

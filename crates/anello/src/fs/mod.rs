@@ -50,7 +50,7 @@
 //! file return the error of the system call.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! # let directory = tempfile::tempdir()?;
 //! use anello::fs::{self, File};
 //!
@@ -60,8 +60,7 @@
 //! let mut word = [0; 7];
 //! file.read_exact_at(&mut word, 5).await?;
 //! assert_eq!(&word, b"morning");
-//! # Ok::<(), std::io::Error>(()) })?;
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 
 mod cursor;

@@ -11,7 +11,7 @@ use crate::driver::NameChange;
 /// Options for opening a file, as in `std::fs::OpenOptions`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("log");
 /// use anello::fs::OpenOptions;
@@ -19,8 +19,7 @@ use crate::driver::NameChange;
 /// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).await?;
 /// log.write_all(b"started\n").await?;
 /// log.flush().await?;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -35,11 +34,10 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// // Opening a file requires at least one kind of access.
     /// assert!(OpenOptions::new().open("/proc/version").await.is_err());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn new() -> Self {
         Self { options: std::fs::OpenOptions::new(), custom_flags: None, is_direct: false, truncates: false }
@@ -49,11 +47,10 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = OpenOptions::new().read(true).open("/proc/version").await?;
     /// assert_eq!(file.read_at(&mut [0; 5], 0).await?, 5);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.options.read(read);
@@ -64,11 +61,10 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let null = OpenOptions::new().write(true).open("/dev/null").await?;
     /// null.write_all(b"discarded").await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.options.write(write);
@@ -79,7 +75,7 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::{self, OpenOptions};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("log");
     /// fs::write(&path, "one,").await?;
@@ -87,8 +83,7 @@ impl OpenOptions {
     /// log.write_all(b"two").await?;
     /// log.flush().await?;
     /// assert_eq!(fs::read(&path).await?, b"one,two");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.options.append(append);
@@ -99,14 +94,13 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::{self, OpenOptions};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("file");
     /// fs::write(&path, "old").await?;
     /// OpenOptions::new().write(true).truncate(true).open(&path).await?;
     /// assert_eq!(fs::read(&path).await?, b"");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.options.truncate(truncate);
@@ -118,13 +112,12 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("file");
     /// OpenOptions::new().write(true).create(true).open(&path).await?;
     /// assert!(path.exists());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.options.create(create);
@@ -136,11 +129,10 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = OpenOptions::new().write(true).create_new(true).open("/dev/null").await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.options.create_new(create_new);
@@ -152,15 +144,14 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("secret");
     /// use std::os::unix::fs::PermissionsExt;
     ///
     /// let file = OpenOptions::new().write(true).create(true).mode(0o600).open(&path).await?;
     /// assert_eq!(file.metadata().await?.permissions().mode() & 0o777, 0o600);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.options.mode(mode);
@@ -172,12 +163,11 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// // This path is a symbolic link, which is not followed.
     /// let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open("/proc/self/exe").await;
     /// assert!(opened.is_err());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.custom_flags = Some(flags);
@@ -192,7 +182,7 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::{self, AlignedBuf, OpenOptions};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("file");
     /// fs::write(&path, [7; 4096]).await?;
@@ -203,8 +193,7 @@ impl OpenOptions {
     ///     }
     ///     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput),
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn direct(&mut self, direct: bool) -> &mut Self {
         self.is_direct = direct;
@@ -215,11 +204,10 @@ impl OpenOptions {
     ///
     /// ```
     /// # use anello::fs::OpenOptions;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = OpenOptions::new().read(true).open("/no/such/file").await.unwrap_err();
     /// assert!(error.to_string().starts_with("cannot open /no/such/file: No such file"));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -254,11 +242,10 @@ impl File {
     /// Opens a file for reading (`openat(2)`, file pool). Cancel-safe: an abandoned file is closed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// assert_eq!(file.read(&mut [0; 5]).await?, 5);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -271,11 +258,10 @@ impl File {
     /// pool). Dropping the future does not cancel the operation; the abandoned file is closed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let null = anello::fs::File::create("/dev/null").await?;
     /// null.write_all(b"discarded").await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -288,11 +274,10 @@ impl File {
     /// does not cancel the operation; the abandoned file is closed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = anello::fs::File::create_new("/dev/null").await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -304,11 +289,10 @@ impl File {
     /// Returns options for opening a file, which are all off.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::options().read(true).open("/proc/version").await?;
     /// assert!(file.metadata().await?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn options() -> OpenOptions {
         OpenOptions::new()

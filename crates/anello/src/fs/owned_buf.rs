@@ -115,7 +115,7 @@ impl AlignedBuf {
     /// ```
     /// use anello::fs::{AlignedBuf, File};
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let file = File::from_std(tempfile::tempfile()?);
     /// let mut buffer = AlignedBuf::registered(4096);
     /// for block in 0..10 {
@@ -124,8 +124,7 @@ impl AlignedBuf {
     ///     (written, buffer) = file.write_owned_at(buffer, u64::from(block) * 4096).await;
     ///     assert_eq!(written?, 4096);
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn registered(length: usize) -> Self {
         let mut buffer = Self::new(length);

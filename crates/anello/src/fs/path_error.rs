@@ -15,7 +15,7 @@ use crate::executor::{disk, spawn_file_operation};
 /// from [`net::raw_os_error`](crate::net::raw_os_error) and from this type:
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::fs::{self, PathError};
 ///
 /// let error = fs::read("/no/such/file").await.unwrap_err();
@@ -25,8 +25,7 @@ use crate::executor::{disk, spawn_file_operation};
 /// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
 /// assert_eq!(cause.path(), "/no/such/file");
 /// assert_eq!(cause.raw_os_error(), Some(2));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct PathError {
@@ -41,12 +40,11 @@ impl PathError {
     ///
     /// ```
     /// # use anello::fs::{self, PathError};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = fs::rename("/no/such/file", "/tmp/to").await.unwrap_err();
     /// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
     /// assert_eq!(cause.path(), "/no/such/file");
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn path(&self) -> &Path {
         &self.path
@@ -56,12 +54,11 @@ impl PathError {
     ///
     /// ```
     /// # use anello::fs::{self, PathError};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let error = fs::read_dir("/proc/version").await.unwrap_err();
     /// let cause: &PathError = error.get_ref().and_then(|cause| cause.downcast_ref()).unwrap();
     /// assert_eq!(cause.raw_os_error(), Some(20));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn raw_os_error(&self) -> Option<i32> {
         self.source.raw_os_error()
@@ -117,7 +114,8 @@ pub(super) async fn on_path_changing<T: Send + 'static>(
 /// Runs an operation on two paths on the file pool. `run` performs it on the disk. Messages have the form "cannot
 /// OPERATION FROM PREPOSITION TO".
 pub(super) async fn on_paths<T: Send + 'static>(
-    (operation, preposition): (&'static str, &'static str),
+    operation: &'static str,
+    preposition: &'static str,
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
     run: impl FnOnce(Disk, &Path, &Path) -> io::Result<T> + Send + 'static,

@@ -10,10 +10,9 @@ use crate::driver::{Disk, NameChange};
 /// Reads a whole file (`openat(2)`, `read(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::fs::read("/proc/version").await?.starts_with(b"Linux"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -25,10 +24,9 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Reads a whole file as text (`openat(2)`, `read(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::fs::read_to_string("/proc/version").await?.starts_with("Linux"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -42,13 +40,12 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// Borrowed bytes are copied. Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("file");
 /// anello::fs::write(&path, "content").await?;
 /// assert_eq!(anello::fs::read(&path).await?, b"content");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -65,13 +62,12 @@ pub async fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Res
 /// `sendfile(2)`), in one operation on the file pool. Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let (from, to) = (directory.path().join("from"), directory.path().join("to"));
 /// anello::fs::write(&from, "content").await?;
 /// assert_eq!(anello::fs::copy(&from, &to).await?, 7);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -80,7 +76,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     let copy = |disk: Disk, from: &Path, to: &Path| {
         disk.on_path(NameChange::Replace, to, || std::fs::copy(from, to))
     };
-    on_paths(("copy", "to"), from, to, copy).await
+    on_paths("copy", "to", from, to, copy).await
 }
 
 /// Renames a file or directory, and replaces the target if it exists (`rename(2)`, file pool).
@@ -88,14 +84,13 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 /// Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let (from, to) = (directory.path().join("from"), directory.path().join("to"));
 /// anello::fs::write(&from, "content").await?;
 /// anello::fs::rename(&from, &to).await?;
 /// assert_eq!(anello::fs::read(&to).await?, b"content");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -103,20 +98,19 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 /// `EXDEV` if the target is on another file system.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let rename = |disk: Disk, from: &Path, to: &Path| disk.rename(from, to, || std::fs::rename(from, to));
-    on_paths(("rename", "to"), from, to, rename).await
+    on_paths("rename", "to", from, to, rename).await
 }
 
 /// Removes a file or symbolic link (`unlink(2)`, file pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("file");
 /// anello::fs::write(&path, "content").await?;
 /// anello::fs::remove_file(&path).await?;
 /// assert!(!anello::fs::try_exists(&path).await?);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -128,10 +122,9 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// Returns the metadata of a file or directory, and follows symbolic links (`statx(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::fs::metadata("/proc").await?.is_dir());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -144,10 +137,9 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::fs::symlink_metadata("/proc/self").await?.is_symlink());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -159,11 +151,10 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// Returns whether the path exists, and follows symbolic links (`stat(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// assert!(anello::fs::try_exists("/proc/version").await?);
 /// assert!(!anello::fs::try_exists("/no/such/file").await?);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -177,7 +168,7 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("file");
 /// use std::fs::Permissions;
@@ -186,8 +177,7 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// anello::fs::write(&path, "content").await?;
 /// anello::fs::set_permissions(&path, Permissions::from_mode(0o400)).await?;
 /// assert!(anello::fs::metadata(&path).await?.permissions().readonly());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -199,14 +189,13 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 /// Creates a hard link to a file (`linkat(2)`, file pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let (original, link) = (directory.path().join("original"), directory.path().join("link"));
 /// anello::fs::write(&original, "content").await?;
 /// anello::fs::hard_link(&original, &link).await?;
 /// assert_eq!(anello::fs::read(&link).await?, b"content");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -215,19 +204,18 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
     let create = |disk: Disk, original: &Path, link: &Path| {
         disk.on_path(NameChange::Create, link, || std::fs::hard_link(original, link))
     };
-    on_paths(("link", "as"), original, link, create).await
+    on_paths("link", "as", original, link, create).await
 }
 
 /// Creates a symbolic link (`symlink(2)`, file pool). Dropping the future does not cancel the operation.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let link = directory.path().join("link");
 /// anello::fs::symlink("/proc/version", &link).await?;
 /// assert!(anello::fs::read(&link).await?.starts_with(b"Linux"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -235,17 +223,16 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let create =
         |disk: Disk, original: &Path, link: &Path| disk.read(|| std::os::unix::fs::symlink(original, link));
-    on_paths(("create symbolic link to", "at"), original, link, create).await
+    on_paths("create symbolic link to", "at", original, link, create).await
 }
 
 /// Returns the target of a symbolic link (`readlink(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let target = anello::fs::read_link("/proc/self").await?;
 /// assert_eq!(target.to_str(), Some(&*std::process::id().to_string()));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -258,11 +245,10 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// Returns the absolute path without symbolic links (`realpath(3)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let path = anello::fs::canonicalize("/proc/../proc/version").await?;
 /// assert_eq!(path.to_str(), Some("/proc/version"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors

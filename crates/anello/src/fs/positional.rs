@@ -28,13 +28,12 @@ impl File {
     /// or on the file pool (`pread(2)`), as the [module](super) describes, and copied. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let mut word = [0; 7];
     /// assert_eq!(file.read_at(&mut word, 6).await?, 7);
     /// assert_eq!(&word, b"version");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -48,14 +47,13 @@ impl File {
     ///
     /// ```
     /// # use std::io::IoSliceMut;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let (mut name, mut rest) = ([0; 5], [0; 8]);
     /// let buffers = &mut [IoSliceMut::new(&mut name), IoSliceMut::new(&mut rest)];
     /// assert_eq!(file.read_vectored_at(buffers, 0).await?, 13);
     /// assert_eq!(&name, b"Linux");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -84,13 +82,12 @@ impl File {
     /// Otherwise like [`read_at`](Self::read_at). If the future is dropped, the content of the buffer is unspecified.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let mut word = [0; 5];
     /// file.read_exact_at(&mut word, 0).await?;
     /// assert_eq!(&word, b"Linux");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -115,12 +112,11 @@ impl File {
     /// operation is dropped first, the result is lost: an error and an empty buffer are returned.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let (read, buffer) = file.read_owned_at(vec![0; 4096], 0).await;
     /// assert!(buffer[..read?].starts_with(b"Linux"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -153,14 +149,13 @@ impl File {
     /// describes. If the future is dropped, the bytes may still be written.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// assert_eq!(file.write_at(b"end", 5).await?, 3);
     /// let mut bytes = [9; 8];
     /// file.read_exact_at(&mut bytes, 0).await?;
     /// assert_eq!(&bytes, b"\0\0\0\0\0end");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -174,11 +169,10 @@ impl File {
     ///
     /// ```
     /// # use std::io::IoSlice;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// assert_eq!(file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"body")], 0).await?, 8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -203,12 +197,11 @@ impl File {
     /// Otherwise like [`write_at`](Self::write_at). If the future is dropped, a part of the bytes may be written.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.write_all_at(&[7; 10_000_000], 0).await?;
     /// assert_eq!(file.metadata().await?.len(), 10_000_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -233,12 +226,11 @@ impl File {
     /// the result is lost: an error and an empty buffer are returned.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// let (written, buffer) = file.write_owned_at(vec![7; 4096], 0).await;
     /// assert_eq!(written?, buffer.len());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -20,12 +20,11 @@ impl File {
     /// calls `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14). Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.write_all_at(&[7; 100_000], 0).await?;
     /// file.read_ahead(0, 100_000).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -22,7 +22,7 @@ const ENTRIES_PER_OPERATION: usize = 32;
 /// Opens a directory to list its entries (`openat(2)` and `getdents64(2)`, file pool). Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path();
 /// anello::fs::write(path.join("file"), "content").await?;
@@ -31,8 +31,7 @@ const ENTRIES_PER_OPERATION: usize = 32;
 ///     assert_eq!(entry.file_name(), "file");
 ///     assert_eq!(entry.metadata().await?.len(), 7);
 /// }
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -50,15 +49,14 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
 /// The entries of a directory, in no particular order and without `.` and `..`. Returned by [`read_dir`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut entries = anello::fs::read_dir("/proc/self").await?;
 /// let mut names = Vec::new();
 /// while let Some(entry) = entries.next_entry().await? {
 ///     names.push(entry.file_name());
 /// }
 /// assert!(names.iter().any(|name| name == "status"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "entries are read only when `next_entry` is called"]
 pub struct ReadDir {
@@ -101,12 +99,11 @@ impl ReadDir {
     /// (`getdents64(2)`). Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// let mut entries = anello::fs::read_dir(directory.path()).await?;
     /// assert!(entries.next_entry().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -118,12 +115,11 @@ impl ReadDir {
     /// Polls for the next entry, as [`next_entry`](Self::next_entry) does. For implementations of `Stream`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut entries = anello::fs::read_dir("/proc/self").await?;
     /// let first = std::future::poll_fn(|context| entries.poll_next_entry(context)).await?;
     /// assert!(first.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -163,11 +159,10 @@ impl fmt::Debug for ReadDir {
 /// An entry of a directory, returned by [`ReadDir::next_entry`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let entry = anello::fs::read_dir("/proc/self/task").await?.next_entry().await?.unwrap();
 /// assert!(entry.file_type().await?.is_dir());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct DirEntry {
@@ -180,11 +175,10 @@ impl DirEntry {
     /// Returns the path of the directory as given to [`read_dir`], joined with the name.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let entry = anello::fs::read_dir("/proc/self/ns").await?.next_entry().await?.unwrap();
     /// assert!(entry.path().starts_with("/proc/self/ns"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn path(&self) -> PathBuf {
         self.entry.path()
@@ -193,11 +187,10 @@ impl DirEntry {
     /// Returns the name without the directory.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let entry = anello::fs::read_dir("/proc/self/ns").await?.next_entry().await?.unwrap();
     /// assert_eq!(Some(&*entry.file_name()), entry.path().file_name());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn file_name(&self) -> OsString {
         self.entry.file_name()
@@ -206,11 +199,10 @@ impl DirEntry {
     /// Returns the inode number.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let entry = anello::fs::read_dir("/proc/self").await?.next_entry().await?.unwrap();
     /// assert_ne!(entry.ino(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn ino(&self) -> u64 {
         self.entry.ino()
@@ -219,11 +211,10 @@ impl DirEntry {
     /// Returns the metadata, without following a symbolic link (`fstatat(2)`, file pool). Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let entry = anello::fs::read_dir("/proc/self/ns").await?.next_entry().await?.unwrap();
     /// assert!(entry.metadata().await?.is_symlink());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -242,11 +233,10 @@ impl DirEntry {
     /// pool. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let entry = anello::fs::read_dir("/proc/self/ns").await?.next_entry().await?.unwrap();
     /// assert!(entry.file_type().await?.is_symlink());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

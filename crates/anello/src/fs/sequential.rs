@@ -25,13 +25,12 @@ impl File {
     /// overwritten at an offset in the meantime. [`seek`](Self::seek) discards them.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let mut word = [0; 5];
     /// assert_eq!(file.read(&mut word).await?, 5);
     /// assert_eq!(&word, b"Linux");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -44,13 +43,12 @@ impl File {
     ///
     /// ```
     /// # use std::io::IoSliceMut;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let (mut name, mut rest) = ([0; 5], [0; 8]);
     /// let buffers = &mut [IoSliceMut::new(&mut name), IoSliceMut::new(&mut rest)];
     /// assert_eq!(file.read_vectored(buffers).await?, 13);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -64,13 +62,12 @@ impl File {
     /// Not cancel-safe: if the future is dropped, bytes already read remain in the buffer, and their number is unknown.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// let mut words = [0; 13];
     /// file.read_exact(&mut words).await?;
     /// assert_eq!(&words, b"Linux version");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -91,12 +88,11 @@ impl File {
     /// If the future is dropped, the bytes that have been read remain in `bytes`, possibly followed by zeroes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut bytes = Vec::new();
     /// anello::fs::File::open("/proc/version").await?.read_to_end(&mut bytes).await?;
     /// assert!(bytes.starts_with(b"Linux version"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -121,12 +117,11 @@ impl File {
     /// Not cancel-safe: if the future is dropped, the text that has been read is lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut text = String::new();
     /// anello::fs::File::open("/proc/version").await?.read_to_string(&mut text).await?;
     /// assert!(text.starts_with("Linux version"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -149,12 +144,11 @@ impl File {
     /// dropped before it completes, no bytes are written.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// assert_eq!(file.write(b"text").await?, 4);
     /// file.flush().await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -167,12 +161,11 @@ impl File {
     ///
     /// ```
     /// # use std::io::IoSlice;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// assert_eq!(file.write_vectored(&[IoSlice::new(b"head"), IoSlice::new(b"body")]).await?, 8);
     /// file.flush().await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -186,13 +179,12 @@ impl File {
     /// Not cancel-safe: if the future is dropped, a part of the bytes may be written.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
     /// file.write_all(&[7; 10_000_000]).await?;
     /// file.flush().await?;
     /// assert_eq!(file.metadata().await?.len(), 10_000_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -211,15 +203,14 @@ impl File {
     /// [`sync_all`](Self::sync_all). Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("file");
     /// let file = anello::fs::File::create(&path).await?;
     /// file.write_all(b"text").await?;
     /// file.flush().await?;
     /// assert_eq!(std::fs::read(&path)?, b"text");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -234,7 +225,7 @@ impl File {
     /// network file system must query the server. Cancel-safe, except that the cursor may move.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::io::SeekFrom;
     ///
     /// let file = anello::fs::File::from_std(tempfile::tempfile()?);
@@ -243,8 +234,7 @@ impl File {
     /// let mut rest = String::new();
     /// file.read_to_string(&mut rest).await?;
     /// assert_eq!(rest, "789");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -257,13 +247,12 @@ impl File {
     /// Moves the cursor to the start of the file (`lseek(2)`).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// file.read_exact(&mut [0; 5]).await?;
     /// file.rewind().await?;
     /// assert_eq!(file.stream_position().await?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -275,12 +264,11 @@ impl File {
     /// Returns the position of the cursor in bytes from the start of the file (`lseek(2)`).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let file = anello::fs::File::open("/proc/version").await?;
     /// file.read_exact(&mut [0; 5]).await?;
     /// assert_eq!(file.stream_position().await?, 5);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -13,15 +13,14 @@ use crate::driver::{SendBuf, unexpected_eof};
 /// Default of [`BufReader::max_line_bytes`]: 64 KiB.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{BufReader, DEFAULT_MAX_LINE_BYTES, simplex};
 ///
 /// let (reader, mut writer) = simplex(64);
 /// writer.send(vec![b'a'; DEFAULT_MAX_LINE_BYTES + 1]).await?;
 /// let error = BufReader::new(reader).read_line(&mut String::new()).await.unwrap_err();
 /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
 
@@ -32,7 +31,7 @@ pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
 /// that are left can be received with [`AsyncRecv`], for example to [`copy`](super::copy()) what follows a header.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{BufReader, duplex};
 ///
 /// let (mut client, server) = duplex(64);
@@ -44,8 +43,7 @@ pub const DEFAULT_MAX_LINE_BYTES: usize = 64 * 1024;
 ///     texts.push(line);
 /// }
 /// assert_eq!(texts, ["first", "second", "rest"]);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct BufReader<R> {
@@ -60,7 +58,7 @@ pub struct BufReader<R> {
 /// Lines of a [`BufReader`]; see [`BufReader::lines`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{BufReader, Lines, SimplexReader, simplex};
 ///
 /// async fn sum(mut lines: Lines<SimplexReader>) -> std::io::Result<i32> {
@@ -74,8 +72,7 @@ pub struct BufReader<R> {
 /// writer.send("1\n2\n3\n").await?;
 /// drop(writer);
 /// assert_eq!(sum(BufReader::new(reader).lines()).await?, 6);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Lines<R> {
@@ -86,13 +83,12 @@ impl<R> BufReader<R> {
     /// Creates a reader with an empty buffer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, _writer) = simplex(64);
     /// let reader = BufReader::new(reader);
     /// assert!(reader.buffer().is_empty());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn new(reader: R) -> Self {
         Self { reader, front: Vec::new(), buffer: None, max_line_bytes: DEFAULT_MAX_LINE_BYTES }
@@ -102,15 +98,14 @@ impl<R> BufReader<R> {
     /// default is [`DEFAULT_MAX_LINE_BYTES`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("a line that is too long\n").await?;
     /// let mut reader = BufReader::new(reader).max_line_bytes(10);
     /// let error = reader.read_line(&mut String::new()).await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn max_line_bytes(mut self, bytes: usize) -> Self {
@@ -122,15 +117,14 @@ impl<R> BufReader<R> {
     /// only some of them.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("line\nrest").await?;
     /// let mut reader = BufReader::new(reader);
     /// reader.read_line(&mut String::new()).await?;
     /// assert_eq!(reader.buffer(), b"rest");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn buffer(&self) -> &[u8] {
         match &self.buffer {
@@ -146,7 +140,7 @@ impl<R> BufReader<R> {
     /// Panics if `count` is greater than their number.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("ciao").await?;
@@ -154,8 +148,7 @@ impl<R> BufReader<R> {
     /// assert_eq!(reader.fill_buf().await?, b"ciao");
     /// reader.consume(1);
     /// assert_eq!(reader.buffer(), b"iao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn consume(&mut self, count: usize) {
@@ -172,14 +165,13 @@ impl<R> BufReader<R> {
     /// Returns the inner reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::BufReader;
     /// # use anello::net::{TcpListener, TcpStream};
     /// # let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let reader = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
     /// assert_eq!(reader.get_ref().peer_addr()?, listener.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_ref(&self) -> &R {
         &self.reader
@@ -189,14 +181,13 @@ impl<R> BufReader<R> {
     /// buffer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, duplex};
     /// let (one, mut other) = duplex(64);
     /// let mut reader = BufReader::new(one);
     /// reader.get_mut().send("request\n").await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"request\n"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
@@ -205,7 +196,7 @@ impl<R> BufReader<R> {
     /// Returns the inner reader. Bytes in the buffer are lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, duplex};
     /// let (one, mut other) = duplex(64);
     /// other.send("line\n").await?;
@@ -216,8 +207,7 @@ impl<R> BufReader<R> {
     /// let mut one = reader.into_inner();
     /// other.send("rest").await?;
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"rest"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_inner(self) -> R {
         self.reader
@@ -296,7 +286,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// Returns the error of the reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("ciao").await?;
@@ -305,8 +295,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// assert_eq!(reader.fill_buf().await?, b"ciao");
     /// reader.consume(4);
     /// assert!(reader.fill_buf().await?.is_empty(), "EOF");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn fill_buf(&mut self) -> io::Result<&[u8]> {
         poll_fn(|context| self.poll_fill(context)).await?;
@@ -319,7 +308,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// Returns the error of the reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("ciao").await?;
@@ -327,8 +316,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// let mut buffer = [0; 3];
     /// assert_eq!(reader.read(&mut buffer).await?, 3);
     /// assert_eq!((&buffer, reader.buffer()), (b"cia", &b"o"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
@@ -347,7 +335,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// Returns the error of the reader, or `UnexpectedEof` if the stream ends before `buffer` is full.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("one ").await?;
@@ -355,8 +343,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// let mut buffer = [0; 7];
     /// BufReader::new(reader).read_exact(&mut buffer).await?;
     /// assert_eq!(&buffer, b"one two");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -377,7 +364,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// [`max_line_bytes`](Self::max_line_bytes). The bytes then stay in the reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("key=value").await?;
@@ -385,8 +372,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// let mut key = Vec::new();
     /// assert_eq!(reader.read_until(b'=', &mut key).await?, 4);
     /// assert_eq!((&key[..], reader.buffer()), (&b"key="[..], &b"value"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_until(&mut self, delimiter: u8, line: &mut Vec<u8>) -> io::Result<usize> {
         let count = poll_fn(|context| self.poll_line(delimiter, context)).await?;
@@ -402,7 +388,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// then consumed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("first\nlast").await?;
@@ -412,8 +398,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// assert_eq!(reader.read_line(&mut lines).await?, 4);
     /// assert_eq!(reader.read_line(&mut lines).await?, 0, "EOF");
     /// assert_eq!(lines, "first\nlast");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_line(&mut self, line: &mut String) -> io::Result<usize> {
         let count = poll_fn(|context| self.poll_line(b'\n', context)).await?;
@@ -429,7 +414,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// Returns the lines of the rest of the stream.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("first\nsecond\n").await?;
@@ -438,8 +423,7 @@ impl<R: AsyncRecv> BufReader<R> {
     /// assert_eq!(lines.next_line().await?.as_deref(), Some("first"));
     /// assert_eq!(lines.next_line().await?.as_deref(), Some("second"));
     /// assert_eq!(lines.next_line().await?, None);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn lines(self) -> Lines<R> {
         Lines { reader: self }
@@ -453,15 +437,14 @@ impl<R: AsyncRecv> Lines<R> {
     /// See [`BufReader::read_line`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("Host: localhost\r\n\r\nbody").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// assert_eq!(lines.next_line().await?.as_deref(), Some("Host: localhost"));
     /// assert_eq!(lines.next_line().await?.as_deref(), Some(""));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn next_line(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
@@ -482,15 +465,14 @@ impl<R> Lines<R> {
     /// Returns the reader of the lines.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("first\nsecond\n").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// lines.next_line().await?;
     /// assert_eq!(lines.get_ref().buffer(), b"second\n");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_ref(&self) -> &BufReader<R> {
         &self.reader
@@ -499,7 +481,7 @@ impl<R> Lines<R> {
     /// Returns a mutable reference to the reader of the lines.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("2\nab").await?;
@@ -508,8 +490,7 @@ impl<R> Lines<R> {
     /// let mut body = vec![0; length];
     /// lines.get_mut().read_exact(&mut body).await?;
     /// assert_eq!(body, b"ab");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_mut(&mut self) -> &mut BufReader<R> {
         &mut self.reader
@@ -518,7 +499,7 @@ impl<R> Lines<R> {
     /// Returns the reader of the lines, with the bytes that follow the last line.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncRecv, BufReader, simplex};
     /// let (reader, mut writer) = simplex(64);
     /// writer.send("head\n\nbody").await?;
@@ -526,8 +507,7 @@ impl<R> Lines<R> {
     /// while lines.next_line().await?.is_some_and(|line| !line.is_empty()) {}
     /// let body = lines.into_inner().recv().await?.expect("bytes");
     /// assert_eq!(body.as_ref(), b"body");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_inner(self) -> BufReader<R> {
         self.reader

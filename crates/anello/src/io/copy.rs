@@ -20,7 +20,7 @@ use crate::driver::SendBuf;
 /// Returns the first error of the reader or the writer.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{copy, duplex};
 ///
 /// let (mut client, mut server) = duplex(64);
@@ -29,8 +29,7 @@ use crate::driver::SendBuf;
 /// let (mut reader, mut writer) = server.split();
 /// assert_eq!(copy(&mut reader, &mut writer).await?, 4);
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub async fn copy<R, W>(reader: &mut R, writer: &mut W) -> io::Result<u64>
 where
@@ -56,7 +55,7 @@ where
 /// Returns the first error of either stream. The other direction may then be incomplete.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{copy_bidirectional, duplex};
 ///
 /// let (mut client, mut proxy_in) = duplex(64);
@@ -71,8 +70,7 @@ where
 /// drop(server);
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"answer"[..]));
 /// assert_eq!(proxy.await.expect("the task does not panic")?, (7, 6));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub async fn copy_bidirectional<A, B>(a: &mut A, b: &mut B) -> io::Result<(u64, u64)>
 where

@@ -13,7 +13,7 @@ use crate::driver::SendBuf;
 /// In-memory stream in both directions; see [`duplex`]. Dropping it closes both.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{DuplexStream, duplex};
 ///
 /// /// Sends back one message.
@@ -25,8 +25,7 @@ use crate::driver::SendBuf;
 /// client.send("ciao").await?;
 /// echo(server).await?;
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct DuplexStream {
@@ -38,14 +37,13 @@ pub struct DuplexStream {
 /// `max_bytes` are waiting to be received. See [`simplex`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (mut client, mut server) = anello::io::duplex(64);
 /// client.send("ping").await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ping"[..]));
 /// server.send("pong").await?;
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"pong"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn duplex(max_bytes: usize) -> (DuplexStream, DuplexStream) {
     let ((one_reader, other_writer), (other_reader, one_writer)) = (simplex(max_bytes), simplex(max_bytes));
@@ -59,14 +57,13 @@ impl DuplexStream {
     /// Borrows the stream as two halves, for two futures in one task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// let (reader, writer) = server.split();
     /// writer.send(reader.recv().await?.expect("bytes")).await?;
     /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn split(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
         (&mut self.reader, &mut self.writer)
@@ -75,15 +72,14 @@ impl DuplexStream {
     /// Splits the stream into two independent halves, for two tasks.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, server) = anello::io::duplex(64);
     /// let (mut reader, mut writer) = server.into_split();
     /// anello::spawn(async move { writer.send("ciao").await });
     /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// drop(client);
     /// assert!(reader.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_split(self) -> (SimplexReader, SimplexWriter) {
         (self.reader, self.writer)
@@ -95,12 +91,11 @@ impl DuplexStream {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
         self.reader.recv()
@@ -112,12 +107,11 @@ impl DuplexStream {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// assert_eq!(server.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.reader.read(buffer)
@@ -129,15 +123,14 @@ impl DuplexStream {
     /// See [`SimplexReader::read_exact`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// drop(client);
     /// server.read_exact(&mut [0; 3]).await?;
     /// let error = server.read_exact(&mut [0; 3]).await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.reader.read_exact(buffer).await
@@ -149,12 +142,11 @@ impl DuplexStream {
     /// See [`SimplexWriter::send`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
         self.writer.send(bytes)
@@ -166,11 +158,10 @@ impl DuplexStream {
     /// See [`SimplexWriter::send`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, _server) = anello::io::duplex(3);
     /// assert_eq!(client.write(b"ciao").await?, 3);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.writer.write(bytes)
@@ -182,12 +173,11 @@ impl DuplexStream {
     /// See [`SimplexWriter::send`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.write_all(b"ciao").await?;
     /// assert_eq!(server.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes).await
@@ -199,13 +189,12 @@ impl DuplexStream {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.send("ciao").await?;
     /// client.flush().await?;
     /// assert_eq!(server.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -217,14 +206,13 @@ impl DuplexStream {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut client, mut server) = anello::io::duplex(64);
     /// client.shutdown().await?;
     /// assert!(server.recv().await?.is_none());
     /// server.send("response").await?;
     /// assert_eq!(client.recv().await?.as_deref(), Some(&b"response"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.writer.shutdown().await

@@ -9,7 +9,7 @@ use crate::driver::SendBuf;
 /// Stream that consists of a reader and a writer; see [`join`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{Join, SimplexReader, SimplexWriter, copy_bidirectional, duplex, join, simplex};
 ///
 /// let (mut peer, mut stream) = duplex(64);
@@ -21,8 +21,7 @@ use crate::driver::SendBuf;
 /// assert_eq!(copy_bidirectional(&mut joined, &mut stream).await?, (4, 0));
 /// assert_eq!(peer.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// assert!(output.recv().await?.is_none());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Join<R, W> {
@@ -33,7 +32,7 @@ pub struct Join<R, W> {
 /// Joins a reader and a writer into one stream, for example for [`copy_bidirectional`](super::copy_bidirectional).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::io::{join, simplex};
 ///
 /// let ((reader, mut input), (mut output, writer)) = (simplex(64), simplex(64));
@@ -42,8 +41,7 @@ pub struct Join<R, W> {
 /// let received = anello::io::AsyncRecv::recv(&mut stream).await?.expect("bytes");
 /// anello::io::AsyncSend::send(&mut stream, received).await?;
 /// assert_eq!(output.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn join<R, W>(reader: R, writer: W) -> Join<R, W> {
     Join { reader, writer }
@@ -53,13 +51,12 @@ impl<R, W> Join<R, W> {
     /// Returns the reader and the writer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let ((reader, mut input), (_output, writer)) = (anello::io::simplex(64), anello::io::simplex(64));
     /// let (mut reader, _writer) = anello::io::join(reader, writer).into_inner();
     /// input.send("ciao").await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_inner(self) -> (R, W) {
         (self.reader, self.writer)
@@ -68,13 +65,12 @@ impl<R, W> Join<R, W> {
     /// Returns a reference to the reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (reader, writer) = anello::net::pipe::pipe().map(|(writer, reader)| (reader, writer))?;
     /// let stream = anello::io::join(reader, writer);
     /// stream.writer().write_all(b"ciao").await?;
     /// assert_eq!(stream.reader().read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reader(&self) -> &R {
         &self.reader
@@ -83,12 +79,11 @@ impl<R, W> Join<R, W> {
     /// Returns a reference to the writer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let (writer, reader) = anello::net::pipe::pipe()?;
     /// let stream = anello::io::join(reader, writer);
     /// assert_eq!(stream.writer().write(b"ciao").await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn writer(&self) -> &W {
         &self.writer
@@ -97,14 +92,13 @@ impl<R, W> Join<R, W> {
     /// Returns a mutable reference to the reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let (reader, mut input) = anello::io::simplex(64);
     /// # let (_output, writer) = anello::io::simplex(64);
     /// let mut stream = anello::io::join(reader, writer);
     /// input.send("ciao").await?;
     /// assert_eq!(stream.reader_mut().read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reader_mut(&mut self) -> &mut R {
         &mut self.reader
@@ -113,14 +107,13 @@ impl<R, W> Join<R, W> {
     /// Returns a mutable reference to the writer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # let (reader, _input) = anello::io::simplex(64);
     /// # let (mut output, writer) = anello::io::simplex(64);
     /// let mut stream = anello::io::join(reader, writer);
     /// stream.writer_mut().write_all(b"ciao").await?;
     /// assert_eq!(output.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn writer_mut(&mut self) -> &mut W {
         &mut self.writer

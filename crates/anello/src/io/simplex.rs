@@ -32,14 +32,13 @@ type SharedPipe = Arc<Mutex<Pipe>>;
 /// Read half of an in-memory stream; see [`simplex`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (mut reader, mut writer) = anello::io::simplex(64);
 /// writer.send("ciao").await?;
 /// drop(writer);
 /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// assert!(reader.recv().await?.is_none());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct SimplexReader {
@@ -49,14 +48,13 @@ pub struct SimplexReader {
 /// Write half of an in-memory stream; see [`simplex`]. Dropping it shuts it down.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (reader, mut writer) = anello::io::simplex(64);
 /// writer.send("ciao").await?;
 /// drop(reader);
 /// let error = writer.send("ciao").await.unwrap_err();
 /// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct SimplexWriter {
@@ -69,7 +67,7 @@ pub struct SimplexWriter {
 /// [`compat`](crate::compat). They are `Send`. Buffers are transferred without a copy.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (mut reader, mut writer) = anello::io::simplex(64);
 /// writer.write_all(b"ciao").await?;
 /// writer.shutdown().await?;
@@ -77,8 +75,7 @@ pub struct SimplexWriter {
 /// reader.read_exact(&mut buffer).await?;
 /// assert_eq!(&buffer, b"ciao");
 /// assert_eq!(reader.read(&mut buffer).await?, 0);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
     let pipe = Arc::new(Mutex::new(Pipe {
@@ -163,14 +160,13 @@ impl SimplexReader {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send("uno").await?;
     /// writer.send("due").await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"uno"[..]));
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"due"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> {
         poll_fn(|context| self.poll_recv(context))
@@ -183,14 +179,13 @@ impl SimplexReader {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send("ciao").await?;
     /// let mut buffer = [0; 3];
     /// assert_eq!(reader.read(&mut buffer).await?, 3);
     /// assert_eq!(reader.read(&mut buffer).await?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| {
@@ -205,15 +200,14 @@ impl SimplexReader {
     /// Returns `UnexpectedEof` if the stream ends before `buffer` is full.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send("uno").await?;
     /// writer.send("due").await?;
     /// let mut buffer = [0; 6];
     /// reader.read_exact(&mut buffer).await?;
     /// assert_eq!(&buffer, b"unodue");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -294,12 +288,11 @@ impl SimplexWriter {
     /// Returns `BrokenPipe` if the reader has been dropped or the writer is shut down.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send(vec![1, 2, 3]).await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2, 3][..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> {
         AsyncSend::send(self, bytes)
@@ -311,11 +304,10 @@ impl SimplexWriter {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (_reader, mut writer) = anello::io::simplex(3);
     /// assert_eq!(writer.write(b"ciao").await?, 3);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
@@ -327,14 +319,13 @@ impl SimplexWriter {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     /// assert_eq!(writer.write_vectored(&slices).await?, 8);
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"headbody"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -349,7 +340,7 @@ impl SimplexWriter {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(3);
     /// // More than the stream can hold.
     /// let writing = anello::spawn(async move { writer.write_all(b"ciao").await });
@@ -357,8 +348,7 @@ impl SimplexWriter {
     /// reader.read_exact(&mut text).await?;
     /// assert_eq!(&text, b"ciao");
     /// writing.await.expect("the task does not panic")?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut written = 0;
@@ -374,13 +364,12 @@ impl SimplexWriter {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send("ciao").await?;
     /// writer.flush().await?;
     /// assert_eq!(reader.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -392,15 +381,14 @@ impl SimplexWriter {
     /// Returns no errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (mut reader, mut writer) = anello::io::simplex(64);
     /// writer.send("ciao").await?;
     /// writer.shutdown().await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// assert!(reader.recv().await?.is_none());
     /// assert!(writer.send("ciao").await.is_err());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.close();

@@ -90,13 +90,12 @@ pub fn stderr() -> Stderr {
 /// Handle for the standard input; see [`stdin`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::fd::AsRawFd;
 ///
 /// let stdin: anello::io::Stdin = anello::io::stdin();
 /// assert_eq!(stdin.as_raw_fd(), 0);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Stdin {
@@ -107,15 +106,14 @@ pub struct Stdin {
 /// Handle for the standard output; see [`stdout`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::fd::AsRawFd;
 ///
 /// let mut stdout: anello::io::Stdout = anello::io::stdout();
 /// assert_eq!(stdout.as_raw_fd(), 1);
 /// stdout.write_all(b"ciao\n").await?;
 /// stdout.flush().await?;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Stdout {
@@ -126,15 +124,14 @@ pub struct Stdout {
 /// Handle for the standard error; see [`stderr`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::fd::AsRawFd;
 ///
 /// let mut stderr: anello::io::Stderr = anello::io::stderr();
 /// assert_eq!(stderr.as_raw_fd(), 2);
 /// stderr.write_all(b"warning\n").await?;
 /// stderr.flush().await?;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Stderr {
@@ -151,14 +148,13 @@ impl Stdin {
     /// Returns the error of `read(2)`.
     ///
     /// ```no_run
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut stdin = anello::io::stdin();
     /// let mut answer = [0; 1];
     /// if stdin.read(&mut answer).await? == 0 {
     ///     println!("no answer");
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(|context| self.poll_read(buffer, context))
@@ -171,12 +167,11 @@ impl Stdin {
     /// See [`read`](Self::read).
     ///
     /// ```no_run
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut document = Vec::new();
     /// let bytes = anello::io::stdin().read_to_end(&mut document).await?;
     /// assert_eq!(document.len(), bytes);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let before = buffer.len();
@@ -227,12 +222,11 @@ macro_rules! impl_output {
             /// Returns the error of `write(2)`. An error of the blocking pool is returned by the next call.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// let mut stdout = anello::io::stdout();
             /// let count = stdout.write(b"ciao\n").await?;
             /// assert!((1..=5).contains(&count));
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
                 poll_fn(|context| self.poll_write(bytes, context))
@@ -244,12 +238,11 @@ macro_rules! impl_output {
             /// See [`write`](Self::write).
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// let mut stderr = anello::io::stderr();
             /// stderr.write_all(b"warning: the disk is full\n").await?;
             /// assert_eq!(stderr.write(b"").await?, 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
                 while !bytes.is_empty() {
@@ -267,13 +260,12 @@ macro_rules! impl_output {
             /// See [`write`](Self::write).
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// let mut stdout = anello::io::stdout();
             /// stdout.write_all(b"done\n").await?;
             /// // The process may exit now.
             /// stdout.flush().await?;
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
                 poll_fn(|context| self.poll_flush(context))

@@ -21,13 +21,12 @@ use crate::driver::SendBuf;
 ///     }
 ///     Ok(bytes)
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (mut one, other) = anello::io::duplex(64);
 /// one.send("ciao").await?;
 /// drop(one);
 /// assert_eq!(count(other).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait AsyncRecv {
     /// Buffer of received bytes.
@@ -54,12 +53,11 @@ pub trait AsyncRecv {
     ///         Poll::Ready(Ok(self.0.take()))
     ///     }
     /// }
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut reader = Once(Some(b"ciao".to_vec()));
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// assert!(reader.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Buf>>>;
 
@@ -69,7 +67,7 @@ pub trait AsyncRecv {
     /// See [`poll_recv`](Self::poll_recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::{AsyncRecv, simplex};
     ///
     /// let (mut reader, mut writer) = simplex(64);
@@ -77,8 +75,7 @@ pub trait AsyncRecv {
     /// drop(writer);
     /// assert_eq!(AsyncRecv::recv(&mut reader).await?.as_deref(), Some(&b"ciao"[..]));
     /// assert!(AsyncRecv::recv(&mut reader).await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn recv(&mut self) -> impl Future<Output = io::Result<Option<Self::Buf>>>
     where
@@ -96,7 +93,7 @@ pub trait AsyncRecv {
     /// See [`poll_recv`](Self::poll_recv). The bytes received before the error are in `bytes`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::AsyncRecv;
     /// use anello::net::UnixStream;
     ///
@@ -107,8 +104,7 @@ pub trait AsyncRecv {
     /// let mut bytes = Vec::new();
     /// assert_eq!(other.read_to_end(&mut bytes).await?, 10);
     /// assert_eq!(bytes, b"ciao mondo");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>>
     where
@@ -133,7 +129,7 @@ pub trait AsyncRecv {
     /// unchanged.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::{AsyncRecv, simplex};
     ///
     /// let (mut reader, mut writer) = simplex(64);
@@ -142,8 +138,7 @@ pub trait AsyncRecv {
     /// let mut text = String::new();
     /// assert_eq!(reader.read_to_string(&mut text).await?, 4);
     /// assert_eq!(text, "ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn read_to_string(&mut self, text: &mut String) -> impl Future<Output = io::Result<usize>>
     where
@@ -176,13 +171,12 @@ pub trait AsyncRecv {
 ///     writer.send("ciao").await?;
 ///     writer.shutdown().await
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (one, mut other) = anello::io::duplex(64);
 /// greet(one).await?;
 /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// assert_eq!(other.recv().await?, None);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait AsyncSend {
     /// Polls until the bytes are accepted. When ready without an error, `bytes` is `None`. Otherwise, the task is woken
@@ -195,7 +189,7 @@ pub trait AsyncSend {
     /// Returns the error of the writer, for example if its connection is broken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::future::poll_fn;
     ///
     /// use anello::io::{AsyncSend, simplex};
@@ -206,8 +200,7 @@ pub trait AsyncSend {
     /// poll_fn(|context| writer.poll_send(&mut bytes, context)).await?;
     /// assert!(bytes.is_none(), "all bytes are accepted");
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -217,7 +210,7 @@ pub trait AsyncSend {
     /// See [`poll_send`](Self::poll_send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::io::AsyncSend;
     /// # use anello::net::UnixStream;
@@ -226,8 +219,7 @@ pub trait AsyncSend {
     /// poll_fn(|context| one.poll_flush(context)).await?;
     /// other.readable().await?;
     /// assert_eq!(other.try_read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -237,15 +229,14 @@ pub trait AsyncSend {
     /// See [`poll_send`](Self::poll_send). A peer that has closed the connection is not an error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::io::{AsyncSend, simplex};
     /// let (mut reader, mut writer) = simplex(64);
     /// poll_fn(|context| writer.poll_shutdown(context)).await?;
     /// assert!(reader.recv().await?.is_none());
     /// assert!(writer.send("ciao").await.is_err());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -256,15 +247,14 @@ pub trait AsyncSend {
     /// See [`poll_send`](Self::poll_send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncSend, simplex};
     /// let (mut reader, mut writer) = simplex(64);
     /// AsyncSend::send(&mut writer, vec![1, 2]).await?;
     /// AsyncSend::send(&mut writer, "tre").await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2][..]));
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"tre"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>>
     where
@@ -280,7 +270,7 @@ pub trait AsyncSend {
     /// See [`poll_send`](Self::poll_send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::AsyncSend;
     /// /// Sends a request that must not wait in a queue.
     /// async fn request(writer: &mut impl AsyncSend) -> std::io::Result<()> {
@@ -290,8 +280,7 @@ pub trait AsyncSend {
     /// let (mut one, mut other) = anello::net::UnixStream::pair()?;
     /// request(&mut one).await?;
     /// assert_eq!(other.recv().await?.map(|chunk| chunk.len()), Some(18));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn flush(&mut self) -> impl Future<Output = io::Result<()>>
     where
@@ -306,13 +295,12 @@ pub trait AsyncSend {
     /// See [`poll_shutdown`](Self::poll_shutdown).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncSend, simplex};
     /// let (mut reader, mut writer) = simplex(64);
     /// AsyncSend::shutdown(&mut writer).await?;
     /// assert!(reader.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn shutdown(&mut self) -> impl Future<Output = io::Result<()>>
     where
@@ -331,14 +319,13 @@ pub trait AsyncSend {
 ///     let (mut reader, mut writer) = stream.halves();
 ///     copy(&mut reader, &mut writer).await
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (mut one, other) = anello::io::duplex(64);
 /// one.send("ciao").await?;
 /// one.shutdown().await?;
 /// assert_eq!(echo(other).await?, 4);
 /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait AsyncSplit {
     /// Read half.
@@ -353,7 +340,7 @@ pub trait AsyncSplit {
     /// Borrows the stream as two halves.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::{AsyncRecv, AsyncSend, AsyncSplit, duplex};
     ///
     /// let (mut one, mut other) = duplex(64);
@@ -362,8 +349,7 @@ pub trait AsyncSplit {
     /// let received = AsyncRecv::recv(&mut reader).await?.expect("bytes");
     /// AsyncSend::send(&mut writer, received).await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn halves(&mut self) -> (Self::Reader<'_>, Self::Writer<'_>);
 }

@@ -13,10 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
-use crate::driver::buffer::Chunk;
 use crate::driver::{
-    DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, SocketOption,
-    Target, unexpected_eof, wake_all,
+    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf,
+    SocketOption, Target, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -34,7 +33,7 @@ pub struct Connection {
 /// [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no effect once the connection is closed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 ///
 /// let (mut one, _other) = UnixStream::pair()?;
@@ -42,8 +41,7 @@ pub struct Connection {
 /// let reader = anello::spawn(async move { one.recv().await });
 /// handle.shutdown();
 /// assert!(reader.await.expect("the task does not panic")?.is_none());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct ShutdownHandle {
@@ -58,15 +56,14 @@ impl ShutdownHandle {
     /// Returns an error if the connection is broken or closed, or is not an IP connection.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// let server = listener.accept().await?;
     /// assert_eq!(server.shutdown_handle().peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Tcp::address(&self.shared.driver.borrow().address(Target::Stream(self.key), End::Peer)?)
@@ -75,7 +72,7 @@ impl ShutdownHandle {
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -84,8 +81,7 @@ impl ShutdownHandle {
     /// one.shutdown_handle().shutdown_read();
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// assert!(one.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn shutdown_read(&self) {
         // Fails only if the peer has already terminated the connection. The stream detects this itself.
@@ -97,7 +93,7 @@ impl ShutdownHandle {
     /// it get an error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -106,8 +102,7 @@ impl ShutdownHandle {
     /// server.shutdown_handle().reset();
     /// let error = client.recv().await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset(&self) {
         let waiting = {
@@ -125,15 +120,14 @@ impl ShutdownHandle {
     /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks waiting for the stream get EOF or an error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (one, mut other) = UnixStream::pair()?;
     /// one.shutdown_handle().shutdown();
     /// // The peer reads EOF, although `one` still exists.
     /// assert!(other.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn shutdown(&self) {
         // Fails only if the peer has already terminated the connection.

@@ -14,14 +14,13 @@ macro_rules! datagram_readiness {
             /// Returns an error if the runtime has been shut down.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// use anello::io::Interest;
             $(#[doc = $setup])+
             /// peer.send(b"ciao").await?;
             /// let ready = socket.ready(Interest::READABLE).await?;
             /// assert!(ready.is_readable());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 Ok(self.registration.ready(interest).await?.ready)
@@ -33,7 +32,7 @@ macro_rules! datagram_readiness {
             /// Returns an error if the runtime has been shut down.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             $(#[doc = $setup])+
             /// peer.send(b"ciao").await?;
             /// let mut buffer = [0; 16];
@@ -45,8 +44,7 @@ macro_rules! datagram_readiness {
             ///     }
             /// };
             /// assert_eq!(bytes, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub async fn readable(&self) -> io::Result<()> {
                 self.ready(Interest::READABLE).await.map(|_| ())
@@ -59,13 +57,12 @@ macro_rules! datagram_readiness {
             /// Returns an error if the runtime has been shut down.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             $(#[doc = $setup])+
             /// socket.writable().await?;
             /// socket.try_send(b"ciao")?;
             /// assert_eq!(peer.recv(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub async fn writable(&self) -> io::Result<()> {
                 self.ready(Interest::WRITABLE).await.map(|_| ())
@@ -75,13 +72,12 @@ macro_rules! datagram_readiness {
             /// asynchronous methods have no such limit.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             $(#[doc = $setup])+
             /// peer.send(b"ciao").await?;
             /// std::future::poll_fn(|context| socket.poll_recv_ready(context)).await?;
             /// assert_eq!(socket.try_recv(&mut [0; 16])?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn poll_recv_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
                 self.registration.poll_read_ready(context).map_ok(|_| ())
@@ -90,13 +86,12 @@ macro_rules! datagram_readiness {
             /// Polls for [`writable`](Self::writable). Only the task that polled last for sending is woken.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             $(#[doc = $setup])+
             /// std::future::poll_fn(|context| socket.poll_send_ready(context)).await?;
             /// socket.try_send(b"ciao")?;
             /// assert_eq!(peer.recv(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn poll_send_ready(&self, context: &mut Context<'_>) -> PollIo<()> {
                 self.registration.poll_write_ready(context).map_ok(|_| ())
@@ -109,7 +104,7 @@ macro_rules! datagram_readiness {
             /// Returns the error of `operation`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// use anello::io::Interest;
             /// use rustix::net::{RecvFlags, recv};
             $(#[doc = $setup])+
@@ -117,8 +112,7 @@ macro_rules! datagram_readiness {
             /// socket.readable().await?;
             /// let receive = || Ok(recv(&socket, &mut [0; 4], RecvFlags::DONTWAIT)?.0);
             /// assert_eq!(socket.try_io(Interest::READABLE, receive)?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn try_io<T>(
                 &self,
@@ -135,15 +129,14 @@ macro_rules! datagram_readiness {
             /// Returns the error of `operation`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// use anello::io::Interest;
             /// use rustix::net::{RecvFlags, recv};
             $(#[doc = $setup])+
             /// peer.send(b"ciao").await?;
             /// let receive = || Ok(recv(&socket, &mut [0; 4], RecvFlags::DONTWAIT)?.0);
             /// assert_eq!(socket.async_io(Interest::READABLE, receive).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn async_io<'a, T>(
                 &'a self,

@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::stream::Sealed;
-use crate::driver::SendBuf;
-use crate::driver::buffer::Chunk;
+use crate::driver::{Chunk, SendBuf};
 
 /// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
 /// [`TcpStream`](super::TcpStream) or [`UnixStream`](super::UnixStream), which is closed when the future is dropped, or
@@ -22,7 +21,7 @@ use crate::driver::buffer::Chunk;
 /// Returns an error if the connection is broken.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{UnixStream, echo};
 ///
 /// let (mut client, server) = UnixStream::pair()?;
@@ -31,8 +30,7 @@ use crate::driver::buffer::Chunk;
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// client.shutdown().await?;
 /// assert_eq!(echoing.await.expect("the task does not panic")?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
     Echo { stream, echoed_bytes: 0, unsent: None }
@@ -44,7 +42,7 @@ pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
 /// executor uses.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{Echo, UnixStream, echo};
 ///
 /// let (client, mut server) = UnixStream::pair()?;
@@ -52,8 +50,7 @@ pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
 /// // The stream stays open, because the future only borrows it.
 /// let echoing: Echo<&mut UnixStream> = echo(&mut server);
 /// assert_eq!(echoing.await?, 0);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 #[repr(C)]
@@ -69,7 +66,7 @@ impl<S> Echo<S> {
     /// Returns the number of bytes received from the peer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{UnixStream, echo};
     ///
     /// let (mut client, server) = UnixStream::pair()?;
@@ -78,8 +75,7 @@ impl<S> Echo<S> {
     /// let mut echoing = echo(server);
     /// (&mut echoing).await?;
     /// assert_eq!((echoing.received_bytes(), echoing.sent_bytes()), (4, 4));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn received_bytes(&self) -> u64 {
         self.echoed_bytes
@@ -89,15 +85,14 @@ impl<S> Echo<S> {
     /// queue yet.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{UnixStream, echo};
     ///
     /// let (stream, mut client) = UnixStream::pair()?;
     /// let mut stream = echo(stream).try_into_stream().expect("nothing was received");
     /// stream.write_all(b"ciao").await?;
     /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -110,13 +105,12 @@ impl<S> Echo<S> {
     /// whose send failed.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{UnixStream, echo};
     ///
     /// let (_client, server) = UnixStream::pair()?;
     /// assert_eq!(echo(server).sent_bytes(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn sent_bytes(&self) -> u64 {
         self.echoed_bytes - self.unsent.as_ref().map_or(0, |unsent| unsent.as_slice().len() as u64)

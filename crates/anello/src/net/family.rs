@@ -20,14 +20,13 @@ use crate::driver::Family;
 /// async fn serve_one<F: StreamFamily>(listener: &StreamListener<F>) -> std::io::Result<u64> {
 ///     echo(listener.accept().await?).await
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
 /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
 /// client.write_all(b"ciao").await?;
 /// client.shutdown().await?;
 /// assert_eq!(serve_one(&listener).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait StreamFamily: Sealed + fmt::Debug + 'static {
     /// Address type.
@@ -53,14 +52,13 @@ pub trait Sealed {
 /// Family of [`TcpStream`](super::TcpStream) and [`TcpListener`](super::TcpListener) (`AF_INET`, `AF_INET6`).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{StreamListener, StreamSocket, Tcp, TcpListener, TcpStream};
 ///
 /// let listener: StreamListener<Tcp> = TcpListener::bind("127.0.0.1:0")?;
 /// let stream: StreamSocket<Tcp> = TcpStream::connect(listener.local_addr()?).await?;
 /// assert!(stream.nodelay()?);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub enum Tcp {}
@@ -68,13 +66,12 @@ pub enum Tcp {}
 /// Family of [`UnixStream`](super::UnixStream) and [`UnixListener`](super::UnixListener) (`AF_UNIX`).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{StreamSocket, Unix, UnixStream};
 ///
 /// let (one, _other): (StreamSocket<Unix>, StreamSocket<Unix>) = UnixStream::pair()?;
 /// assert_eq!(one.peer_cred()?.pid, Some(std::process::id()));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub enum Unix {}

@@ -9,8 +9,7 @@ use super::connection::Connection;
 use super::family::StreamFamily;
 use super::stream::{ReadHalf, Sealed as _, Stream, WriteHalf};
 use super::stream_socket::StreamSocket;
-use crate::driver::buffer::Chunk;
-use crate::driver::{End, Interest, Ready, SendBuf};
+use crate::driver::{Chunk, End, Interest, Ready, SendBuf};
 use crate::fs::File;
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {
@@ -23,14 +22,13 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// let (mut reader, _writer) = one.split();
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
@@ -41,15 +39,14 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// [`StreamSocket::peek`](super::StreamSocket::peek) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// let (mut reader, _writer) = one.split();
     /// assert_eq!(reader.peek(&mut [0; 16]).await?, 4);
     /// assert_eq!(reader.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection().peek(buffer).await
@@ -58,15 +55,14 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// Polls like [`peek`](Self::peek), which describes the errors. Only the task that polled last is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// let (mut reader, _writer) = one.split();
     /// assert_eq!(poll_fn(|context| reader.poll_peek(context, &mut [0; 16])).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_peek(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.connection().poll_peek(buffer, context)
@@ -76,15 +72,14 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// [`StreamSocket::readable`](super::StreamSocket::readable) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// let (reader, _writer) = one.split();
     /// reader.readable().await?;
     /// assert_eq!(reader.try_recv()?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn readable(&self) -> io::Result<()> {
         self.connection().readable().await
@@ -94,7 +89,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::Interest;
     /// use anello::net::UnixStream;
     ///
@@ -102,8 +97,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// let (reader, _writer) = other.split();
     /// drop(one);
     /// assert!(reader.ready(Interest::READABLE).await?.is_read_closed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         self.connection().ready(interest).await
@@ -113,13 +107,12 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, _other) = UnixStream::pair()?;
     /// let (reader, _writer) = one.split();
     /// assert_eq!(reader.try_recv().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
         self.connection().try_recv()
@@ -129,7 +122,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// [`StreamSocket::try_read`](super::StreamSocket::try_read) for details and errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, other) = UnixStream::pair()?;
     /// let (reader, _writer) = one.split();
@@ -137,8 +130,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// drop(other);
     /// reader.readable().await?;
     /// assert_eq!(reader.try_read(&mut [0; 16])?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection().try_read(buffer)
@@ -148,15 +140,14 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// let mut buffer = [0; 16];
     /// let count = one.split().0.read(&mut buffer).await?;
     /// assert_eq!(&buffer[..count], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -167,7 +158,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"headbody").await?;
@@ -175,8 +166,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// let mut head = [0; 4];
     /// reader.read_exact(&mut head).await?;
     /// assert_eq!(&head, b"head");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection().read_exact(buffer).await
@@ -193,14 +183,13 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let (_reader, mut writer) = one.split();
     /// writer.send("ciao".to_owned().into_bytes()).await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
@@ -211,7 +200,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::send_vectored`](super::StreamSocket::send_vectored) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let (_reader, mut writer) = one.split();
@@ -219,8 +208,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// let mut bytes = [0; 8];
     /// other.read_exact(&mut bytes).await?;
     /// assert_eq!(&bytes, b"headbody");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send_vectored(
         &mut self,
@@ -233,14 +221,13 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::writable`](super::StreamSocket::writable) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, _other) = UnixStream::pair()?;
     /// let (_reader, writer) = one.split();
     /// writer.writable().await?;
     /// assert_eq!(writer.try_write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.connection().writable().await
@@ -250,15 +237,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::ready`](super::StreamSocket::ready) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::Interest;
     /// use anello::net::UnixStream;
     ///
     /// let (_one, mut other) = UnixStream::pair()?;
     /// let (_reader, writer) = other.split();
     /// assert!(writer.ready(Interest::WRITABLE).await?.is_writable());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         self.connection().ready(interest).await
@@ -268,13 +254,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.split().1.try_write(b"ciao")?, 4);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.connection().try_write(&[IoSlice::new(bytes)])
@@ -284,15 +269,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::try_write_vectored`](super::StreamSocket::try_write_vectored) for details and errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     /// assert_eq!(one.split().1.try_write_vectored(&slices)?, 8);
     /// other.read_exact(&mut [0; 8]).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.connection().try_write(slices)
@@ -302,13 +286,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.split().1.write(b"ciao").await?, 4);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -319,15 +302,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     /// assert_eq!(one.split().1.write_vectored(&slices).await?, 8);
     /// other.read_exact(&mut [0; 8]).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn write_vectored<'a>(
@@ -341,15 +323,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::write_more`](super::StreamSocket::write_more) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let (_reader, mut writer) = one.split();
     /// assert_eq!(writer.write_more(b"head").await?, 4);
     /// writer.write_all(b"body").await?;
     /// other.read_exact(&mut [0; 8]).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().write_more(bytes)
@@ -359,13 +340,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.split().1.write_all(b"ciao").await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection().write_all(bytes).await
@@ -375,7 +355,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, other) = UnixStream::pair()?;
     /// let (_reader, mut writer) = one.split();
@@ -383,8 +363,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// writer.flush().await?;
     /// other.readable().await?;
     /// assert_eq!(other.try_read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().flush()
@@ -394,7 +373,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::send_file`](super::StreamSocket::send_file) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("page");
@@ -403,8 +382,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.split().1.send_file(&file, 4, 4).await?, 4);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"body"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection().send_file(file, offset, length, |_| {}).await
@@ -418,7 +396,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// See [`send_file`](Self::send_file).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("page");
@@ -429,8 +407,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// let mut sent = 0;
     /// writer.send_file_with_progress(&file, 0, 4, |bytes| sent += bytes).await?;
     /// assert_eq!(sent, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send_file_with_progress<'a>(
         &'a mut self,
@@ -446,15 +423,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// [`StreamSocket::shutdown`](super::StreamSocket::shutdown) for details, errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let (_reader, mut writer) = one.split();
     /// writer.shutdown().await?;
     /// assert!(other.recv().await?.is_none());
     /// assert_eq!(writer.write(b"ciao").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection().shutdown()
@@ -474,13 +450,12 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
     /// Returns the error from `getpeername(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.split().0.peer_addr()?, listener.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<F::Address> {
         self.connection().address::<F>(End::Peer)
@@ -492,13 +467,12 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> ReadHalf<P> {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(stream.split().0.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection().address::<F>(End::Local)
@@ -518,13 +492,12 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
     /// Returns the error from `getpeername(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.split().1.peer_addr()?, listener.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<F::Address> {
         self.connection().address::<F>(End::Peer)
@@ -536,13 +509,12 @@ impl<F: StreamFamily, P: Deref<Target = StreamSocket<F>>> WriteHalf<P> {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(stream.split().1.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection().address::<F>(End::Local)

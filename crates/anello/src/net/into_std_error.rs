@@ -9,7 +9,7 @@ use std::io;
 /// The conversion to [`io::Error`] drops the stream.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{IntoStdError, UnixStream};
 ///
 /// let (one, other) = UnixStream::pair()?;
@@ -17,8 +17,7 @@ use std::io;
 /// one.shutdown_handle().reset();
 /// let error: IntoStdError<UnixStream> = one.into_std().await.unwrap_err();
 /// assert!(error.to_string().starts_with("cannot detach stream from its runtime"));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct IntoStdError<S> {
@@ -34,14 +33,13 @@ impl<S> IntoStdError<S> {
     /// Returns the error of the connection.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, _other) = UnixStream::pair()?;
     /// one.shutdown_handle().reset();
     /// let error = one.into_std().await.unwrap_err();
     /// assert_eq!(error.error().kind(), std::io::ErrorKind::NotConnected);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn error(&self) -> &io::Error {
         &self.error
@@ -50,14 +48,13 @@ impl<S> IntoStdError<S> {
     /// Returns the error and the stream. The stream returns the bytes that it had received before the error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, _other) = UnixStream::pair()?;
     /// one.shutdown_handle().reset();
     /// let (error, stream) = one.into_std().await.unwrap_err().into_parts();
     /// assert!(stream.peer_addr().is_err(), "{error}");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_parts(self) -> (io::Error, S) {
         (self.error, self.stream)

@@ -38,15 +38,14 @@ pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 ///     }
 ///     Ok(())
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("socket");
 /// let listener = UnixListener::bind(&path)?;
 /// let mut client = UnixStream::connect(&path).await?;
 /// accept(listener, 1).await?;
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct StreamListener<F> {
     listener: Listener,
@@ -72,15 +71,14 @@ impl<F: StreamFamily> StreamListener<F> {
     /// exhaustion.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// let server = listener.accept().await?;
     /// assert_eq!(server.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
         self.listener.accept().await.map(StreamSocket::new)
@@ -89,7 +87,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Polls for the next connection, like [`accept`](Self::accept). Only the task that polled last is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::future::{Future as _, poll_fn};
     ///
     /// use anello::net::{TcpListener, TcpStream};
@@ -98,8 +96,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// let server = poll_fn(|context| listener.poll_accept(context)).await?;
     /// assert_eq!(server.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -126,7 +123,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// servers that run close to a descriptor limit.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -136,8 +133,7 @@ impl<F: StreamFamily> StreamListener<F> {
     ///     let client = client.await?;
     ///     assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.listener.set_accept_ahead(accepts_ahead);
@@ -149,13 +145,12 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::TcpListener;
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// assert_ne!(listener.local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.listener.address::<F>()
@@ -174,14 +169,13 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{TcpListener, TcpStream};
     ///
     /// let listener = TcpListener::from_std(std::net::TcpListener::bind("127.0.0.1:0")?)?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(listener.accept().await?.peer_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {

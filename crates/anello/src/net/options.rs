@@ -11,7 +11,7 @@ use crate::driver::{Driver, SocketOption, Target};
 /// 2 hours, 75 seconds and 9 probes unless changed).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::time::Duration;
 ///
 /// use anello::net::{TcpKeepalive, TcpListener, TcpStream};
@@ -23,8 +23,7 @@ use crate::driver::{Driver, SocketOption, Target};
 /// assert!(stream.keepalive()?);
 /// let keepalive = stream.tcp_keepalive()?;
 /// assert_eq!((keepalive.time(), keepalive.retries()), (Some(Duration::from_secs(60)), Some(3)));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpKeepalive {
@@ -193,12 +192,11 @@ macro_rules! common_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.send_buffer_size()? > 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn send_buffer_size(&self) -> io::Result<usize> {
                 Ok(self.unsigned($crate::driver::SocketOption::SendBufferBytes)? as usize)
@@ -212,13 +210,12 @@ macro_rules! common_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_send_buffer_size(20_000)?;
             /// assert_eq!(socket.send_buffer_size()?, 40_000);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::SendBufferBytes, super::options::saturating(bytes))
@@ -234,15 +231,14 @@ macro_rules! common_options {
             /// on epoll and cleared on io_uring.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// use anello::net::UnixStream;
             /// use socket2::SockRef;
             ///
             /// let (stream, _peer) = UnixStream::pair()?;
             /// let descriptor = stream.try_clone_to_owned()?;
             /// SockRef::from(&descriptor).set_passcred(true)?;
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             ///
             /// # Errors
@@ -258,12 +254,11 @@ macro_rules! common_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.take_error()?.is_none());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.access($crate::driver::Driver::take_error)

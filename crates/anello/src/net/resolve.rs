@@ -23,14 +23,13 @@ use crate::spawn_blocking;
 /// async fn connect(address: impl ToSocketAddrs) -> std::io::Result<u16> {
 ///     Ok(TcpStream::connect(address).await?.peer_addr()?.port())
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
 /// let port = listener.local_addr()?.port();
 /// assert_eq!(connect(listener.local_addr()?).await?, port);
 /// assert_eq!(connect(("127.0.0.1", port)).await?, port);
 /// assert_eq!(connect(format!("localhost:{port}")).await?, port);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub trait ToSocketAddrs: Sealed {}
 
@@ -158,11 +157,10 @@ impl Host {
 /// those of the hosts. Cancel-safe.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let addresses = anello::net::lookup_host("localhost:80").await?;
 /// assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == 80));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors

@@ -42,12 +42,11 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     ///     writer.write_all(b"ciao").await?;
     ///     reader.read_exact(&mut [0; 4]).await
     /// }
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (one, mut other) = UnixStream::pair()?;
     /// other.write_all(b"ciao").await?;
     /// greet(one).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         let stream: &Self = self;
@@ -68,13 +67,12 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     ///     while reader.recv().await?.is_some() {}
     ///     Ok(())
     /// }
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (one, mut other) = UnixStream::pair()?;
     /// other.shutdown().await?;
     /// exchange(one).await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
@@ -92,11 +90,10 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     ///     while stream.split().0.recv().await?.is_some() {}
     ///     Ok(())
     /// }
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (one, _other) = UnixStream::pair()?;
     /// read_until_shutdown(one).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     fn shutdown_handle(&self) -> ShutdownHandle {
         self.connection().shutdown_handle()
@@ -156,7 +153,7 @@ impl<S: Sealed> Sealed for &mut S {
 /// Read half of a stream; see [`Stream::split`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 ///
 /// let (mut one, mut other) = UnixStream::pair()?;
@@ -165,8 +162,7 @@ impl<S: Sealed> Sealed for &mut S {
 /// let chunk = reader.recv().await?.expect("bytes");
 /// writer.send(chunk).await?;
 /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct ReadHalf<P>(pub(super) P);
@@ -174,7 +170,7 @@ pub struct ReadHalf<P>(pub(super) P);
 /// Write half of a stream; see [`Stream::split`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 ///
 /// let (mut one, mut other) = UnixStream::pair()?;
@@ -183,8 +179,7 @@ pub struct ReadHalf<P>(pub(super) P);
 /// writer.shutdown().await?;
 /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// assert!(other.recv().await?.is_none());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct WriteHalf<P>(pub(super) P);
@@ -201,15 +196,14 @@ pub struct WriteHalf<P>(pub(super) P);
 ///     }
 ///     Ok(bytes)
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (one, mut other) = UnixStream::pair()?;
 /// let (reader, _writer) = one.into_split();
 /// let counting = anello::spawn(count(reader));
 /// other.write_all(b"ciao").await?;
 /// drop(other);
 /// assert_eq!(counting.await.expect("the task does not panic")?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
 
@@ -221,22 +215,21 @@ pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
 /// async fn greet(mut writer: OwnedWriteHalf<UnixStream>) -> std::io::Result<()> {
 ///     writer.write_all(b"ciao").await
 /// }
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (one, mut other) = UnixStream::pair()?;
 /// let (_reader, writer) = one.into_split();
 /// anello::spawn(greet(writer));
 /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// // The task has dropped the write half.
 /// assert!(other.recv().await?.is_none());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
 
 /// Reference to the stream held by an [`OwnedWriteHalf`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{OwnedWriteHalf, OwnedWriter, UnixStream, WriteHalf};
 ///
 /// let (one, _other) = UnixStream::pair()?;
@@ -245,8 +238,7 @@ pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
 /// let writer: WriteHalf<OwnedWriter<UnixStream>> = writer;
 /// let writer: OwnedWriteHalf<UnixStream> = writer;
 /// assert_eq!(writer.try_write(b"ciao")?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct OwnedWriter<S: Stream> {
@@ -279,7 +271,7 @@ impl<S: Stream> OwnedReadHalf<S> {
     /// Borrowed halves need no such method: the stream can be used again when they are dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (one, mut other) = UnixStream::pair()?;
@@ -290,8 +282,7 @@ impl<S: Stream> OwnedReadHalf<S> {
     /// let mut text = [0; 11];
     /// other.read_exact(&mut text).await?;
     /// assert_eq!(&text, b"ciao, mondo");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -309,7 +300,7 @@ impl<S: Stream> OwnedReadHalf<S> {
 /// Error of [`OwnedReadHalf::reunite`](ReadHalf::reunite): the halves belong to different streams.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{ReuniteError, UnixStream};
 ///
 /// let (one, other) = UnixStream::pair()?;
@@ -317,8 +308,7 @@ impl<S: Stream> OwnedReadHalf<S> {
 /// let ReuniteError { read, mut write } = one_reader.reunite(other_writer).unwrap_err();
 /// write.write_all(b"ciao").await?;
 /// assert_eq!(read.peek(&mut [0; 16]).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct ReuniteError<S: Stream> {
@@ -343,15 +333,14 @@ impl<S: Stream> OwnedWriteHalf<S> {
     /// Returns both halves if they do not belong to the same stream.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// let (reader, writer) = one.into_split();
     /// let mut one = writer.reunite(reader).expect("halves of one stream");
     /// one.write_all(b"ciao").await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reunite(self, read: OwnedReadHalf<S>) -> Result<S, ReuniteError<S>> {
         read.reunite(self)
@@ -361,7 +350,7 @@ impl<S: Stream> OwnedWriteHalf<S> {
     /// which closes the connection.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// let (reader, mut writer) = one.into_split();
@@ -371,8 +360,7 @@ impl<S: Stream> OwnedWriteHalf<S> {
     /// assert!(other.try_recv().is_err(), "the write direction is open");
     /// drop(reader);
     /// assert!(other.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn forget(mut self) {
         self.0.keeps_open = true;

@@ -19,15 +19,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write as _;
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
     /// let mut one = UnixStream::from_std(one)?;
     /// other.write_all(b"ciao")?;
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
@@ -95,7 +94,7 @@ impl<F: StreamFamily> StreamSocket<F> {
 /// no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::fd::OwnedFd;
 ///
 /// use anello::net::{TcpStream, UnixStream};
@@ -105,8 +104,7 @@ impl<F: StreamFamily> StreamSocket<F> {
 /// assert!(TcpStream::try_from(descriptor.try_clone()?).is_err());
 /// let mut stream = UnixStream::try_from(descriptor)?;
 /// stream.write_all(b"ciao").await?;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 impl<F: StreamFamily> TryFrom<OwnedFd> for StreamSocket<F> {
     type Error = io::Error;

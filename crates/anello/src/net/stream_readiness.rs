@@ -5,8 +5,7 @@ use std::task::{Context, Poll};
 
 use super::family::StreamFamily;
 use super::stream_socket::StreamSocket;
-use crate::driver::buffer::Chunk;
-use crate::driver::{Interest, Ready};
+use crate::driver::{Chunk, Interest, Ready};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Copies received bytes into `buffer` without removing them from the stream, and returns the number of bytes copied.
@@ -17,7 +16,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// tasks can wait concurrently. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -25,8 +24,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let mut start = [0; 3];
     /// assert_eq!(other.peek(&mut start).await?, 3);
     /// assert_eq!((&start, other.recv().await?.as_deref()), (b"GET", Some(&b"GET /"[..])));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -41,7 +39,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`peek`](Self::peek).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -49,8 +47,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let mut start = [0; 1];
     /// assert_eq!(poll_fn(|context| one.poll_peek(context, &mut start)).await?, 1);
     /// assert_eq!(one.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_peek(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.connection.poll_peek(buffer, context)
@@ -63,7 +60,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// On io_uring, the bytes are already in the driver's memory when this method returns.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (one, other) = UnixStream::pair()?;
@@ -77,8 +74,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///     }
     /// };
     /// assert_eq!(&buffer[..count], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -94,15 +90,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`readable`](Self::readable).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.send("ciao").await?;
     /// poll_fn(|context| one.poll_read_ready(context)).await?;
     /// assert_eq!(one.try_read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection.poll_read_ready(context)
@@ -119,14 +114,13 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// connection are returned by the next write.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// one.writable().await?;
     /// assert_eq!(one.try_write(b"ciao")?, 4);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.connection.writable().await
@@ -138,14 +132,13 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`writable`](Self::writable).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UnixStream;
     /// let (mut one, _other) = UnixStream::pair()?;
     /// poll_fn(|context| one.poll_write_ready(context)).await?;
     /// assert_eq!(one.try_write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection.poll_write_ready(context)
@@ -159,7 +152,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// receive or send would return an error. Only the directions of the interest are reported.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::io::Interest;
     /// use anello::net::UnixStream;
     ///
@@ -168,8 +161,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// assert!(ready.is_writable() && !ready.is_readable());
     /// drop(one);
     /// assert!(other.ready(Interest::READABLE).await?.is_read_closed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -186,15 +178,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// method that receives. See [`recv`](Self::recv) for other errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, other) = UnixStream::pair()?;
     /// assert_eq!(one.try_recv().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     /// other.try_write(b"ciao")?;
     /// one.readable().await?;
     /// assert_eq!(one.try_recv()?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv(&self) -> io::Result<Option<Chunk>> {
         self.connection.try_recv()
@@ -207,15 +198,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`try_recv`](Self::try_recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, other) = UnixStream::pair()?;
     /// assert_eq!(one.try_read(&mut [0; 16]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     /// other.try_write(b"ciao")?;
     /// one.readable().await?;
     /// assert_eq!(one.try_read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection.try_read(buffer)
@@ -227,15 +217,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns `WouldBlock` if the send queue is full. See [`send`](Self::send) for other errors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, _other) = UnixStream::pair()?;
     /// assert_eq!(one.try_write(b"ciao")?, 4);
     /// // The peer does not read, so the send queue becomes full.
     /// while one.try_write(&[0; 16 * 1024]).is_ok() {}
     /// assert_eq!(one.try_write(b"ciao").unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.connection.try_write(&[IoSlice::new(bytes)])
@@ -247,14 +236,13 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`try_write`](Self::try_write).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.try_write_vectored(&[IoSlice::new(b"head"), IoSlice::new(b"body")])?, 8);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"headbody"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.connection.try_write(slices)

@@ -9,8 +9,7 @@ use super::connection::{Connection, ShutdownHandle};
 use super::family::StreamFamily;
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
-use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, Family, SendBuf, Target};
+use crate::driver::{Chunk, Driver, End, Family, SendBuf, Target};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
@@ -22,7 +21,7 @@ use crate::fs::File;
 /// 30 seconds and is then closed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{StreamFamily, StreamSocket, UnixStream};
 ///
 /// /// Returns the length of the greeting, over TCP or Unix sockets.
@@ -32,8 +31,7 @@ use crate::fs::File;
 /// let (mut one, mut other) = UnixStream::pair()?;
 /// other.write_all(b"ciao").await?;
 /// assert_eq!(greeting_bytes(&mut one).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct StreamSocket<F> {
     pub(super) connection: Connection,
@@ -57,7 +55,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// peer closed it before reading all bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.send("ciao").await?;
@@ -67,8 +65,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///     text.extend_from_slice(&chunk);
     /// }
     /// assert_eq!(text, b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
@@ -82,7 +79,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`recv`](Self::recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.send("ciao").await?;
@@ -91,8 +88,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// assert_eq!(one.read(&mut buffer).await?, 4);
     /// assert_eq!(&buffer[..4], b"ciao");
     /// assert_eq!(one.read(&mut buffer).await?, 0, "EOF");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -105,7 +101,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.send("headtail").await?;
@@ -115,8 +111,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// assert_eq!(&head, b"head");
     /// let error = one.read_exact(&mut rest).await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection.read_exact(buffer).await
@@ -137,7 +132,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Bytes that the kernel has not taken are lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.send("ciao").await?;
@@ -145,8 +140,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// // The chunk is sent from the buffer in which it was received.
     /// other.send(chunk).await?;
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
@@ -164,7 +158,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// nothing.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{SendBuf, UnixStream};
     ///
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -173,8 +167,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let mut received = vec![0; 50_014];
     /// other.read_exact(&mut received).await?;
     /// assert!(received.starts_with(b"length: 50000\nxxx"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -197,13 +190,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.write(b"ciao").await?, 4);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -218,15 +210,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     /// assert_eq!(one.write_vectored(&slices).await?, 8);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"headbody"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn write_vectored<'a>(
@@ -245,7 +236,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// # let listener = TcpListener::bind("127.0.0.1:0")?;
     /// # let mut client = TcpStream::connect(listener.local_addr()?).await?;
@@ -255,8 +246,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let mut message = [0; 8];
     /// client.read_exact(&mut message).await?;
     /// assert_eq!(&message, b"headbody");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection.write_more(bytes)
@@ -269,7 +259,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// // More than the send queue can hold.
@@ -280,8 +270,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// }
     /// assert_eq!(received, 1 << 20);
     /// writing.await.expect("the task does not panic")?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.write_all(bytes).await
@@ -293,7 +282,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.send("ciao").await?;
@@ -301,8 +290,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// // The kernel has the bytes, so they are received even if this end is aborted.
     /// one.abort();
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection.flush()
@@ -325,7 +313,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// for example because it is a directory or a pipe. The connection stays usable in this case.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("page");
@@ -334,8 +322,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// assert_eq!(one.send_file(&file, 6, 100).await?, 5);
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"mondo"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection.send_file(file, offset, length, |_| {}).await
@@ -349,7 +336,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// See [`send`](Self::send). Also returns an error if the peer has already closed or reset the connection.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.send("request").await?;
@@ -358,8 +345,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// // The other direction is still open.
     /// other.send("response").await?;
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"response"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection.shutdown()
@@ -368,15 +354,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Borrows the stream as two halves, for two futures in one task. See [`Stream::split`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// other.send("ciao").await?;
     /// let (mut reader, mut writer) = one.split();
     /// writer.send(reader.recv().await?.expect("bytes")).await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         Stream::split(self)
@@ -385,7 +370,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Splits the stream into two independent halves, for two tasks. See [`Stream::into_split`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// let (mut reader, mut writer) = one.into_split();
@@ -393,8 +378,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// drop(other);
     /// assert!(reader.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
@@ -406,13 +390,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns the error from `getpeername(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Peer)
@@ -424,13 +407,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(listener.accept().await?.peer_addr()?, stream.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Local)
@@ -440,14 +422,13 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// [`Stream::shutdown_handle`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, _other) = UnixStream::pair()?;
     /// let handle = one.shutdown_handle();
     /// anello::spawn(async move { handle.shutdown() });
     /// assert!(one.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
@@ -456,13 +437,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, mut other) = UnixStream::pair()?;
     /// one.abort();
     /// assert!(other.recv().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort(self) {
         self.connection.shared.driver.borrow_mut().abort(self.connection.key);

@@ -23,10 +23,10 @@ use crate::executor::current;
 ///
 /// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
 /// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
-/// bytes; see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+/// bytes (observed on Linux 6.1, 6.12 and 6.18); programs that depend on urgent data should use epoll.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{TcpListener, TcpStream};
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -38,8 +38,7 @@ use crate::executor::current;
 ///     server.send(chunk).await?;
 /// }
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type TcpStream = StreamSocket<Tcp>;
 
@@ -57,7 +56,7 @@ impl StreamSocket<Tcp> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpSocket, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let address = listener.local_addr()?;
@@ -68,8 +67,7 @@ impl StreamSocket<Tcp> {
     /// unused.bind("127.0.0.1:0".parse().unwrap())?;
     /// let error = TcpStream::connect(unused.local_addr()?).await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
@@ -88,14 +86,13 @@ impl StreamSocket<Tcp> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let source = "127.0.0.2:0".parse().unwrap();
     /// let stream = TcpStream::connect_from(source, listener.local_addr()?).await?;
     /// assert_eq!(stream.local_addr()?.ip(), source.ip());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
@@ -142,7 +139,7 @@ fn connect_error(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error)
 /// Listening TCP socket, bound to this thread's runtime.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{TcpListener, TcpStream};
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -150,8 +147,7 @@ fn connect_error(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error)
 /// let mut server = listener.accept().await?;
 /// client.write_all(b"ciao").await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type TcpListener = StreamListener<Tcp>;
 
@@ -160,13 +156,12 @@ pub type TcpListener = StreamListener<Tcp>;
 /// Accepted connections inherit the options that also exist on a [`TcpStream`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::TcpListener;
 ///
 /// let listener = TcpListener::builder().backlog(128).reuse_port(true).ttl(32).bind("127.0.0.1:0")?;
 /// assert_eq!(listener.ttl()?, 32);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct TcpListenerBuilder(ListenOptions);
@@ -187,13 +182,12 @@ impl TcpListenerBuilder {
     /// caps the value at `net.core.somaxconn`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::builder().backlog(1).bind("127.0.0.1:0")?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(listener.accept().await.is_ok());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn backlog(mut self, backlog: u32) -> Self {
         self.0.backlog = backlog;
@@ -204,13 +198,12 @@ impl TcpListenerBuilder {
     /// default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let one = TcpListener::builder().reuse_port(true).bind("127.0.0.1:0")?;
     /// let other = TcpListener::builder().reuse_port(true).bind(one.local_addr()?)?;
     /// assert_eq!(one.local_addr()?, other.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reuse_port(self, reuse_port: bool) -> Self {
         self.with(SocketOption::ReusePort, reuse_port.into())
@@ -219,13 +212,12 @@ impl TcpListenerBuilder {
     /// Sets whether accepted connections send small messages without delay (`TCP_NODELAY`). The default is `true`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::builder().nodelay(false).bind("127.0.0.1:0")?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert!(!listener.accept().await?.nodelay()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn nodelay(self, nodelay: bool) -> Self {
         self.with(SocketOption::NoDelay, nodelay.into())
@@ -235,12 +227,11 @@ impl TcpListenerBuilder {
     /// the system (`net.ipv6.bindv6only`), usually `false`. Binding to an IPv4 address then fails.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::builder().only_v6(true).bind("[::]:0")?;
     /// assert!(listener.only_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn only_v6(self, only_v6: bool) -> Self {
         self.with(SocketOption::OnlyV6, only_v6.into())
@@ -249,12 +240,11 @@ impl TcpListenerBuilder {
     /// Sets the time to live of IPv4 packets (`IP_TTL`).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::builder().ttl(32).bind("127.0.0.1:0")?;
     /// assert_eq!(listener.ttl()?, 32);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn ttl(self, ttl: u32) -> Self {
         self.with(SocketOption::TimeToLive, saturating(ttl))
@@ -264,13 +254,12 @@ impl TcpListenerBuilder {
     /// set before the listener is bound, so that the window scale of connections matches it.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::builder().recv_buffer_size(20_000).bind("127.0.0.1:0")?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(listener.accept().await?.recv_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv_buffer_size(self, bytes: usize) -> Self {
         self.with(SocketOption::ReceiveBufferBytes, saturating(bytes))
@@ -279,13 +268,12 @@ impl TcpListenerBuilder {
     /// Sets the size of the kernel's send buffers in bytes (`SO_SNDBUF`; the kernel doubles the value).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::builder().send_buffer_size(20_000).bind("127.0.0.1:0")?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(listener.accept().await?.send_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send_buffer_size(self, bytes: usize) -> Self {
         self.with(SocketOption::SendBufferBytes, saturating(bytes))
@@ -294,7 +282,7 @@ impl TcpListenerBuilder {
     /// Enables keep-alive probes on accepted connections.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::time::Duration;
     /// # use anello::net::{TcpKeepalive, TcpListener, TcpStream};
     /// let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
@@ -303,8 +291,7 @@ impl TcpListenerBuilder {
     /// let server = listener.accept().await?;
     /// assert!(server.keepalive()?);
     /// assert_eq!(server.tcp_keepalive()?.time(), Some(Duration::from_secs(60)));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn tcp_keepalive(mut self, keepalive: &TcpKeepalive) -> Self {
         self.0.options.extend(keepalive.to_options());
@@ -315,15 +302,14 @@ impl TcpListenerBuilder {
     /// rounded up to milliseconds.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::time::Duration;
     /// # use anello::net::{TcpListener, TcpStream};
     /// let timeout = Duration::from_secs(20);
     /// let listener = TcpListener::builder().tcp_user_timeout(timeout).bind("127.0.0.1:0")?;
     /// let _client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(listener.accept().await?.tcp_user_timeout()?, Some(timeout));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn tcp_user_timeout(self, timeout: Duration) -> Self {
         self.with(SocketOption::UserTimeout, milliseconds(timeout))
@@ -334,12 +320,11 @@ impl TcpListenerBuilder {
     /// `net.ipv4.tcp_fastopen` must be set.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::builder().fastopen(64).bind("127.0.0.1:0")?;
     /// assert_eq!(listener.fastopen()?, 64);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn fastopen(self, queue: u32) -> Self {
         self.with(SocketOption::FastOpen, saturating(queue))
@@ -348,12 +333,11 @@ impl TcpListenerBuilder {
     /// Accepts only connections that arrive on this network interface, such as `"eth0"` (`SO_BINDTODEVICE`).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let error = TcpListener::builder().bind_device("no-such-device").bind("127.0.0.1:0").unwrap_err();
     /// assert_eq!(anello::net::raw_os_error(&error), Some(19)); // ENODEV
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
         self.0.device = Some(interface.as_ref().to_vec());
@@ -371,14 +355,13 @@ impl TcpListenerBuilder {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let builder = TcpListener::builder().backlog(64);
     /// let one = builder.bind("127.0.0.1:0")?;
     /// let error = builder.bind(one.local_addr()?).unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
@@ -395,12 +378,11 @@ impl TcpListenerBuilder {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::builder().backlog(64).bind_host("localhost:0").await?;
     /// assert!(listener.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(host.to_host()?.resolve().await?)
@@ -426,13 +408,12 @@ impl StreamListener<Tcp> {
     /// panics.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::bind("[::1]:0")?;
     /// assert!(listener.local_addr()?.is_ipv6());
     /// assert!(TcpListener::bind("localhost:0").is_err(), "needs resolution");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
@@ -443,12 +424,11 @@ impl StreamListener<Tcp> {
     /// for errors and panics.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::bind_host("localhost:0").await?;
     /// assert!(listener.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
@@ -460,12 +440,11 @@ impl StreamListener<Tcp> {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// assert_eq!(listener.fastopen()?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn fastopen(&self) -> io::Result<u32> {
         self.unsigned(SocketOption::FastOpen)
@@ -477,13 +456,12 @@ impl StreamListener<Tcp> {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// listener.set_fastopen(64)?;
     /// assert_eq!(listener.fastopen()?, 64);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_fastopen(&self, queue: u32) -> io::Result<()> {
         self.set(SocketOption::FastOpen, saturating(queue))
@@ -492,12 +470,11 @@ impl StreamListener<Tcp> {
     /// Returns a builder with the default options.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpListener;
     /// let listener = TcpListener::builder().ttl(1).bind("127.0.0.1:0")?;
     /// assert_eq!(listener.ttl()?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn builder() -> TcpListenerBuilder {
         TcpListenerBuilder::default()

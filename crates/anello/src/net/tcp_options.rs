@@ -10,12 +10,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.nodelay()?, "on by default");
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn nodelay(&self) -> io::Result<bool> {
                 self.is_on($crate::driver::SocketOption::NoDelay)
@@ -28,13 +27,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_nodelay(false)?;
             /// assert!(!socket.nodelay()?);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::NoDelay, nodelay.into())
@@ -46,12 +44,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(!socket.keepalive()?, "off by default");
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn keepalive(&self) -> io::Result<bool> {
                 self.is_on($crate::driver::SocketOption::KeepAlive)
@@ -64,13 +61,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_keepalive(true)?;
             /// assert!(socket.keepalive()?);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_keepalive(&self, keepalive: bool) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::KeepAlive, keepalive.into())
@@ -83,7 +79,7 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::time::Duration;
             /// # use anello::net::{TcpKeepalive, TcpSocket};
             /// let socket = TcpSocket::new_v4()?;
@@ -91,8 +87,7 @@ macro_rules! tcp_options {
             /// // The parameters that were not set have the values of the system.
             /// assert_eq!(socket.tcp_keepalive()?.interval(), Some(Duration::from_secs(5)));
             /// assert!(socket.tcp_keepalive()?.retries().is_some());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn tcp_keepalive(&self) -> io::Result<super::options::TcpKeepalive> {
                 Ok(super::options::TcpKeepalive::from_options(
@@ -109,15 +104,14 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`: `InvalidInput` if a parameter is out of range.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::time::Duration;
             /// # use anello::net::{TcpKeepalive, TcpSocket};
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)))?;
             /// assert!(socket.keepalive()?);
             /// assert_eq!(socket.tcp_keepalive()?.time(), Some(Duration::from_secs(60)));
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_tcp_keepalive(&self, keepalive: &super::options::TcpKeepalive) -> io::Result<()> {
                 keepalive.to_options().into_iter().try_for_each(|(option, value)| self.set(option, value))
@@ -131,15 +125,14 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::time::Duration;
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert_eq!(socket.tcp_user_timeout()?, None);
             /// socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
             /// assert_eq!(socket.tcp_user_timeout()?, Some(Duration::from_secs(20)));
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn tcp_user_timeout(&self) -> io::Result<Option<std::time::Duration>> {
                 let milliseconds = self.unsigned($crate::driver::SocketOption::UserTimeout)?;
@@ -153,14 +146,13 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::time::Duration;
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_tcp_user_timeout(Some(Duration::from_micros(1_001)))?;
             /// assert_eq!(socket.tcp_user_timeout()?, Some(Duration::from_millis(2)));
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_tcp_user_timeout(&self, timeout: Option<std::time::Duration>) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::UserTimeout, timeout.map_or(0, super::options::milliseconds))
@@ -172,12 +164,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert_eq!(socket.linger()?, None);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn linger(&self) -> io::Result<Option<std::time::Duration>> {
                 let seconds = self.option($crate::driver::SocketOption::Linger)?;
@@ -193,15 +184,14 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::time::Duration;
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// // The peer of a dropped connection gets a reset.
             /// socket.set_linger(Some(Duration::ZERO))?;
             /// assert_eq!(socket.linger()?, Some(Duration::ZERO));
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_linger(&self, linger: Option<std::time::Duration>) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::Linger, linger.map_or(-1, super::options::seconds))
@@ -213,12 +203,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.quickack()?);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn quickack(&self) -> io::Result<bool> {
                 self.is_on($crate::driver::SocketOption::QuickAck)
@@ -231,13 +220,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_quickack(false)?;
             /// assert!(!socket.quickack()?);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::QuickAck, quickack.into())
@@ -250,12 +238,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert_eq!(socket.mss()?, 536, "not connected");
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn mss(&self) -> io::Result<u32> {
                 self.unsigned($crate::driver::SocketOption::MaxSegment)
@@ -268,13 +255,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`: `InvalidInput` if the value is not between 88 and 32,767.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_mss(1200)?;
             /// assert!(socket.set_mss(80).is_err(), "out of range");
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_mss(&self, bytes: u32) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::MaxSegment, super::options::saturating(bytes))
@@ -286,13 +272,12 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_ttl(9)?;
             /// assert_eq!(socket.ttl()?, 9);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn ttl(&self) -> io::Result<u32> {
                 self.unsigned($crate::driver::SocketOption::TimeToLive)
@@ -304,14 +289,13 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.set_ttl(0).is_err(), "out of range");
             /// socket.set_ttl(32)?;
             /// assert_eq!(socket.ttl()?, 32);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::TimeToLive, super::options::saturating(ttl))
@@ -323,12 +307,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert_eq!(socket.tos_v4()?, 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn tos_v4(&self) -> io::Result<u32> {
                 self.unsigned($crate::driver::SocketOption::TypeOfService)
@@ -341,14 +324,13 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// // Expedited forwarding (DSCP 46).
             /// socket.set_tos_v4(46 << 2)?;
             /// assert_eq!(socket.tos_v4()?, 0xb8);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::TypeOfService, super::options::saturating(tos))
@@ -360,13 +342,12 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`, for example if this is an IPv4 socket.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v6()?;
             /// assert!((1..=255).contains(&socket.unicast_hops_v6()?));
             /// assert!(TcpSocket::new_v4()?.unicast_hops_v6().is_err());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn unicast_hops_v6(&self) -> io::Result<u32> {
                 self.unsigned($crate::driver::SocketOption::HopLimit)
@@ -378,13 +359,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v6()?;
             /// socket.set_unicast_hops_v6(32)?;
             /// assert_eq!(socket.unicast_hops_v6()?, 32);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_unicast_hops_v6(&self, hops: u32) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::HopLimit, super::options::saturating(hops))
@@ -396,12 +376,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`, for example if this is an IPv4 socket.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v6()?;
             /// assert_eq!(socket.tclass_v6()?, 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn tclass_v6(&self) -> io::Result<u32> {
                 self.unsigned($crate::driver::SocketOption::TrafficClass)
@@ -414,14 +393,13 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v6()?;
             /// // Expedited forwarding (DSCP 46).
             /// socket.set_tclass_v6(46 << 2)?;
             /// assert_eq!(socket.tclass_v6()?, 0xb8);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_tclass_v6(&self, traffic_class: u32) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::TrafficClass, super::options::saturating(traffic_class))
@@ -433,13 +411,12 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`, for example if this is an IPv4 socket.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v6()?;
             /// socket.set_only_v6(true)?;
             /// assert!(socket.only_v6()?);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn only_v6(&self) -> io::Result<bool> {
                 self.is_on($crate::driver::SocketOption::OnlyV6)
@@ -452,12 +429,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert!(socket.recv_buffer_size()? > 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn recv_buffer_size(&self) -> io::Result<usize> {
                 Ok(self.unsigned($crate::driver::SocketOption::ReceiveBufferBytes)? as usize)
@@ -470,13 +446,12 @@ macro_rules! tcp_options {
             /// Returns the error from `setsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// socket.set_recv_buffer_size(20_000)?;
             /// assert_eq!(socket.recv_buffer_size()?, 40_000);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
                 self.set($crate::driver::SocketOption::ReceiveBufferBytes, super::options::saturating(bytes))
@@ -488,12 +463,11 @@ macro_rules! tcp_options {
             /// Returns the error from `getsockopt(2)`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// assert_eq!(socket.device()?, None);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn device(&self) -> io::Result<Option<Vec<u8>>> {
                 self.access($crate::driver::Driver::device)
@@ -506,14 +480,13 @@ macro_rules! tcp_options {
             /// `PermissionDenied` if the socket is already bound to an interface and the process lacks `CAP_NET_RAW`.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::TcpSocket;
             /// let socket = TcpSocket::new_v4()?;
             /// let error = socket.bind_device(Some(b"no-such-device")).unwrap_err();
             /// assert_eq!(error.raw_os_error(), Some(19)); // ENODEV
             /// socket.bind_device(None)?;
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
                 self.access(|driver, target| driver.bind_device(target, interface))

@@ -24,7 +24,7 @@ use crate::executor::{Shared, current};
 /// TCP sockets of this crate, `TCP_NODELAY` is on.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::TcpSocket;
 ///
 /// let socket = TcpSocket::new_v4()?;
@@ -39,8 +39,7 @@ use crate::executor::{Shared, current};
 /// let mut server = listener.accept().await?;
 /// client.write_all(b"ciao").await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct TcpSocket {
     pub(super) shared: Rc<Shared>,
@@ -57,12 +56,11 @@ impl TcpSocket {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// assert!(socket.local_addr()?.is_ipv4());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn new_v4() -> io::Result<Self> {
@@ -78,12 +76,11 @@ impl TcpSocket {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v6()?;
     /// assert!(socket.local_addr()?.is_ipv6());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn new_v6() -> io::Result<Self> {
@@ -104,13 +101,12 @@ impl TcpSocket {
     /// already bound.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// socket.bind("127.0.0.1:0".parse().unwrap())?;
     /// assert_ne!(socket.local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let bound = self.shared.driver.borrow_mut().bind(&self.socket, address);
@@ -124,15 +120,14 @@ impl TcpSocket {
     /// Returns the error of the connection attempt with the address.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpSocket};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let socket = TcpSocket::new_v4()?;
     /// socket.set_nodelay(false)?;
     /// let stream = socket.connect(listener.local_addr()?).await?;
     /// assert!(!stream.nodelay()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect(self, peer: SocketAddr) -> io::Result<StreamSocket<Tcp>> {
         let Self { shared, socket } = self;
@@ -152,15 +147,14 @@ impl TcpSocket {
     /// Returns the error from `listen(2)` with the address: `AddrInUse` if another socket listens on the address.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpSocket, TcpStream};
     /// let socket = TcpSocket::new_v4()?;
     /// socket.bind("127.0.0.1:0".parse().unwrap())?;
     /// let listener = socket.listen(16)?;
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
         let address = self.local_addr()?;
@@ -177,12 +171,11 @@ impl TcpSocket {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// assert_eq!(socket.local_addr()?, "0.0.0.0:0".parse().unwrap());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Tcp::address(&self.access(|driver, target| driver.address(target, End::Local))?)
@@ -194,12 +187,11 @@ impl TcpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// assert!(!socket.reuseaddr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reuseaddr(&self) -> io::Result<bool> {
         self.is_on(SocketOption::ReuseAddress)
@@ -211,13 +203,12 @@ impl TcpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// socket.set_reuseaddr(true)?;
     /// assert!(socket.reuseaddr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_reuseaddr(&self, reuseaddr: bool) -> io::Result<()> {
         self.set(SocketOption::ReuseAddress, reuseaddr.into())
@@ -229,12 +220,11 @@ impl TcpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// assert!(!socket.reuseport()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reuseport(&self) -> io::Result<bool> {
         self.is_on(SocketOption::ReusePort)
@@ -247,15 +237,14 @@ impl TcpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let sockets = [TcpSocket::new_v4()?, TcpSocket::new_v4()?];
     /// sockets[0].set_reuseport(true)?;
     /// sockets[0].bind("127.0.0.1:0".parse().unwrap())?;
     /// sockets[1].set_reuseport(true)?;
     /// sockets[1].bind(sockets[0].local_addr()?)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
         self.set(SocketOption::ReusePort, reuseport.into())
@@ -267,13 +256,12 @@ impl TcpSocket {
     /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket or the socket is already bound.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v6()?;
     /// socket.set_only_v6(true)?;
     /// assert!(socket.only_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
         self.set(SocketOption::OnlyV6, only_v6.into())
@@ -285,12 +273,11 @@ impl TcpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::TcpSocket;
     /// let socket = TcpSocket::new_v4()?;
     /// assert!(!socket.fastopen_connect()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn fastopen_connect(&self) -> io::Result<bool> {
         self.is_on(SocketOption::FastOpenConnect)
@@ -307,7 +294,7 @@ impl TcpSocket {
     /// Returns the error from `setsockopt(2)`: `Unsupported` if the system does not permit TCP Fast Open.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{TcpListener, TcpSocket};
     /// let listener = TcpListener::builder().fastopen(16).bind("127.0.0.1:0")?;
     /// let socket = TcpSocket::new_v4()?;
@@ -316,8 +303,7 @@ impl TcpSocket {
     /// client.write_all(b"ciao").await?;
     /// let mut server = listener.accept().await?;
     /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_fastopen_connect(&self, fastopen: bool) -> io::Result<()> {
         self.set(SocketOption::FastOpenConnect, fastopen.into())
@@ -361,7 +347,7 @@ tcp_options!(TcpSocket);
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 ///
 /// use anello::net::TcpSocket;
@@ -371,8 +357,7 @@ tcp_options!(TcpSocket);
 /// let socket = TcpSocket::try_from(descriptor)?;
 /// socket.bind("127.0.0.1:0".parse().unwrap())?;
 /// assert_ne!(socket.listen(16)?.local_addr()?.port(), 0);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 impl TryFrom<OwnedFd> for TcpSocket {
     type Error = io::Error;

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
-pub(super) use crate::driver::sockets::unix_name as name;
+pub(super) use crate::driver::unix_name as name;
 use crate::driver::{Driver, PeerCredentials, with_context, with_text};
 use crate::executor::current;
 use crate::time::sleep;
@@ -40,14 +40,13 @@ const STALE_FILE_REMEDY: &str =
 /// closed. All peers are in this process.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 ///
 /// let (mut one, mut other) = UnixStream::pair()?;
 /// one.write_all(b"ciao").await?;
 /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type UnixStream = StreamSocket<Unix>;
 
@@ -58,7 +57,7 @@ impl StreamSocket<Unix> {
     /// Returns the errors of `connect_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{UnixListener, UnixStream};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("socket");
@@ -67,8 +66,7 @@ impl StreamSocket<Unix> {
     /// let listener = UnixListener::bind(&path)?;
     /// let client = UnixStream::connect(&path).await?;
     /// assert_eq!(client.peer_addr()?.as_pathname(), Some(&*path));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_addr(&path_address(path.as_ref())?).await
@@ -87,7 +85,7 @@ impl StreamSocket<Unix> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::linux::net::SocketAddrExt;
     /// # use std::os::unix::net::SocketAddr;
     /// # use anello::net::{UnixListener, UnixStream};
@@ -96,8 +94,7 @@ impl StreamSocket<Unix> {
     /// let listener = UnixListener::bind_addr(&address)?;
     /// let client = UnixStream::connect_addr(&address).await?;
     /// assert_eq!(client.peer_addr()?.as_abstract_name(), Some(name.as_bytes()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         let span = tracing::debug_span!("connect", peer = name(address));
@@ -135,13 +132,12 @@ impl StreamSocket<Unix> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
     /// one.write_all(b"ciao").await?;
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
@@ -159,7 +155,7 @@ impl StreamSocket<Unix> {
     /// `recvmsg(2)`. Cancel-safe: a future that is dropped before completion has sent nothing.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::io::Read as _;
     /// use std::os::fd::AsFd;
     ///
@@ -174,8 +170,7 @@ impl StreamSocket<Unix> {
     /// let mut bytes = [1; 4];
     /// std::fs::File::from(descriptors.into_iter().next().unwrap()).read_exact(&mut bytes)?;
     /// assert_eq!(bytes, [0; 4]);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -203,7 +198,7 @@ impl StreamSocket<Unix> {
     /// it cannot open, without an error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::fd::AsFd;
     /// # use anello::net::UnixStream;
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -212,8 +207,7 @@ impl StreamSocket<Unix> {
     /// let mut buffer = [0; 16];
     /// let (count, descriptors) = other.recv_with_fds(&mut buffer).await?;
     /// assert_eq!((&buffer[..count], descriptors.len()), (&b"pipe"[..], 1));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn recv_with_fds(&mut self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         if buffer.is_empty() {
@@ -230,15 +224,14 @@ impl StreamSocket<Unix> {
     /// exited and been reaped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, _other) = UnixStream::pair()?;
     /// match one.peer_pidfd() {
     ///     Ok(pidfd) => rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::WINCH)?,
     ///     Err(error) => assert_eq!(error.raw_os_error(), Some(92)), // ENOPROTOOPT
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_pidfd(&self) -> io::Result<OwnedFd> {
         self.connection.driver().peer_pidfd(self.connection.key)
@@ -250,14 +243,13 @@ impl StreamSocket<Unix> {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// let (one, _other) = UnixStream::pair()?;
     /// let credentials = one.peer_cred()?;
     /// assert_eq!(credentials.pid, Some(std::process::id()));
     /// assert_eq!(credentials.uid, rustix::process::geteuid().as_raw());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
         self.connection.driver().peer_credentials(self.connection.key)
@@ -271,7 +263,7 @@ impl StreamSocket<Unix> {
 /// closed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::os::linux::net::SocketAddrExt;
 /// use std::os::unix::net::SocketAddr;
 ///
@@ -284,8 +276,7 @@ impl StreamSocket<Unix> {
 /// assert_eq!(server.peer_cred()?.pid, Some(std::process::id()));
 /// client.write_all(b"ciao").await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub type UnixListener = StreamListener<Unix>;
 
@@ -296,7 +287,7 @@ impl StreamListener<Unix> {
     /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{UnixListener, UnixStream};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("socket");
@@ -305,8 +296,7 @@ impl StreamListener<Unix> {
     /// assert!(listener.accept().await?.peer_addr()?.is_unnamed());
     /// let error = UnixListener::bind(&path).unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -325,7 +315,7 @@ impl StreamListener<Unix> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::linux::net::SocketAddrExt;
     /// # use std::os::unix::net::SocketAddr;
     /// # use anello::net::UnixListener;
@@ -333,8 +323,7 @@ impl StreamListener<Unix> {
     /// let listener = UnixListener::bind_addr(&address)?;
     /// assert!(UnixListener::bind_addr(&address).is_err());
     /// drop(listener);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {

@@ -19,13 +19,12 @@ use crate::executor::Shared;
 /// ```
 /// use std::process::Stdio;
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut child = anello::process::Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
 /// child.stdin.as_mut().expect("stdin is piped").write_all(b"ciao").await?;
 /// child.kill().await?;
 /// assert_eq!(child.id(), None);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct Child {
     /// Write end of the pipe to the standard input, if it was configured as [`piped`](std::process::Stdio::piped).
@@ -75,13 +74,12 @@ impl Child {
     /// Returns the process ID, or `None` if the process has been reaped: its ID may then belong to another process.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("true").spawn()?;
     /// assert!(child.id().is_some());
     /// child.wait().await?;
     /// assert_eq!(child.id(), None);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn id(&self) -> Option<u32> {
@@ -95,11 +93,10 @@ impl Child {
     /// A child that writes to a pipe that is not read may never exit; see [`wait_with_output`](Self::wait_with_output).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("false").spawn()?;
     /// assert_eq!(child.wait().await?.code(), Some(1));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -133,13 +130,12 @@ impl Child {
     /// ```
     /// use std::process::Stdio;
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("cat").stdin(Stdio::piped()).spawn()?;
     /// assert_eq!(child.try_wait()?, None);
     /// child.wait().await?;
     /// assert!(child.try_wait()?.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -156,12 +152,11 @@ impl Child {
     /// Sends SIGKILL to the process, without waiting for it to exit (`kill(2)`).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("sleep").arg("1000").spawn()?;
     /// child.start_kill()?;
     /// assert!(!child.wait().await?.success());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -177,11 +172,10 @@ impl Child {
     /// Sends SIGKILL to the process and waits for it to exit. Cancel-safe: the signal is sent at the first poll.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("sleep").arg("1000").spawn()?;
     /// child.kill().await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -202,11 +196,10 @@ impl Child {
     /// ```
     /// use std::process::Stdio;
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
     /// assert_eq!(child.wait_with_output().await?.stdout, b"ciao\n");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

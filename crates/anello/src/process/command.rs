@@ -20,7 +20,7 @@ use crate::executor::{Shared, current};
 /// memory must use `fork(2)`, which [`uid`](Self::uid), [`gid`](Self::gid) and `pre_exec` require.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::process::Stdio;
 ///
 /// use anello::process::Command;
@@ -29,8 +29,7 @@ use crate::executor::{Shared, current};
 /// command.args(["-c", "echo ciao"]).stdout(Stdio::piped()).kill_on_drop(true);
 /// let output = command.spawn()?.wait_with_output().await?;
 /// assert_eq!(output.stdout, b"ciao\n");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Command {
@@ -45,11 +44,10 @@ impl Command {
     /// inherits the environment and the working directory, and is not killed on drop.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let status = anello::process::Command::new("true").status().await?;
     /// assert!(status.success());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self::from(std::process::Command::new(program))
@@ -230,11 +228,10 @@ impl Command {
     ///
     /// ```
     /// # use anello::process::Command;
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let child = Command::new("sleep").arg("1000").kill_on_drop(true).spawn()?;
     /// drop(child);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
         self.kill_on_drop = kill;
@@ -290,12 +287,11 @@ impl Command {
     /// are inherited.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut child = anello::process::Command::new("true").spawn()?;
     /// assert!(child.id().is_some());
     /// assert!(child.wait().await?.success());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -314,12 +310,11 @@ impl Command {
     /// [`spawn`](Self::spawn).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut command = anello::process::Command::new("true");
     /// let mut child = command.spawn_with(|command| command.env("LC_ALL", "C").spawn())?;
     /// assert!(child.wait().await?.success());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -361,11 +356,10 @@ impl Command {
     /// continues to run unless [`kill_on_drop`](Self::kill_on_drop) is set.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let status = anello::process::Command::new("sh").args(["-c", "exit 3"]).status().await?;
     /// assert_eq!(status.code(), Some(3));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -396,11 +390,10 @@ impl Command {
     /// `EPIPE`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let output = anello::process::Command::new("echo").arg("ciao").output().await?;
     /// assert_eq!(output.stdout, b"ciao\n");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //!
 //! use anello::process::Command;
 //!
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! let mut child = Command::new("tr").args(["a-z", "A-Z"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
 //! let mut input = child.stdin.take().expect("stdin is piped");
 //! input.write_all(b"ciao").await?;
@@ -16,8 +16,7 @@
 //! let output = child.wait_with_output().await?;
 //! assert!(output.status.success());
 //! assert_eq!(output.stdout, b"CIAO");
-//! # Ok::<(), std::io::Error>(()) })?;
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 //!
 //! # Waiting

@@ -18,15 +18,14 @@ use crate::readiness::PipeEnd;
 /// ```
 /// use std::process::Stdio;
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut command = anello::process::Command::new("wc");
 /// let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
 /// let mut stdin = child.stdin.take().expect("stdin is piped");
 /// stdin.write_all(b"four").await?;
 /// drop(stdin);
 /// assert_eq!(child.wait_with_output().await?.stdout.trim_ascii(), b"4");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct ChildStdin(pub(super) PipeEnd);
 
@@ -36,13 +35,12 @@ pub struct ChildStdin(pub(super) PipeEnd);
 /// ```
 /// use std::process::Stdio;
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
 /// let mut text = String::new();
 /// child.stdout.take().expect("stdout is piped").read_to_string(&mut text).await?;
 /// assert_eq!(text, "ciao\n");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct ChildStdout(pub(super) PipeEnd);
 
@@ -51,14 +49,13 @@ pub struct ChildStdout(pub(super) PipeEnd);
 /// ```
 /// use std::process::Stdio;
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut command = anello::process::Command::new("sh");
 /// let mut child = command.args(["-c", "echo failed >&2"]).stderr(Stdio::piped()).spawn()?;
 /// let mut text = String::new();
 /// child.stderr.take().expect("stderr is piped").read_to_string(&mut text).await?;
 /// assert_eq!(text, "failed\n");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct ChildStderr(pub(super) PipeEnd);
 
@@ -72,14 +69,13 @@ macro_rules! common {
             ///
             /// use anello::process::ChildStdout;
             ///
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// let mut child = Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
             /// let mut stdout = ChildStdout::from_std(child.stdout.take().expect("stdout is piped"))?;
             /// let mut bytes = Vec::new();
             /// assert_eq!(stdout.read_to_end(&mut bytes).await?, 5);
             /// child.wait()?;
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             ///
             /// # Errors
@@ -98,13 +94,12 @@ macro_rules! common {
             /// ```
             /// use std::process::Stdio;
             ///
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// let mut child = anello::process::Command::new("true").stdout(Stdio::piped()).spawn()?;
             /// let stdout = child.stdout.take().expect("stdout is piped");
             /// let pipe = std::io::PipeReader::from(stdout.into_owned_fd()?);
             /// # drop(pipe);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             ///
             /// # Errors

@@ -24,15 +24,14 @@ macro_rules! kinds {
             $($(#[$doc])*
             #[doc = concat!(
                 "\n```\n",
-                "# anello::Runtime::new()?.block_on(async {\n",
+                "# anello::example! {\n",
                 "use anello::signal::{SignalKind, signal};\n\n",
                 "let mut signals = signal(SignalKind::", stringify!($name), "())?;\n",
                 "# signal_hook::low_level::raise(signal_hook::consts::", stringify!($number), ")?;\n",
                 "// After another process has sent the signal:\n",
                 "assert_eq!(signals.recv().await, Some(()));\n",
                 "assert_eq!(SignalKind::", stringify!($name), "().to_string(), \"", stringify!($number), "\");\n",
-                "# Ok::<(), std::io::Error>(()) })?;\n",
-                "# Ok::<(), std::io::Error>(())\n",
+                "# }\n",
                 "```"
             )]
             #[must_use]

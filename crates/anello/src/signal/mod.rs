@@ -54,13 +54,12 @@ use crate::net::UnixStream;
 /// ```
 /// use anello::signal::{SignalKind, signal};
 ///
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let mut resizes = signal(SignalKind::window_change())?;
 /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::WINCH)?;
 /// // Returns once the terminal window is resized.
 /// assert_eq!(resizes.recv().await, Some(()));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -82,11 +81,10 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 /// rest of the process; to do so here, keep the listener returned by [`signal`].
 ///
 /// ```no_run
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// anello::signal::ctrl_c().await?;
 /// println!("shutting down");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Errors
@@ -102,15 +100,14 @@ pub async fn ctrl_c() -> io::Result<()> {
 /// Listener for one signal, returned by [`signal`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::signal::{Signal, SignalKind, signal};
 ///
 /// let mut reload: Signal = signal(SignalKind::hangup())?;
 /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)?;
 /// // After `kill -HUP`:
 /// assert_eq!(reload.recv().await, Some(()));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping the listener restores the default action of the signal"]
@@ -123,12 +120,11 @@ impl Signal {
     ///
     /// ```
     /// # use anello::signal::{SignalKind, signal};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut signals = signal(SignalKind::user_defined1())?;
     /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)?;
     /// signals.recv().await;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn recv(&mut self) -> Option<()> {
         poll_fn(|context| self.poll_recv(context)).await
@@ -138,12 +134,11 @@ impl Signal {
     ///
     /// ```
     /// # use anello::signal::{SignalKind, signal};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut signals = signal(SignalKind::user_defined2())?;
     /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2)?;
     /// std::future::poll_fn(|context| signals.poll_recv(context)).await;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
         self.caught.poll_take(context).map(Result::ok)
@@ -155,15 +150,14 @@ impl Signal {
 /// tokio has no counterpart: it needs one listener per signal and `select!`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::signal::{SignalKind, Signals};
 ///
 /// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
 /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)?;
 /// // After `kill`:
 /// assert_eq!(signals.recv().await?, SignalKind::terminate());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping the listener restores the default actions of the signals"]
@@ -179,12 +173,11 @@ impl Signals {
     /// ```
     /// use anello::signal::{SignalKind, Signals};
     ///
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
     /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)?;
     /// assert_eq!(signals.recv().await?, SignalKind::hangup());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -225,13 +218,12 @@ impl Signals {
     ///
     /// ```
     /// # use anello::signal::{SignalKind, Signals};
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut signals = Signals::new([SignalKind::user_defined2()])?;
     /// # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2)?;
     /// let received = std::future::poll_fn(|context| signals.poll_recv(context)).await?;
     /// assert_eq!(received, SignalKind::user_defined2());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

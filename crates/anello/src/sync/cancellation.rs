@@ -9,8 +9,7 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
-use crate::driver::Key;
-use crate::driver::table::{Packed, Table};
+use crate::driver::{Key, Packed, Table};
 use crate::executor::cooperative;
 
 /// Request to stop, which any number of tasks can wait for. Clones refer to the same request.
@@ -19,7 +18,7 @@ use crate::executor::cooperative;
 /// tokens does not cancel them, unless a [`DropGuard`] exists.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::CancellationToken;
 /// use anello::time::sleep;
 ///
@@ -30,8 +29,7 @@ use crate::executor::cooperative;
 /// });
 /// stop.cancel();
 /// assert_eq!(task.await.expect("the task does not panic"), None);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct CancellationToken {
@@ -125,14 +123,13 @@ impl CancellationToken {
     /// Cancels this token and its descendants, and wakes all tasks that wait for them.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let stop = anello::sync::CancellationToken::new();
     /// let task = anello::spawn(stop.clone().cancelled_owned());
     /// stop.cancel();
     /// task.await?;
     /// assert!(stop.is_cancelled());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn cancel(&self) {
         let mut cancelled = vec![Arc::clone(&self.node)];
@@ -170,14 +167,13 @@ impl CancellationToken {
     /// Waits until the token is cancelled. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let stop = anello::sync::CancellationToken::new();
     /// let guard = stop.clone().drop_guard();
     /// anello::spawn(async move { drop(guard) }).detach();
     /// stop.cancelled().await;
     /// assert!(stop.is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + '_ {
         cooperative(self.node.cancelled())
@@ -186,14 +182,13 @@ impl CancellationToken {
     /// Waits until the token is cancelled, with a future that owns the token. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let stop = anello::sync::CancellationToken::new();
     /// // The future has no lifetime, so it can be spawned.
     /// let task = anello::spawn(stop.child_token().cancelled_owned());
     /// stop.cancel();
     /// task.await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn cancelled_owned(self) -> impl Future<Output = ()> + Send + 'static {
         cooperative(async move { self.node.cancelled().await })
@@ -204,15 +199,14 @@ impl CancellationToken {
     /// future is.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::future::{pending, ready};
     ///
     /// let stop = anello::sync::CancellationToken::new();
     /// assert_eq!(stop.run_until_cancelled(ready(1)).await, Some(1));
     /// stop.cancel();
     /// assert_eq!(stop.run_until_cancelled(pending::<u32>()).await, None);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut cancelled = pin!(self.node.cancelled());
@@ -227,15 +221,14 @@ impl CancellationToken {
     /// Runs a future like [`run_until_cancelled`](Self::run_until_cancelled), and owns the token.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let stop = anello::sync::CancellationToken::new();
     /// let connection = std::future::pending::<u32>();
     /// // The future has no lifetime, so it can be spawned.
     /// let task = anello::spawn(stop.child_token().run_until_cancelled_owned(connection));
     /// stop.cancel();
     /// assert_eq!(task.await?, None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub async fn run_until_cancelled_owned<F: Future>(self, future: F) -> Option<F::Output> {
         self.run_until_cancelled(future).await
@@ -244,7 +237,7 @@ impl CancellationToken {
     /// Returns a guard that cancels the token when it is dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let stop = anello::sync::CancellationToken::new();
     /// let guard = stop.clone().drop_guard();
     /// let task = anello::spawn(async move {
@@ -253,8 +246,7 @@ impl CancellationToken {
     /// });
     /// assert!(task.await.is_err());
     /// assert!(stop.is_cancelled());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn drop_guard(self) -> DropGuard {

@@ -19,7 +19,7 @@ use crate::executor::{
 /// results need not be `Send`, except for [`spawn_on`](Self::spawn_on).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::JoinSet;
 ///
 /// let mut set = JoinSet::new();
@@ -31,9 +31,7 @@ use crate::executor::{
 ///     sum += result?;
 /// }
 /// assert_eq!(sum, 285);
-/// # Ok::<(), anello::JoinError>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }
 /// ```
 pub struct JoinSet<T> {
     /// Tasks whose result has not been returned. Ordered, so that a simulation is deterministic.
@@ -87,12 +85,11 @@ impl<T> JoinSet<T> {
     /// Creates an empty set.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async { 42 });
     /// assert_eq!(set.join_all().await, [42]);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn new() -> Self {
@@ -102,15 +99,14 @@ impl<T> JoinSet<T> {
     /// Returns the number of tasks whose result has not been returned, including finished ones.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async {});
     /// set.spawn(async {});
     /// assert_eq!(set.len(), 2);
     /// set.join_next().await;
     /// assert_eq!(set.len(), 1);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -119,14 +115,13 @@ impl<T> JoinSet<T> {
     /// Returns whether the results of all tasks have been returned.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async {});
     /// assert!(!set.is_empty());
     /// set.join_next().await;
     /// assert!(set.is_empty());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
@@ -135,14 +130,13 @@ impl<T> JoinSet<T> {
     /// Spawns a future on the current thread's runtime and adds the task to the set. The returned handle can abort it.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let abort = set.spawn(std::future::pending::<()>());
     /// abort.abort();
     /// let error = set.join_next().await.expect("the set has a task").unwrap_err();
     /// assert!(error.is_cancelled() && error.id() == abort.id());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Panics
@@ -159,12 +153,11 @@ impl<T> JoinSet<T> {
     /// Spawns a future on the thread of another runtime and adds the task to the set.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn_on(async { 42 }, &anello::Handle::current());
     /// assert_eq!(set.join_next().await.and_then(Result::ok), Some(42));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn spawn_on<F>(&mut self, future: F, handle: &Handle) -> AbortHandle
@@ -179,7 +172,7 @@ impl<T> JoinSet<T> {
     /// started cannot be aborted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// for limit in [10, 100] {
     ///     set.spawn_blocking(move || (1..=limit).sum::<u64>());
@@ -187,8 +180,7 @@ impl<T> JoinSet<T> {
     /// let mut sums = set.join_all().await;
     /// sums.sort();
     /// assert_eq!(sums, [55, 5050]);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn spawn_blocking(&mut self, work: impl FnOnce() -> T + Send + 'static) -> AbortHandle
     where
@@ -200,13 +192,11 @@ impl<T> JoinSet<T> {
     /// Returns a builder that gives a task a name before it is spawned.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.build_task().name("answer").spawn(async { 42 })?;
     /// assert_eq!(set.join_all().await, [42]);
-    /// # Ok::<(), std::io::Error>(())
-    /// # })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn build_task(&mut self) -> Builder<'_, T> {
         Builder { set: self, builder: TaskBuilder::new() }
@@ -228,7 +218,7 @@ impl<T> JoinSet<T> {
     /// Consumes one unit of the task's budget. Cancel-safe: no result is lost if the future is dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// for number in [1, 2, 3] {
     ///     set.spawn(async move { number * number });
@@ -238,8 +228,7 @@ impl<T> JoinSet<T> {
     ///     sum += square?;
     /// }
     /// assert_eq!(sum, 14);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -254,12 +243,11 @@ impl<T> JoinSet<T> {
     /// Returns a [`JoinError`], which contains the id, if the task panicked or was aborted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let id = set.spawn(async { 42 }).id();
     /// assert_eq!(set.join_next_with_id().await.and_then(Result::ok), Some((id, 42)));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn join_next_with_id(&mut self) -> Option<Result<(Id, T), JoinError>> {
         poll_fn(|context| self.poll_join_next_with_id(context)).await
@@ -269,13 +257,12 @@ impl<T> JoinSet<T> {
     /// is called when a task finishes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async { 42 });
     /// let next = std::future::poll_fn(|context| set.poll_join_next(context)).await;
     /// assert_eq!(next.and_then(Result::ok), Some(42));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -287,13 +274,12 @@ impl<T> JoinSet<T> {
     /// Polls for the next result and its id; see [`join_next_with_id`](Self::join_next_with_id).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let id = set.spawn(async { 42 }).id();
     /// let next = std::future::poll_fn(|context| set.poll_join_next_with_id(context)).await;
     /// assert_eq!(next.and_then(Result::ok), Some((id, 42)));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -318,14 +304,13 @@ impl<T> JoinSet<T> {
     /// Returns a [`JoinError`] if the task panicked or was aborted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async { 42 });
     /// assert!(set.try_join_next().is_none());
     /// anello::yield_now().await;
     /// assert_eq!(set.try_join_next().and_then(Result::ok), Some(42));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         self.try_join_next_with_id().map(|result| result.map(|(_, output)| output))
@@ -334,14 +319,13 @@ impl<T> JoinSet<T> {
     /// Returns the id and result of a task that has finished, or `None` if there is none, without waiting.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let id = set.spawn(async { 42 }).id();
     /// assert!(set.try_join_next_with_id().is_none(), "the task has not been polled yet");
     /// anello::task::yield_now().await;
     /// assert_eq!(set.try_join_next_with_id().and_then(Result::ok), Some((id, 42)));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -376,11 +360,10 @@ impl<T> JoinSet<T> {
     /// Panics if a task panicked, with its payload, or if a task was aborted. The remaining tasks are then aborted.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let set: anello::task::JoinSet<u32> = (0..3).map(|number| async move { number }).collect();
     /// assert_eq!(set.join_all().await, [0, 1, 2]);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Cancel safety
@@ -401,7 +384,7 @@ impl<T> JoinSet<T> {
     /// [`join_next`](Self::join_next).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(std::future::pending::<()>());
     /// set.spawn(std::future::pending::<()>());
@@ -409,8 +392,7 @@ impl<T> JoinSet<T> {
     /// while let Some(result) = set.join_next().await {
     ///     assert!(result.unwrap_err().is_cancelled());
     /// }
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn abort_all(&mut self) {
         self.tasks.values().for_each(JoinHandle::abort);
@@ -420,13 +402,12 @@ impl<T> JoinSet<T> {
     /// the tasks have been aborted and stay in the set.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(std::future::pending::<()>());
     /// set.shutdown().await;
     /// assert!(set.is_empty());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn shutdown(&mut self) {
         self.abort_all();
@@ -436,13 +417,12 @@ impl<T> JoinSet<T> {
     /// Removes all tasks from the set without aborting them.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// set.spawn(async { /* Still runs. */ });
     /// set.detach_all();
     /// assert!(set.is_empty());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn detach_all(&mut self) {
         // The removed tasks add themselves to the previous list.
@@ -490,15 +470,14 @@ impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
 /// Configures a task of a [`JoinSet`]; see [`JoinSet::build_task`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::task::{JoinSet, dump};
 ///
 /// let mut set = JoinSet::new();
 /// set.build_task().name("answer").spawn(async { 42 })?;
 /// assert_eq!(dump().tasks[0].name.as_deref(), Some("answer"));
 /// assert_eq!(set.join_all().await, [42]);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Builder<'a, T> {
@@ -510,7 +489,7 @@ impl<'a, T: 'static> Builder<'a, T> {
     /// Sets the name of the task.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::task::{JoinSet, dump};
     ///
     /// let mut set = JoinSet::new();
@@ -522,8 +501,7 @@ impl<'a, T: 'static> Builder<'a, T> {
     /// names.sort();
     /// assert_eq!(names, ["one", "other"]);
     /// # async {}.await;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn name(self, name: &'a str) -> Self {
@@ -533,13 +511,12 @@ impl<'a, T: 'static> Builder<'a, T> {
     /// Spawns a future on the current thread's runtime; see [`JoinSet::spawn`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let abort = set.build_task().name("idle").spawn(std::future::pending::<()>())?;
     /// abort.abort();
     /// assert!(set.join_next().await.is_some_and(|result| result.is_err()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -555,13 +532,12 @@ impl<'a, T: 'static> Builder<'a, T> {
     /// Spawns a future on the thread of another runtime; see [`JoinSet::spawn_on`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut set = anello::task::JoinSet::new();
     /// let handle = anello::Handle::current();
     /// set.build_task().name("answer").spawn_on(async { 42 }, &handle)?;
     /// assert_eq!(set.join_all().await, [42]);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -5,15 +5,14 @@ use std::fmt;
 /// Error returned by [`timeout`](super::timeout) and [`timeout_at`](super::timeout_at) when the time limit has elapsed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{error::Elapsed, timeout};
 ///
 /// let limit = std::time::Duration::from_millis(1);
 /// let result: Result<(), Elapsed> = timeout(limit, std::future::pending()).await;
 /// let error = std::io::Error::from(result.unwrap_err());
 /// assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(pub(super) ());

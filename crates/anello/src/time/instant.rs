@@ -21,7 +21,7 @@ use crate::executor::{Shared, with_current};
 /// [`checked_sub`](Self::checked_sub) return `None` only after about 10^10 additions of `Duration::MAX`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, sleep_until};
 /// use std::time::Duration;
 ///
@@ -29,8 +29,7 @@ use crate::executor::{Shared, with_current};
 /// sleep_until(start + Duration::from_millis(2)).await;
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// assert!(start + Duration::MAX > Instant::now());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant {

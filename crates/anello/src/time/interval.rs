@@ -18,7 +18,7 @@ const MISSED_TICK_TOLERANCE_NS: u64 = 5_000_000;
 /// Panics if no runtime is running on this thread, or if `period` is zero.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, interval};
 /// use std::time::Duration;
 ///
@@ -28,8 +28,7 @@ const MISSED_TICK_TOLERANCE_NS: u64 = 5_000_000;
 ///     interval.tick().await;
 /// }
 /// assert!(start.elapsed() >= Duration::from_millis(2));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
@@ -42,15 +41,14 @@ pub fn interval(period: Duration) -> Interval {
 /// Panics if no runtime is running on this thread, or if `period` is zero.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, interval_at};
 /// use std::time::Duration;
 ///
 /// let first = Instant::now() + Duration::from_millis(2);
 /// let mut interval = interval_at(first, Duration::from_secs(60));
 /// assert_eq!(interval.tick().await, first);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
@@ -76,7 +74,7 @@ fn new(sleep: Sleep, period: Duration) -> Interval {
 /// | `Skip` | 40, 50, 60, 70 |
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::time::Duration;
 ///
 /// use anello::time::{MissedTickBehavior, interval};
@@ -88,8 +86,7 @@ fn new(sleep: Sleep, period: Duration) -> Interval {
 /// std::thread::sleep(Duration::from_millis(25));
 /// assert_eq!(interval.tick().await, first + Duration::from_millis(10));
 /// assert!(interval.tick().await >= first + Duration::from_millis(30));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,14 +118,13 @@ impl MissedTickBehavior {
 /// A timer with a fixed period; see [`interval`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::time::Duration;
 ///
 /// let mut interval = anello::time::interval(Duration::from_millis(2));
 /// let first = interval.tick().await;
 /// assert_eq!(interval.tick().await - first, Duration::from_millis(2));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Interval {
@@ -145,7 +141,7 @@ impl Interval {
     /// dropped.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// use anello::time::{Instant, interval};
@@ -155,8 +151,7 @@ impl Interval {
     /// let first = interval.tick().await;
     /// interval.tick().await;
     /// assert!(Instant::now() >= first + Duration::from_millis(2));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|context| self.poll_tick(context)).await
@@ -165,11 +160,10 @@ impl Interval {
     /// Polls for the next tick. Returns its deadline, or stores the waker of `context`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let mut interval = anello::time::interval(std::time::Duration::from_millis(1));
     /// std::future::poll_fn(|context| interval.poll_tick(context)).await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(context));
@@ -183,7 +177,7 @@ impl Interval {
     /// Restarts the interval: the next tick is one period from now.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::time::{Instant, interval};
     /// use std::time::Duration;
     ///
@@ -191,8 +185,7 @@ impl Interval {
     /// let start = Instant::now();
     /// interval.reset();
     /// assert!(interval.tick().await >= start + Duration::from_millis(2));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset(&mut self) {
         self.sleep.reset_after(self.period);
@@ -201,7 +194,7 @@ impl Interval {
     /// Restarts the interval: the next tick completes immediately.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// let mut interval = anello::time::interval(Duration::from_secs(3600));
@@ -210,8 +203,7 @@ impl Interval {
     /// // Does not wait for an hour.
     /// let second = interval.tick().await;
     /// assert!(second <= anello::time::Instant::now());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset_immediately(&mut self) {
         self.sleep.reset_after(Duration::ZERO);
@@ -220,7 +212,7 @@ impl Interval {
     /// Restarts the interval: the next tick is `after` from now, and later ticks follow with the interval's period.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// use anello::time::{Instant, interval};
@@ -231,8 +223,7 @@ impl Interval {
     /// let next = interval.tick().await;
     /// assert!(next >= start + Duration::from_millis(2));
     /// assert!(next < start + Duration::from_secs(3600));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
         self.sleep.reset_after(after);
@@ -242,7 +233,7 @@ impl Interval {
     /// deadline in the past completes immediately.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// use anello::time::{Instant, interval};
@@ -251,8 +242,7 @@ impl Interval {
     /// let deadline = Instant::now() + Duration::from_millis(2);
     /// interval.reset_at(deadline);
     /// assert_eq!(interval.tick().await, deadline);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
@@ -261,14 +251,13 @@ impl Interval {
     /// Returns the period.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// let interval = anello::time::interval(Duration::from_secs(5));
     /// assert_eq!(interval.period(), Duration::from_secs(5));
     /// # async {}.await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn period(&self) -> Duration {
         self.period
@@ -277,7 +266,7 @@ impl Interval {
     /// Returns the schedule after a missed tick.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::time::{MissedTickBehavior, interval};
     ///
     /// let mut interval = interval(std::time::Duration::from_secs(5));
@@ -285,8 +274,7 @@ impl Interval {
     /// interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Delay);
     /// # async {}.await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed_tick_behavior
@@ -295,14 +283,13 @@ impl Interval {
     /// Sets the schedule after a missed tick. The default is [`MissedTickBehavior::Burst`].
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::time::{MissedTickBehavior, interval};
     ///
     /// let mut interval = interval(std::time::Duration::from_secs(1));
     /// interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Skip);
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed_tick_behavior = behavior;

@@ -51,14 +51,13 @@ pub use sleep::{Sleep, sleep, sleep_until};
 /// workers.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{monotonic_now, sleep};
 ///
 /// let start = monotonic_now();
 /// sleep(std::time::Duration::from_millis(2)).await;
 /// assert!(monotonic_now() - start >= std::time::Duration::from_millis(2));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Panics
@@ -111,14 +110,13 @@ pub fn system_now() -> SystemTime {
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::timeout;
 /// use std::time::Duration;
 ///
 /// assert_eq!(timeout(Duration::from_secs(1), async { 5 }).await, Ok(5));
 /// assert!(timeout(Duration::from_millis(1), std::future::pending::<()>()).await.is_err());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn timeout<F: IntoFuture>(
@@ -137,13 +135,12 @@ pub fn timeout<F: IntoFuture>(
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, timeout_at};
 ///
 /// let past = Instant::now();
 /// assert!(timeout_at(past, std::future::pending::<()>()).await.is_err());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(

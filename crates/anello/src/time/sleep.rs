@@ -18,10 +18,9 @@ use crate::executor::{Shared, TimerKey, Wheel, current};
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// anello::time::sleep(std::time::Duration::from_millis(1)).await;
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
@@ -36,14 +35,13 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, sleep_until};
 ///
 /// let deadline = Instant::now() + std::time::Duration::from_millis(1);
 /// sleep_until(deadline).await;
 /// assert!(Instant::now() >= deadline);
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
@@ -58,7 +56,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// the runtime on which it was created.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::time::{Instant, sleep};
 /// use std::time::Duration;
 ///
@@ -66,8 +64,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// sleep.reset(Instant::now() + Duration::from_millis(1));
 /// (&mut sleep).await;
 /// assert!(sleep.is_elapsed());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
@@ -89,15 +86,14 @@ impl Sleep {
     /// Returns the time at which the sleep completes, limited to the range of the clock.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::time::{Instant, sleep_until};
     ///
     /// let deadline = Instant::now() + std::time::Duration::from_millis(2);
     /// let sleep = sleep_until(deadline);
     /// assert_eq!(sleep.deadline(), deadline);
     /// sleep.await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn deadline(&self) -> Instant {
         Instant::at(&self.shared, self.deadline_ns)
@@ -106,15 +102,14 @@ impl Sleep {
     /// Returns whether the deadline has passed. Reads the clock; the sleep need not have been polled.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// let mut sleep = anello::time::sleep(Duration::from_millis(2));
     /// assert!(!anello::time::sleep(Duration::from_secs(3600)).is_elapsed());
     /// (&mut sleep).await;
     /// assert!(sleep.is_elapsed());
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn is_elapsed(&self) -> bool {
         self.now_ns() >= self.deadline_ns
@@ -124,7 +119,7 @@ impl Sleep {
     /// must poll the sleep again.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// use anello::time::{Instant, sleep};
@@ -135,8 +130,7 @@ impl Sleep {
     /// timeout.reset(later);
     /// assert_eq!(timeout.deadline(), later);
     /// # async {}.await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.reset_to(deadline.on_clock_of(&self.shared));
@@ -145,7 +139,7 @@ impl Sleep {
     /// Changes the deadline to `duration` from now. Equivalent to `reset(Instant::now() + duration)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::time::Duration;
     ///
     /// use anello::time::sleep;
@@ -155,8 +149,7 @@ impl Sleep {
     /// timeout.reset_after(Duration::from_secs(60));
     /// assert!(timeout.deadline() > first);
     /// # async {}.await;
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.reset_to(self.shared.now_ns().saturating_add(nanoseconds(duration)));

@@ -29,8 +29,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, NapiPolling, Runtime, RuntimeBuilder, SendCompletion,
-    SimFaults, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SimFaults, SimModel, SimOptions,
+    SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -152,7 +152,7 @@ pub fn fallback_setups() -> Vec<(&'static str, &'static str, Setup)> {
         (
             name,
             feature,
-            Setup::new(name, DriverKind::Uring, |options| disable(&mut options.disabled_features)),
+            Setup::new(name, DriverKind::Uring, |options| disable(&mut options.testing.disabled_features)),
         )
     };
     vec![
@@ -190,19 +190,14 @@ fn disable_all(disabled: &mut DisabledFeatures) {
 
 /// Sets every queue and buffer to its minimum size.
 pub fn smallest(options: &mut DriverOptions) {
-    options.sq_entries = 2;
-    options.cq_entries = 4;
-    options.initial_receive_buffers = 1;
+    options.testing.sq_entries = 2;
+    options.testing.cq_entries = 4;
+    options.testing.initial_receive_buffers = 1;
     options.max_receive_buffers = 2;
     options.receive_buffer_bytes = 64;
     options.max_received_chunks = 1;
     options.max_send_queue_bytes = 100;
     options.max_accept_queue = 1;
-}
-
-/// Loopback connections do not poll, so the setups with this option only show that it does not disturb anything else.
-fn napi_polling() -> Option<NapiPolling> {
-    Some(NapiPolling::default().prefer(true))
 }
 
 /// Returns all setups on Linux.
@@ -212,28 +207,16 @@ pub fn all_drivers() -> Vec<Setup> {
     let mut setups = both_drivers();
     setups.extend(fallback_setups().into_iter().map(|(_, _, setup)| setup));
     setups.extend([
-        uring("uring as of Linux 5.13", |options| disable_all(&mut options.disabled_features)),
-        uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
+        uring("uring as of Linux 5.13", |options| disable_all(&mut options.testing.disabled_features)),
         uring("uring with batched events", |options| options.max_batch_delay = Duration::from_micros(100)),
         uring("uring with batched events and cooperative task work", |options| {
             options.max_batch_delay = Duration::from_micros(100);
             options.task_work = TaskWork::Cooperative;
         }),
-        uring("uring with NAPI polling", |options| options.napi_polling = napi_polling()),
-        epoll("epoll with NAPI polling", |options| options.napi_polling = napi_polling()),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
-        uring("uring with one-shot receive", |options| options.one_shot_receive = true),
-        uring("uring with registered files", |options| options.registered_files = true),
-        uring("uring with a completion per send", |options| {
-            options.send_completion = SendCompletion::PerSend
-        }),
         uring("uring without direct sends", |options| options.direct_send_threshold_bytes = usize::MAX),
         uring("uring with direct sends only", |options| options.direct_send_threshold_bytes = 0),
         uring("uring with zero-copy sends", |options| {
-            options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
-        }),
-        uring("uring with registered files and zero-copy sends", |options| {
-            options.registered_files = true;
             options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
         }),
         uring("uring with submission polling", |options| {
@@ -242,13 +225,15 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring, all sizes small", smallest),
         uring("uring, all sizes small, a completion per send", |options| {
             smallest(options);
-            options.send_completion = SendCompletion::PerSend;
-            options.one_shot_receive = true;
+            options.testing.disabled_features.cqe_skip = true;
+            options.testing.disabled_features.multishot_receive = true;
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, all sizes small", smallest),
-        epoll("epoll, deferring every small send", |options| options.deferred_send_threshold_edges = 0),
-        epoll("epoll without epoll_pwait2", |options| options.disabled_features.epoll_pwait2 = true),
+        epoll("epoll, deferring every small send", |options| {
+            options.testing.deferred_send_threshold_edges = 0
+        }),
+        epoll("epoll without epoll_pwait2", |options| options.testing.disabled_features.epoll_pwait2 = true),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups
@@ -281,14 +266,14 @@ pub fn random_simulator(seed: u64) -> (Setup, bool) {
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
     let setup = Setup::new("sim", kind, |options| {
-        options.initial_receive_buffers = 1 << random.usize(..7);
-        options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
+        options.testing.initial_receive_buffers = 1 << random.usize(..7);
+        options.max_receive_buffers = options.testing.initial_receive_buffers << random.usize(..3);
         options.receive_buffer_bytes = 64 << random.usize(..7);
         options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
         options.max_received_chunks = 1 + random.usize(..16);
         options.max_accept_queue = 1 + random.usize(..8);
         options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
-        options.deferred_send_threshold_edges = random.usize(..4);
+        options.testing.deferred_send_threshold_edges = random.usize(..4);
     });
     (setup, is_lossy)
 }

@@ -238,11 +238,10 @@ impl WorkerMetrics {
     ///
     /// ```
     #[doc = metrics!()]
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// worker.publish_driver();
     /// assert!(scrape().contains("anello_driver_sockets{worker=\"0\"} 0\n"));
-    /// # });
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn publish_driver(&self) {
         if let Some(driver) = current_driver_metrics()
@@ -373,12 +372,11 @@ impl Sample {
 ///
 /// ```
 #[doc = metrics!()]
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let driver = anello::current_driver_metrics().expect("a runtime is running");
 /// assert!(worker.publish(&driver_samples(&driver)));
 /// assert!(scrape().contains("anello_driver_accepted_total{worker=\"0\"} 0\n"));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub fn driver_samples(metrics: &DriverMetrics) -> Vec<Sample> {
     let sample = |entry: MetricEntry| Sample {

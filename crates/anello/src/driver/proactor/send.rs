@@ -6,10 +6,17 @@ use std::task::{Poll, Waker, ready};
 
 use super::stream::Sending;
 use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend};
-use crate::driver::{
-    CLASS_BYTES, Completion, CompletionKernel, Family, FileRange, IoSliceCursor, Key, Kind, Op, PollIo,
-    Queued, SendBuf, SendMode, Sockets, Token, WakeQueue, WriteSide, gone, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::{Completion, Op, SendMode};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::buffer::CLASS_BYTES;
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, FileRange, Sockets, gone};
+use crate::driver::stream::send_queue::{Queued, SendBuf};
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
@@ -149,9 +156,10 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.sockets_mut().prepare_send_file(&stream.socket)?;
                 stream.sends_files = true;
             }
-            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
+            let (sockets, family) = (self.kernel.sockets_mut(), stream.family);
             if stream.is_connected()
-                && let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)?
+                && let Some(count) =
+                    stream.sends.send_file(sockets, &stream.socket, family, range, &mut self.metrics)?
             {
                 return Poll::Ready(Ok(count));
             }
@@ -201,10 +209,12 @@ impl<K: CompletionKernel> Proactor<K> {
             let send_directly = stream.is_connected()
                 && (length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent());
             if zero_copy || would_block || !send_directly {
-                let mode = match () {
-                    () if zero_copy => SendMode::ZeroCopy,
-                    () if would_block => SendMode::Async,
-                    () => self.default_send_mode,
+                let mode = if zero_copy {
+                    SendMode::ZeroCopy
+                } else if would_block {
+                    SendMode::Async
+                } else {
+                    self.default_send_mode
                 };
                 self.submit_send(key, mode);
                 return Ok(());

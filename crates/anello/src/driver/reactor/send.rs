@@ -4,10 +4,13 @@ use std::io::{self, IoSlice};
 use std::task::{Poll, Waker, ready};
 
 use super::{Reactor, Stream};
-use crate::driver::{
-    DriverMetrics, FileRange, Key, PollIo, Queued, ReadinessKernel, SendBuf, Sockets, WakeQueue, WriteSide,
-    gone,
-};
+use crate::driver::counters::DriverMetrics;
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{FileRange, Sockets, gone};
+use crate::driver::stream::send_queue::{Queued, SendBuf};
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 impl<K: ReadinessKernel> Reactor<K> {
     #[inline(never)]
@@ -114,8 +117,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.writable {
-            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
-            if let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)? {
+            let (sockets, family) = (self.kernel.sockets_mut(), stream.family);
+            let sent = stream.sends.send_file(sockets, &stream.socket, family, range, &mut self.metrics)?;
+            if let Some(count) = sent {
                 return Poll::Ready(Ok(count));
             }
             stream.writable = false;

@@ -12,8 +12,9 @@ use super::datagram_socket::SimDatagramSocket;
 use super::socket::SimSocket;
 use super::sockets::SimNetwork;
 use super::unix_sockets::{credentials, name};
+use crate::driver::sockets::End;
 use crate::driver::sockets::messages::{self, ReceivedMessage};
-use crate::driver::{End, PeerCredentials};
+use crate::driver::sockets::options::PeerCredentials;
 
 /// A simulated Unix datagram socket.
 #[derive(Debug)]
@@ -112,7 +113,7 @@ impl SimUnixDatagram {
         self.0.maybe_refuse(|network| network.faults.refused_sends)?;
         self.0.with(|network, id| {
             let to = to.map(name).transpose()?;
-            network.send_unix_datagram(id, (payload, descriptors), to.as_deref())
+            network.send_unix_datagram(id, payload, descriptors, to.as_deref())
         })
     }
 }

@@ -24,8 +24,9 @@ use super::link::{Link, LinkOptions, LinkStatistics};
 use super::segment::{Payload, RemoteSocket, SERIAL_BITS, Segment};
 use super::signal::SimSignal;
 use super::trace::{Operation, Trace};
-use crate::driver::woken_hosts::{HostId, WokenHosts};
-use crate::driver::{CrashLoss, Disk, Journal, VirtualClock};
+use crate::driver::file::disk::{CrashLoss, Disk, Journal};
+use crate::driver::wait::clock::VirtualClock;
+use crate::driver::wake::woken_hosts::{HostId, WokenHosts};
 
 /// Additional delay of a lost packet that TCP sends again: Linux's minimum retransmission timeout.
 const RETRANSMISSION_NS: u64 = 200_000_000;
@@ -459,7 +460,7 @@ impl World {
                     }
                 }
                 Event::Timeout { link, number } => {
-                    if let Some(segment) = self.time_out(link, number) {
+                    if let Some(segment) = self.time_out(link.0, link.1, number) {
                         return Some(Due::Segment(segment));
                     }
                 }
@@ -498,7 +499,7 @@ impl World {
     }
 
     /// Fails the connection of a packet if the packet still waits. Returns the report to its sender.
-    fn time_out(&mut self, (from, to): (HostId, HostId), number: u64) -> Option<Segment> {
+    fn time_out(&mut self, from: HostId, to: HostId, number: u64) -> Option<Segment> {
         let link = self.links.get_mut(&(from, to))?;
         let sender = link.waiting.iter().find(|(other, _)| *other == number)?.1.from;
         link.waiting.retain(|(_, segment)| segment.from != sender);

@@ -7,7 +7,7 @@ use std::io;
 /// Error returned by the `try_io` methods of the guards if the operation returned `WouldBlock`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// # use std::io::ErrorKind;
 /// # use anello::io::{AsyncFd, TryIoError};
 /// # let (_reader, writer) = std::io::pipe()?;
@@ -15,8 +15,7 @@ use std::io;
 /// let mut guard = writer.writable().await?;
 /// let result: Result<std::io::Result<()>, TryIoError> = guard.try_io(|_| Err(ErrorKind::WouldBlock.into()));
 /// assert_eq!(result.unwrap_err().to_string(), "operation would block");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryIoError(());
@@ -38,7 +37,7 @@ impl Error for TryIoError {}
 /// Error returned by [`AsyncFd::try_new`](super::AsyncFd::try_new), with the value that could not be registered.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::fs::File;
 ///
 /// use anello::io::{AsyncFd, AsyncFdTryNewError};
@@ -46,8 +45,7 @@ impl Error for TryIoError {}
 /// let error: AsyncFdTryNewError<File> = AsyncFd::try_new(File::open("/proc/self/exe")?).unwrap_err();
 /// let error = std::io::Error::from(error);
 /// assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct AsyncFdTryNewError<T> {
     pub(super) inner: T,
@@ -58,13 +56,12 @@ impl<T> AsyncFdTryNewError<T> {
     /// Returns the value and the error.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::AsyncFd;
     /// let file = std::fs::File::open("/proc/self/exe")?;
     /// let (file, error) = AsyncFd::try_new(file).unwrap_err().into_parts();
     /// assert!(file.metadata()?.is_file(), "{error}");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_parts(self) -> (T, io::Error) {
         (self.inner, self.cause)

@@ -88,13 +88,12 @@ impl<T: AsFd> AsyncFd<T> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncFd, Interest};
     /// let (reader, _writer) = std::io::pipe()?;
     /// let reader = AsyncFd::with_interest(reader, Interest::READABLE)?;
     /// assert!(reader.writable().await.is_err(), "not registered for writing");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn with_interest(inner: T, interest: Interest) -> io::Result<Self> {
@@ -111,14 +110,13 @@ impl<T: AsFd> AsyncFd<T> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::AsyncFd;
     /// let file = std::fs::File::open("/proc/self/exe")?;
     /// let (file, error) = AsyncFd::try_new(file).unwrap_err().into_parts();
     /// assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     /// assert!(file.metadata()?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn try_new(inner: T) -> Result<Self, AsyncFdTryNewError<T>> {
@@ -134,13 +132,12 @@ impl<T: AsFd> AsyncFd<T> {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncFd, Interest};
     /// let file = std::fs::File::open("/proc/self/exe")?;
     /// let error = AsyncFd::try_with_interest(file, Interest::READABLE).unwrap_err();
     /// assert!(error.into_parts().0.metadata()?.is_file());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn try_with_interest(inner: T, interest: Interest) -> Result<Self, AsyncFdTryNewError<T>> {
@@ -153,12 +150,11 @@ impl<T: AsFd> AsyncFd<T> {
     /// Returns a reference to the inner value.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::AsyncFd;
     /// let socket = AsyncFd::new(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// assert_ne!(socket.get_ref().local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn get_ref(&self) -> &T {
@@ -169,14 +165,13 @@ impl<T: AsFd> AsyncFd<T> {
     /// one is still reported.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Read;
     /// # use anello::io::AsyncFd;
     /// let (reader, _writer) = std::io::pipe()?;
     /// let mut reader = AsyncFd::new(reader)?;
     /// assert_eq!(reader.get_mut().read(&mut [])?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
@@ -186,13 +181,12 @@ impl<T: AsFd> AsyncFd<T> {
     /// Releases the registration and returns the inner value.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::AsyncFd;
     /// let socket = AsyncFd::new(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// let socket: std::net::UdpSocket = socket.into_inner();
     /// assert_ne!(socket.local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_inner(self) -> T {
         self.inner
@@ -206,7 +200,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// Returns the error of `operation`, and those of [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::{Read, Write};
     /// # use std::os::unix::net::UnixStream;
     /// # use anello::io::{AsyncFd, Interest};
@@ -216,8 +210,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// let writing = anello::spawn(async move { far.write_all(b"ciao") });
     /// let count = near.async_io(Interest::READABLE, |mut near| near.read(&mut [0; 16])).await?;
     /// assert_eq!(count, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn async_io<R>(
         &self,
@@ -242,7 +235,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`async_io`](Self::async_io).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::{Read, Write};
     /// # use std::os::unix::net::UnixStream;
     /// # use anello::io::{AsyncFd, Interest};
@@ -252,8 +245,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// far.write_all(b"ciao")?;
     /// let count = near.async_io_mut(Interest::READABLE, |near| near.read(&mut [0; 16])).await?;
     /// assert_eq!(count, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn async_io_mut<R>(
         &mut self,
@@ -312,7 +304,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`try_io`](Self::try_io).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::{ErrorKind, Read};
     /// # use std::os::unix::net::UnixStream;
     /// # use anello::io::{AsyncFd, Interest};
@@ -321,8 +313,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// let mut near = AsyncFd::new(near)?;
     /// let result = near.try_io_mut(Interest::READABLE, |near| near.read(&mut [0; 8]));
     /// assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_io_mut<R>(
         &mut self,

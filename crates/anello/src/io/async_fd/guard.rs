@@ -13,7 +13,7 @@ use crate::driver::{Clear, Interest, Ready, ReadyEvent};
 /// Dropping the guard keeps the readiness.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::io::{Read, Write};
 ///
 /// use anello::io::AsyncFd;
@@ -28,8 +28,7 @@ use crate::driver::{Clear, Interest, Ready, ReadyEvent};
 /// // The pipe is empty now, which clears the readiness.
 /// assert!(guard.try_io(|reader| reader.get_ref().read(&mut [0; 16])).is_err());
 /// assert!(!guard.ready().is_readable());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "the readiness stays set until it is cleared: call try_io or clear_ready"]
 pub struct AsyncFdReadyGuard<'a, T: AsFd> {
@@ -41,7 +40,7 @@ pub struct AsyncFdReadyGuard<'a, T: AsFd> {
 /// Readiness of an [`AsyncFd`], like [`AsyncFdReadyGuard`], with mutable access to the inner value.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use std::io::Write;
 ///
 /// use anello::io::AsyncFd;
@@ -51,8 +50,7 @@ pub struct AsyncFdReadyGuard<'a, T: AsFd> {
 /// let mut guard = writer.writable_mut().await?;
 /// let count = guard.try_io(|writer| writer.get_mut().write(b"ciao"));
 /// assert_eq!(count.expect("the pipe is empty")?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[must_use = "the readiness stays set until it is cleared: call try_io or clear_ready"]
 pub struct AsyncFdReadyMutGuard<'a, T: AsFd> {
@@ -71,15 +69,14 @@ macro_rules! impl_guard {
             /// guard was created. `READ_CLOSED` and `WRITE_CLOSED` stay set, because no further event follows them.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::io::AsyncFd;
             /// # let (_reader, writer) = std::io::pipe()?;
             /// let writer = AsyncFd::new(writer)?;
             /// let mut guard = writer.writable().await?;
             /// guard.clear_ready();
             /// assert!(guard.ready().is_empty());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn clear_ready(&mut self) {
                 self.clear_ready_matching(Ready::ALL);
@@ -88,7 +85,7 @@ macro_rules! impl_guard {
             /// Clears the given readiness; see [`clear_ready`](Self::clear_ready).
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::io::{AsyncFd, Interest, Ready};
             /// # let (_reader, writer) = std::io::pipe()?;
             /// let writer = AsyncFd::new(writer)?;
@@ -97,8 +94,7 @@ macro_rules! impl_guard {
             /// assert!(guard.ready().is_writable());
             /// guard.clear_ready_matching(Ready::WRITABLE);
             /// assert!(!guard.ready().is_writable());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn clear_ready_matching(&mut self, ready: Ready) {
                 self.async_fd.clear(self.interest, Clear::Matching(ready), self.event);
@@ -108,29 +104,27 @@ macro_rules! impl_guard {
             /// Has no effect: readiness stays set unless it is cleared. For code that was written for tokio.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::io::AsyncFd;
             /// # let (_reader, writer) = std::io::pipe()?;
             /// let writer = AsyncFd::new(writer)?;
             /// let mut guard = writer.writable().await?;
             /// guard.retain_ready();
             /// assert!(guard.ready().is_writable());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn retain_ready(&mut self) {}
 
             /// Returns the readiness at the time the guard was created, without what has been cleared since.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::io::{AsyncFd, Interest};
             /// # let (_reader, writer) = std::io::pipe()?;
             /// let writer = AsyncFd::new(writer)?;
             /// let guard = writer.ready(Interest::READABLE | Interest::WRITABLE).await?;
             /// assert!(guard.ready().is_writable());
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn ready(&self) -> Ready {
                 self.event.ready
@@ -158,7 +152,7 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     /// Returns [`TryIoError`] if `operation` returned `WouldBlock`. All other results are in the inner `Result`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Read;
     /// # use std::os::unix::net::UnixStream;
     /// # use anello::io::AsyncFd;
@@ -169,8 +163,7 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     /// let mut guard = near.readable().await?;
     /// let result = guard.try_io(|near| near.get_ref().read(&mut [0; 16]));
     /// assert_eq!(result.expect("does not block")?, 0, "EOF");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_io<R>(
         &mut self,
@@ -189,15 +182,14 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     /// Returns the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::fd::AsRawFd;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let writer = AsyncFd::new(writer)?;
     /// let guard = writer.writable().await?;
     /// assert_eq!(guard.get_ref().as_raw_fd(), writer.as_raw_fd());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_ref(&self) -> &'a AsyncFd<T> {
         self.async_fd
@@ -206,15 +198,14 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     /// Returns the inner value of the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let writer = AsyncFd::new(writer)?;
     /// let guard = writer.writable().await?;
     /// assert_eq!(guard.get_inner().write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_inner(&self) -> &'a T {
         &self.async_fd.inner
@@ -228,7 +219,7 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// Returns [`TryIoError`] if `operation` returned `WouldBlock`. All other results are in the inner `Result`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
@@ -236,8 +227,7 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// let mut guard = writer.writable_mut().await?;
     /// let result = guard.try_io(|writer| writer.get_mut().write(b"ciao"));
     /// assert_eq!(result.expect("does not block")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_io<R>(
         &mut self,
@@ -256,15 +246,14 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// Returns the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::fd::AsRawFd;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let number = writer.as_raw_fd();
     /// let mut writer = AsyncFd::new(writer)?;
     /// assert_eq!(writer.writable_mut().await?.get_ref().as_raw_fd(), number);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_ref(&self) -> &AsyncFd<T> {
         self.async_fd
@@ -273,15 +262,14 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// Returns a mutable reference to the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let mut writer = AsyncFd::new(writer)?;
     /// let mut guard = writer.writable_mut().await?;
     /// assert_eq!(guard.get_mut().get_mut().write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_mut(&mut self) -> &mut AsyncFd<T> {
         self.async_fd
@@ -290,15 +278,14 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// Returns the inner value of the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::fd::AsRawFd;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let number = writer.as_raw_fd();
     /// let mut writer = AsyncFd::new(writer)?;
     /// assert_eq!(writer.writable_mut().await?.get_inner().as_raw_fd(), number);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_inner(&self) -> &T {
         &self.async_fd.inner
@@ -307,15 +294,14 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
     /// Returns a mutable reference to the inner value of the descriptor.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// # let (_reader, writer) = std::io::pipe()?;
     /// let mut writer = AsyncFd::new(writer)?;
     /// let mut guard = writer.writable_mut().await?;
     /// assert_eq!(guard.get_inner_mut().write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn get_inner_mut(&mut self) -> &mut T {
         &mut self.async_fd.inner

@@ -43,15 +43,14 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::io::{AsyncFd, Interest};
     /// # use std::io::Write;
     /// let (reader, writer) = std::io::pipe()?;
     /// let mut writer = AsyncFd::new(writer)?;
     /// let mut guard = writer.ready_mut(Interest::WRITABLE).await?;
     /// assert_eq!(guard.get_inner_mut().write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn ready_mut(&mut self, interest: Interest) -> io::Result<AsyncFdReadyMutGuard<'_, T>> {
         let event = self.registration.ready(interest).await?;
@@ -64,7 +63,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::{Read, Write};
     /// # use std::os::unix::net::UnixStream;
     /// # use anello::io::AsyncFd;
@@ -79,8 +78,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///     }
     /// };
     /// assert_eq!(count, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn readable(&self) -> impl Future<Output = io::Result<AsyncFdReadyGuard<'_, T>>> {
         self.ready(Interest::READABLE)
@@ -93,7 +91,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::{Read, Write};
     /// # use anello::io::AsyncFd;
     /// let (reader, mut writer) = std::io::pipe()?;
@@ -101,8 +99,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// writer.write_all(b"ciao")?;
     /// let mut guard = reader.readable_mut().await?;
     /// assert_eq!(guard.get_inner_mut().read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn readable_mut(&mut self) -> impl Future<Output = io::Result<AsyncFdReadyMutGuard<'_, T>>> {
         self.ready_mut(Interest::READABLE)
@@ -114,7 +111,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// let (_reader, writer) = std::io::pipe()?;
@@ -122,8 +119,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// let mut guard = writer.writable().await?;
     /// let written = guard.try_io(|writer| writer.get_ref().write(b"ciao"));
     /// assert_eq!(written.expect("the pipe is empty")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn writable(&self) -> impl Future<Output = io::Result<AsyncFdReadyGuard<'_, T>>> {
         self.ready(Interest::WRITABLE)
@@ -136,15 +132,14 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
     /// let (_reader, writer) = std::io::pipe()?;
     /// let mut writer = AsyncFd::new(writer)?;
     /// let mut guard = writer.writable_mut().await?;
     /// assert_eq!(guard.get_inner_mut().write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn writable_mut(&mut self) -> impl Future<Output = io::Result<AsyncFdReadyMutGuard<'_, T>>> {
         self.ready_mut(Interest::WRITABLE)
@@ -158,7 +153,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
@@ -167,8 +162,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// writer.write_all(b"ciao")?;
     /// let ready = poll_fn(|context| reader.poll_read_ready(context).map_ok(|guard| guard.ready())).await?;
     /// assert!(ready.is_readable());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_read_ready(&self, context: &mut Context<'_>) -> PollIo<AsyncFdReadyGuard<'_, T>> {
         self.poll_direction(context, Direction::Read)
@@ -181,7 +175,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use std::io::{Read, Write};
     /// # use anello::io::AsyncFd;
@@ -193,8 +187,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///     guard.map(|guard| guard?.get_inner_mut().read(&mut [0; 16]))
     /// });
     /// assert_eq!(reading.await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_read_ready_mut(&mut self, context: &mut Context<'_>) -> PollIo<AsyncFdReadyMutGuard<'_, T>> {
         let event = ready!(self.poll_event(context, Direction::Read))?;
@@ -207,15 +200,14 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::io::AsyncFd;
     /// let (_reader, writer) = std::io::pipe()?;
     /// let writer = AsyncFd::new(writer)?;
     /// let ready = poll_fn(|context| writer.poll_write_ready(context).map_ok(|guard| guard.ready())).await?;
     /// assert!(ready.is_writable());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_write_ready(&self, context: &mut Context<'_>) -> PollIo<AsyncFdReadyGuard<'_, T>> {
         self.poll_direction(context, Direction::Write)
@@ -228,7 +220,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// See [`ready`](Self::ready).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use std::io::Write;
     /// # use anello::io::AsyncFd;
@@ -239,8 +231,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///     guard.map(|guard| guard?.get_inner_mut().write(b"ciao"))
     /// });
     /// assert_eq!(writing.await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_write_ready_mut(&mut self, context: &mut Context<'_>) -> PollIo<AsyncFdReadyMutGuard<'_, T>> {
         let event = ready!(self.poll_event(context, Direction::Write))?;

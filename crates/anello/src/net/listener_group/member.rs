@@ -77,7 +77,7 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 /// Membership of one worker in a [`ListenerGroup`](super::ListenerGroup).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{GroupMember, ListenerGroup, PendingConnections, TcpListener};
 ///
 /// /// Returns the number of clients served.
@@ -92,8 +92,7 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 /// let member = group.join(0);
 /// group.close(PendingConnections::Serve);
 /// assert_eq!(serve(&member).await?, 0);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct GroupMember<L> {
     group: Arc<Group>,
@@ -152,7 +151,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// returned. Otherwise behaves like [`StreamListener::accept`], which also documents errors and cancel safety.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
@@ -162,8 +161,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// }
     /// group.close(PendingConnections::Leave);
     /// assert!(member.accept().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
@@ -208,7 +206,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// members are queued for this member ([`Distribution::Balanced`]).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
@@ -219,8 +217,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// ];
     /// // The second connection stays in the accept queue, and uses no descriptor of this process.
     /// assert!(member.accept().await?.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {

@@ -114,15 +114,14 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// let client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
     /// let server = member.accept().await?.expect("the group is open");
     /// assert_eq!(server.peer_addr()?, client.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn join(&self, member: usize) -> GroupMember<L> {
@@ -171,7 +170,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// group.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::time::Duration;
     /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
@@ -182,8 +181,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// assert!(accepted.is_err(), "the client waits in the accept queue");
     /// group.resume();
     /// assert!(member.accept().await?.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn pause(&self) {
         self.set_state(GroupState::Paused);
@@ -192,7 +190,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// Resumes accepting in every member. Has no effect on a closed group.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
@@ -200,8 +198,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// let _client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
     /// group.resume();
     /// assert!(member.accept().await?.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn resume(&self) {
         self.set_state(GroupState::Open);
@@ -246,7 +243,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// [`accept`](GroupMember::accept).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{Distribution, ListenerGroup, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// group.set_distribution(Distribution::LeastLoaded);
@@ -254,8 +251,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// let _client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
     /// let _server = member.accept().await?;
     /// assert_eq!(group.open_connections(), [1]);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn open_connections(&self) -> Vec<u64> {
         self.group.open_counts.all()
@@ -295,7 +291,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// connections to be served, the members wait until descriptors become available.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
@@ -303,8 +299,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// group.close(PendingConnections::Serve);
     /// assert!(member.accept().await?.is_some());
     /// assert!(member.accept().await?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn close(&self, pending: PendingConnections) {
         self.group.change(|state| {
@@ -333,7 +328,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// Waits until the group is closed by any of its clones. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let clone = group.clone();
@@ -341,8 +336,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// group.close(PendingConnections::Leave);
     /// waiting.await.expect("the task does not panic");
     /// assert!(group.is_closed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn closed(&self) -> impl Future<Output = ()> + '_ {
         let mut waiter = CloseWaiter { group: &self.group, id: None };

@@ -3,7 +3,7 @@
 /// Handling of connections that are in the kernel's accept queues when a group is closed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
 ///
 /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
@@ -14,8 +14,7 @@
 /// assert!(member.accept().await?.is_none());
 /// let client = TcpStream::connect(sockets[0].local_addr()?).await?;
 /// assert_eq!(sockets[0].accept()?.1, client.local_addr()?);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -16,15 +16,14 @@ macro_rules! common {
             /// Panics if no runtime is running on this thread.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::pipe::{Receiver, Sender};
             /// let (reader, writer) = std::io::pipe()?;
             /// let receiver = Receiver::from_owned_fd(reader.into())?;
             /// let sender = Sender::from_owned_fd(writer.into())?;
             /// sender.write_all(b"ciao").await?;
             /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             #[track_caller]
             pub fn from_owned_fd(descriptor: OwnedFd) -> io::Result<Self> {
@@ -41,7 +40,7 @@ macro_rules! common {
             /// Panics if no runtime is running on this thread.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::pipe::{Receiver, Sender};
             /// # use std::os::unix::net::UnixStream;
             /// // A socket is not a pipe, but is read and written in the same way.
@@ -51,8 +50,7 @@ macro_rules! common {
             /// let receiver = Receiver::from_owned_fd_unchecked(other.into())?;
             /// sender.write_all(b"ciao").await?;
             /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             #[track_caller]
             pub fn from_owned_fd_unchecked(descriptor: OwnedFd) -> io::Result<Self> {
@@ -68,7 +66,7 @@ macro_rules! common {
             /// Panics if no runtime is running on this thread.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::pipe::{Receiver, Sender};
             /// # use rustix::fs::{CWD, FileType, Mode};
             /// # let directory = tempfile::tempdir()?;
@@ -79,8 +77,7 @@ macro_rules! common {
             /// let receiver = Receiver::from_file(file)?;
             /// sender.write_all(b"ciao").await?;
             /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             #[track_caller]
             pub fn from_file(file: std::fs::File) -> io::Result<Self> {
@@ -96,7 +93,7 @@ macro_rules! common {
             /// Panics if no runtime is running on this thread.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::net::pipe::{Receiver, Sender};
             /// # use std::os::fd::OwnedFd;
             /// // A socket is not a pipe, but is read and written in the same way.
@@ -105,8 +102,7 @@ macro_rules! common {
             /// let receiver = Receiver::from_file_unchecked(OwnedFd::from(other).into())?;
             /// sender.write_all(b"ciao").await?;
             /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             #[track_caller]
             pub fn from_file_unchecked(file: std::fs::File) -> io::Result<Self> {
@@ -119,7 +115,7 @@ macro_rules! common {
             /// Returns the error of `ioctl(2)`, or of `fcntl(2)` if a poll in flight requires a duplicate.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::io::{Read, Write};
             /// # use std::fs::File;
             /// let (sender, receiver) = anello::net::pipe::pipe()?;
@@ -128,8 +124,7 @@ macro_rules! common {
             /// let reading = std::thread::spawn(move || receiver.read(&mut [0; 16]));
             /// sender.write_all(b"ciao")?;
             /// assert_eq!(reading.join().expect("the thread does not panic")?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
                 self.0.into_blocking()
@@ -141,7 +136,7 @@ macro_rules! common {
             /// Returns the error of `fcntl(2)` if a poll in flight requires a duplicate.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use std::io::{ErrorKind, Read, Write};
             /// # use std::fs::File;
             /// let (sender, receiver) = anello::net::pipe::pipe()?;
@@ -149,8 +144,7 @@ macro_rules! common {
             /// assert_eq!(receiver.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
             /// File::from(sender.into_nonblocking_fd()?).write_all(b"ciao")?;
             /// assert_eq!(receiver.read(&mut [0; 16])?, 4);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub fn into_nonblocking_fd(self) -> io::Result<OwnedFd> {
                 self.0.into_nonblocking()
@@ -162,15 +156,14 @@ macro_rules! common {
             /// Returns an error if the interest is for the other direction, or the runtime has been shut down.
             ///
             /// ```
-            /// # anello::Runtime::new()?.block_on(async {
+            /// # anello::example! {
             /// # use anello::io::Interest;
             /// let (sender, receiver) = anello::net::pipe::pipe()?;
             /// assert!(sender.ready(Interest::WRITABLE).await?.is_writable());
             /// drop(sender);
             /// assert!(receiver.ready(Interest::READABLE).await?.is_readable());
             /// assert_eq!(receiver.try_read(&mut [0; 16])?, 0);
-            /// # Ok::<(), std::io::Error>(()) })?;
-            /// # Ok::<(), std::io::Error>(())
+            /// # }
             /// ```
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 Ok(self.0.registration().ready(interest).await?.ready)

@@ -45,14 +45,13 @@ use crate::readiness::PipeEnd;
 /// Panics if no runtime is running on this thread.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// let (sender, receiver) = anello::net::pipe::pipe()?;
 /// sender.write_all(b"ciao").await?;
 /// let mut buffer = [0; 16];
 /// assert_eq!(receiver.read(&mut buffer).await?, 4);
 /// assert_eq!(&buffer[..4], b"ciao");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[track_caller]
 pub fn pipe() -> io::Result<(Sender, Receiver)> {

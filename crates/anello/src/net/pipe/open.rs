@@ -35,12 +35,11 @@ impl OpenOptions {
     /// Returns the default options.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::pipe::OpenOptions;
     /// let error = OpenOptions::new().open_sender("/no/such/fifo").unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -52,7 +51,7 @@ impl OpenOptions {
     /// is a receiver. This is specific to Linux.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::pipe::OpenOptions;
     /// # use rustix::fs::{CWD, FileType, Mode};
     /// # let directory = tempfile::tempdir()?;
@@ -62,8 +61,7 @@ impl OpenOptions {
     /// assert!(OpenOptions::new().open_sender(&path).is_err());
     /// let sender = OpenOptions::new().read_write(true).open_sender(&path)?;
     /// assert_eq!(sender.write(b"ciao").await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn read_write(mut self, value: bool) -> Self {
@@ -74,15 +72,14 @@ impl OpenOptions {
     /// Sets whether to skip the check that the file is a FIFO. The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::pipe::OpenOptions;
     /// # use std::io::ErrorKind;
     /// let error = OpenOptions::new().open_receiver("/dev/random").unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
     /// let receiver = OpenOptions::new().unchecked(true).open_receiver("/dev/random")?;
     /// assert!(receiver.read(&mut [0; 16]).await? > 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn unchecked(mut self, value: bool) -> Self {
@@ -101,7 +98,7 @@ impl OpenOptions {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::pipe::OpenOptions;
     /// # use rustix::fs::{CWD, FileType, Mode};
     /// # let directory = tempfile::tempdir()?;
@@ -111,8 +108,7 @@ impl OpenOptions {
     /// let sender = OpenOptions::new().open_sender(&path)?;
     /// sender.write_all(b"ciao").await?;
     /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn open_receiver(&self, path: impl AsRef<Path>) -> io::Result<Receiver> {
@@ -129,7 +125,7 @@ impl OpenOptions {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::pipe::OpenOptions;
     /// # use rustix::fs::{CWD, FileType, Mode};
     /// # let directory = tempfile::tempdir()?;
@@ -139,8 +135,7 @@ impl OpenOptions {
     /// assert_eq!(anello::net::raw_os_error(&error), Some(6)); // ENXIO: there is no reader.
     /// let _receiver = OpenOptions::new().open_receiver(&path)?;
     /// assert!(OpenOptions::new().open_sender(&path).is_ok());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn open_sender(&self, path: impl AsRef<Path>) -> io::Result<Sender> {

@@ -15,7 +15,7 @@ use crate::readiness::PipeEnd;
 /// Dropping it closes the end; writes of the sender then fail with `BrokenPipe`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::pipe;
 ///
 /// let (sender, receiver) = pipe::pipe()?;
@@ -24,8 +24,7 @@ use crate::readiness::PipeEnd;
 /// let mut buffer = [0; 16];
 /// assert_eq!(receiver.read(&mut buffer).await?, 4);
 /// assert_eq!(receiver.read(&mut buffer).await?, 0, "EOF");
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct Receiver(pub(super) PipeEnd);
 
@@ -39,14 +38,13 @@ impl Receiver {
     /// Returns the error of `read(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"ciao").await?;
     /// let mut buffer = [0; 16];
     /// let count = receiver.read(&mut buffer).await?;
     /// assert_eq!(&buffer[..count], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.0.read(buffer)
@@ -58,7 +56,7 @@ impl Receiver {
     /// See [`read`](Self::read).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSliceMut;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"headbody").await?;
@@ -66,8 +64,7 @@ impl Receiver {
     /// let mut slices = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)];
     /// assert_eq!(receiver.read_vectored(&mut slices).await?, 8);
     /// assert_eq!((&head, &body[..4]), (b"head", &b"body"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn read_vectored<'a>(
         &'a self,
@@ -82,7 +79,7 @@ impl Receiver {
     /// Returns `UnexpectedEof` if the pipe ends before `buffer` is full. Also see [`read`](Self::read).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"ciao!").await?;
     /// drop(sender);
@@ -91,8 +88,7 @@ impl Receiver {
     /// assert_eq!(&buffer, b"ciao");
     /// let error = receiver.read_exact(&mut buffer).await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -112,15 +108,14 @@ impl Receiver {
     /// See [`read`](Self::read).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b" mondo").await?;
     /// drop(sender);
     /// let mut text = b"ciao".to_vec();
     /// assert_eq!(receiver.read_to_end(&mut text).await?, 6);
     /// assert_eq!(text, b"ciao mondo");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn read_to_end(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let before = buffer.len();
@@ -134,14 +129,13 @@ impl Receiver {
     /// Returns `WouldBlock` if the pipe is empty and has a writer, and the errors of [`read`](Self::read).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::ErrorKind;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// assert_eq!(receiver.try_read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
     /// drop(sender);
     /// assert_eq!(receiver.try_read(&mut [0; 16])?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.registration().try_io(Direction::Read, || self.0.try_read(buffer))
@@ -153,15 +147,14 @@ impl Receiver {
     /// See [`try_read`](Self::try_read).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSliceMut;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"headbody").await?;
     /// let (mut head, mut body) = ([0; 4], [0; 16]);
     /// let mut slices = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)];
     /// assert_eq!(receiver.try_read_vectored(&mut slices)?, 8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0.registration().try_io(Direction::Read, || self.0.try_read_vectored(slices))
@@ -174,7 +167,7 @@ impl Receiver {
     /// Returns the error of `operation`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::pipe::pipe;
     ///
     /// let (sender, receiver) = pipe()?;
@@ -182,8 +175,7 @@ impl Receiver {
     /// receiver.readable().await?;
     /// let count = receiver.try_io(|| Ok(rustix::io::read(&receiver, &mut [0; 16])?))?;
     /// assert_eq!(count, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_io<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.0.registration().try_io(Direction::Read, operation)
@@ -195,7 +187,7 @@ impl Receiver {
     /// Returns an error if the runtime has been shut down.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::ErrorKind;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"ciao").await?;
@@ -207,8 +199,7 @@ impl Receiver {
     ///     }
     /// };
     /// assert_eq!(count, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn readable(&self) -> io::Result<()> {
         self.ready(Interest::READABLE).await.map(|_| ())
@@ -220,14 +211,13 @@ impl Receiver {
     /// Returns an error if the runtime has been shut down.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// sender.write_all(b"ciao").await?;
     /// poll_fn(|context| receiver.poll_read_ready(context)).await?;
     /// assert_eq!(receiver.try_read(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.registration().poll_ready(context, Direction::Read))?;

@@ -15,7 +15,7 @@ use crate::readiness::PipeEnd;
 /// Dropping it closes the end; the receiver reads EOF once it has read all bytes.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::pipe;
 ///
 /// let (sender, receiver) = pipe::pipe()?;
@@ -25,8 +25,7 @@ use crate::readiness::PipeEnd;
 /// anello::spawn(async move { other.write_all(b"ciao").await });
 /// sender.write_all(b"ciao").await?;
 /// receiver.read_exact(&mut [0; 8]).await?;
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct Sender(pub(super) PipeEnd);
 
@@ -41,13 +40,12 @@ impl Sender {
     /// Returns `BrokenPipe` if there is no reader.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// assert_eq!(sender.write(b"ciao").await?, 4);
     /// drop(receiver);
     /// assert_eq!(sender.write(b"ciao").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.0.write(bytes)
@@ -59,14 +57,13 @@ impl Sender {
     /// See [`write`](Self::write).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// let slices = [IoSlice::new(b"ciao, "), IoSlice::new(b"mondo")];
     /// assert_eq!(sender.write_vectored(&slices).await?, 11);
     /// assert_eq!(receiver.read(&mut [0; 16]).await?, 11);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write_vectored<'a>(
         &'a self,
@@ -81,15 +78,14 @@ impl Sender {
     /// See [`write`](Self::write).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// // More than the capacity of the pipe.
     /// let writing = anello::spawn(async move { sender.write_all(&[7; 100_000]).await });
     /// let mut bytes = Vec::new();
     /// assert_eq!(receiver.read_to_end(&mut bytes).await?, 100_000);
     /// writing.await.expect("the task does not panic")?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<()>> + 'a {
         self.0.write_all(bytes)
@@ -101,13 +97,12 @@ impl Sender {
     /// Returns `WouldBlock` if the pipe is full, and the errors of [`write`](Self::write).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, _receiver) = anello::net::pipe::pipe()?;
     /// while sender.try_write(&[0; 4096]).is_ok() {}
     /// let error = sender.try_write(b"ciao").unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.registration().try_io(Direction::Write, || self.0.try_write(bytes))
@@ -119,13 +114,12 @@ impl Sender {
     /// See [`try_write`](Self::try_write).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::IoSlice;
     /// let (sender, receiver) = anello::net::pipe::pipe()?;
     /// assert_eq!(sender.try_write_vectored(&[IoSlice::new(b"ciao, "), IoSlice::new(b"mondo")])?, 11);
     /// assert_eq!(receiver.read(&mut [0; 16]).await?, 11);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.registration().try_io(Direction::Write, || self.0.try_write_vectored(slices))
@@ -138,15 +132,14 @@ impl Sender {
     /// Returns the error of `operation`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::pipe::pipe;
     ///
     /// let (sender, receiver) = pipe()?;
     /// sender.writable().await?;
     /// assert_eq!(sender.try_io(|| Ok(rustix::io::write(&sender, b"ciao")?))?, 4);
     /// assert_eq!(receiver.read(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_io<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.0.registration().try_io(Direction::Write, operation)
@@ -158,7 +151,7 @@ impl Sender {
     /// Returns an error if the runtime has been shut down.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::io::ErrorKind;
     /// let (sender, _receiver) = anello::net::pipe::pipe()?;
     /// let written = loop {
@@ -169,8 +162,7 @@ impl Sender {
     ///     }
     /// };
     /// assert_eq!(written, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Interest::WRITABLE).await.map(|_| ())
@@ -182,13 +174,12 @@ impl Sender {
     /// Returns an error if the runtime has been shut down.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// let (sender, _receiver) = anello::net::pipe::pipe()?;
     /// poll_fn(|context| sender.poll_write_ready(context)).await?;
     /// assert_eq!(sender.try_write(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.registration().poll_ready(context, Direction::Write))?;

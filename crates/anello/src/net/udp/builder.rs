@@ -6,16 +6,14 @@ use std::rc::Rc;
 
 use super::options::{by_family, set_for_both_families};
 use super::socket::UdpSocket;
-use crate::driver::SocketOption;
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::with_context;
+use crate::driver::{DatagramSocket, SocketOption, with_context};
 use crate::executor::{Shared, current};
 use crate::net::resolve::ToSocketAddrs;
 
 /// Builder for a [`UdpSocket`] with options; see [`UdpSocket::builder`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UdpSocket;
 ///
 /// // A socket for a QUIC server: reports the destination, congestion notifications and merged datagrams.
@@ -27,8 +25,7 @@ use crate::net::resolve::ToSocketAddrs;
 ///     .gro(true)
 ///     .bind("127.0.0.1:0")?;
 /// assert!(socket.local_addr()?.ip().is_loopback());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct UdpSocketBuilder {
@@ -53,12 +50,11 @@ impl UdpSocketBuilder {
     /// group are delivered to all of them, other datagrams to one. The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let one = UdpSocket::builder().reuse_address(true).bind("127.0.0.1:0")?;
     /// let other = UdpSocket::builder().reuse_address(true).bind(one.local_addr()?)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn reuse_address(mut self, on: bool) -> Self {
@@ -70,12 +66,11 @@ impl UdpSocketBuilder {
     /// datagrams by a hash of the addresses. Use one socket per worker. The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let one = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
     /// let other = UdpSocket::builder().reuse_port(true).bind(one.local_addr()?)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
@@ -87,12 +82,11 @@ impl UdpSocketBuilder {
     /// `net.core.rmem_max`). Datagrams that do not fit are discarded. The default is `net.core.rmem_default`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().recv_buffer_size(20_000).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.recv_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn recv_buffer_size(mut self, bytes: usize) -> Self {
@@ -104,12 +98,11 @@ impl UdpSocketBuilder {
     /// `net.core.wmem_max`). The default is `net.core.wmem_default`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().send_buffer_size(20_000).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.send_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn send_buffer_size(mut self, bytes: usize) -> Self {
@@ -122,12 +115,11 @@ impl UdpSocketBuilder {
     /// on IPv4 sockets. The default is `net.ipv6.bindv6only`, which is usually `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().only_v6(true).bind("[::]:0")?;
     /// assert!(socket.only_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn only_v6(mut self, on: bool) -> Self {
@@ -138,12 +130,11 @@ impl UdpSocketBuilder {
     /// Sets whether datagrams can be sent to broadcast addresses (`SO_BROADCAST`). The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().broadcast(true).bind("0.0.0.0:0")?;
     /// assert!(socket.broadcast()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn broadcast(mut self, on: bool) -> Self {
@@ -154,12 +145,11 @@ impl UdpSocketBuilder {
     /// Sets the time to live of IPv4 packets (`IP_TTL`). The default is `net.ipv4.ip_default_ttl`, which is usually 64.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.ttl()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: u32) -> Self {
@@ -171,12 +161,11 @@ impl UdpSocketBuilder {
     /// usually 64.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
     /// assert_eq!(socket.unicast_hops_v6()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn unicast_hops_v6(mut self, hops: u32) -> Self {
@@ -188,12 +177,11 @@ impl UdpSocketBuilder {
     /// the lower two. The default is 0.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.tos_v4()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn tos_v4(mut self, tos: u32) -> Self {
@@ -205,12 +193,11 @@ impl UdpSocketBuilder {
     /// the lower two. Has no effect on IPv4 sockets. The default is 0.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
     /// assert_eq!(socket.tclass_v6()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn tclass_v6(mut self, traffic_class: u32) -> Self {
@@ -225,7 +212,7 @@ impl UdpSocketBuilder {
     /// the size, into buffers of 65,535 bytes; a shorter buffer loses datagrams.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::OutgoingDatagram;
     /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
@@ -237,8 +224,7 @@ impl UdpSocketBuilder {
     /// for datagram in info.segments(&buffer) {
     ///     assert_eq!(datagram.len(), 1000);
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn gro(mut self, on: bool) -> Self {
@@ -250,14 +236,13 @@ impl UdpSocketBuilder {
     /// `IPV6_RECVPKTINFO`). The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().pktinfo(true).bind("0.0.0.0:0")?;
     /// socket.send_to(b"ciao", ("127.0.0.2", socket.local_addr()?.port())).await?;
     /// let info = socket.recv_message(&mut [0; 16]).await?;
     /// assert_eq!(info.destination, Some([127, 0, 0, 2].into()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn pktinfo(mut self, on: bool) -> Self {
@@ -269,15 +254,14 @@ impl UdpSocketBuilder {
     /// The default is `false`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::Ecn;
     /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let info = socket.recv_message(&mut [0; 16]).await?;
     /// assert_eq!(info.ecn, Some(Ecn::NotEct));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn recv_ecn(mut self, on: bool) -> Self {
@@ -288,12 +272,11 @@ impl UdpSocketBuilder {
     /// Restricts the socket to an interface, such as `eth0` (`SO_BINDTODEVICE`; needs no privileges since Linux 5.7).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let error = UdpSocket::builder().bind_device("no-such-device").bind("127.0.0.1:0").unwrap_err();
     /// assert!(error.to_string().starts_with("cannot bind 127.0.0.1:0"));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[must_use]
     pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
@@ -312,12 +295,11 @@ impl UdpSocketBuilder {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
     /// assert_ne!(socket.local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
@@ -335,13 +317,12 @@ impl UdpSocketBuilder {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::builder().ttl(1).bind_host("localhost:0").await?;
     /// assert_eq!(socket.ttl()?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         let shared = current();
@@ -406,13 +387,12 @@ impl UdpSocket {
     /// See [`UdpSocketBuilder::bind`] for errors and panics.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// assert_ne!(socket.local_addr()?.port(), 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
@@ -425,13 +405,12 @@ impl UdpSocket {
     /// See [`UdpSocketBuilder::bind_host`] for errors and panics.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind_host("localhost:0").await?;
     /// assert!(socket.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
@@ -440,13 +419,12 @@ impl UdpSocket {
     /// Returns a builder with the default options.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::builder().recv_buffer_size(1 << 20).bind("127.0.0.1:0")?;
     /// assert!(socket.recv_buffer_size()? > 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn builder() -> UdpSocketBuilder {
         UdpSocketBuilder::default()

@@ -14,12 +14,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`: an error with the number `ENOPROTOOPT` before Linux 5.13.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
     /// assert!(socket.gro()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn gro(&self) -> io::Result<bool> {
         self.is_on(Opt::Gro)
@@ -32,13 +31,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// socket.set_gro(true)?;
     /// assert!(socket.gro()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_gro(&self, on: bool) -> io::Result<()> {
         self.set(Opt::Gro, on.into())
@@ -51,12 +49,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().pktinfo(true).bind("127.0.0.1:0")?;
     /// assert!(socket.pktinfo()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn pktinfo(&self) -> io::Result<bool> {
         self.is_on(self.family_option(Opt::PacketInfoV4, Opt::PacketInfoV6))
@@ -69,13 +66,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// socket.set_pktinfo(true)?;
     /// assert!(socket.pktinfo()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_pktinfo(&self, on: bool) -> io::Result<()> {
         self.set(self.family_option(Opt::PacketInfoV4, Opt::PacketInfoV6), on.into())
@@ -87,12 +83,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
     /// assert!(socket.recv_ecn()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv_ecn(&self) -> io::Result<bool> {
         self.is_on(self.family_option(Opt::ReceiveTypeOfService, Opt::ReceiveTrafficClass))
@@ -105,13 +100,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// socket.set_recv_ecn(true)?;
     /// assert!(socket.recv_ecn()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_recv_ecn(&self, on: bool) -> io::Result<()> {
         set_for_both_families(&self.socket, Opt::ReceiveTypeOfService, Opt::ReceiveTrafficClass, on.into())

@@ -15,7 +15,7 @@ impl UdpSocket {
     /// interface, or the socket is already a member.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::net::Ipv4Addr;
     ///
     /// use anello::net::UdpSocket;
@@ -28,8 +28,7 @@ impl UdpSocket {
     /// sender.send_to(b"ciao", (group, member.local_addr()?.port())).await?;
     /// assert_eq!(member.recv(&mut [0; 16]).await?, 4);
     /// member.leave_multicast_v4(group, interface)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.socket.set_membership_v4(group, interface, true)
@@ -41,15 +40,14 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`, for example if the socket is not a member.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use std::net::Ipv4Addr;
     /// let (group, interface) = (Ipv4Addr::new(239, 1, 2, 4), Ipv4Addr::LOCALHOST);
     /// let socket = UdpSocket::bind("0.0.0.0:0")?;
     /// socket.join_multicast_v4(group, interface)?;
     /// socket.leave_multicast_v4(group, interface)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.socket.set_membership_v4(group, interface, false)
@@ -62,13 +60,12 @@ impl UdpSocket {
     /// See [`join_multicast_v4`](Self::join_multicast_v4). Fails on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::]:0")?;
     /// // A group whose scope is this machine, on the loopback interface.
     /// socket.join_multicast_v6(&"ff01::1:2".parse().unwrap(), 1)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface_index: u32) -> io::Result<()> {
         self.socket.set_membership_v6(*group, interface_index, true)
@@ -80,14 +77,13 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`, for example if the socket is not a member.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let group = "ff01::1:3".parse().unwrap();
     /// let socket = UdpSocket::bind("[::]:0")?;
     /// socket.join_multicast_v6(&group, 1)?;
     /// socket.leave_multicast_v6(&group, 1)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface_index: u32) -> io::Result<()> {
         self.socket.set_membership_v6(*group, interface_index, false)
@@ -100,12 +96,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.multicast_loop_v4()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.is_on(Opt::MulticastLoopV4)
@@ -118,13 +113,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_multicast_loop_v4(false)?;
     /// assert!(!socket.multicast_loop_v4()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
         self.set(Opt::MulticastLoopV4, on.into())
@@ -137,12 +131,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// assert!(socket.multicast_loop_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.is_on(Opt::MulticastLoopV6)
@@ -155,13 +148,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_multicast_loop_v6(false)?;
     /// assert!(!socket.multicast_loop_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
         self.set(Opt::MulticastLoopV6, on.into())
@@ -173,12 +165,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert_eq!(socket.multicast_ttl_v4()?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.option(Opt::MulticastTtlV4)
@@ -191,13 +182,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_multicast_ttl_v4(4)?;
     /// assert_eq!(socket.multicast_ttl_v4()?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.set(Opt::MulticastTtlV4, ttl)
@@ -209,12 +199,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// assert_eq!(socket.multicast_hops_v6()?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_hops_v6(&self) -> io::Result<u32> {
         self.option(Opt::MulticastHopsV6)
@@ -227,13 +216,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_multicast_hops_v6(4)?;
     /// assert_eq!(socket.multicast_hops_v6()?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
         self.set(Opt::MulticastHopsV6, hops)
@@ -246,12 +234,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.multicast_interface_v4()?.is_unspecified());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_interface_v4(&self) -> io::Result<Ipv4Addr> {
         Ok(self.socket.option(Opt::MulticastInterfaceV4)?.to_ne_bytes().into())
@@ -264,14 +251,13 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`, for example if there is no such interface.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let interface = std::net::Ipv4Addr::LOCALHOST;
     /// socket.set_multicast_interface_v4(interface)?;
     /// assert_eq!(socket.multicast_interface_v4()?, interface);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_interface_v4(&self, interface: Ipv4Addr) -> io::Result<()> {
         self.socket.set_option(Opt::MulticastInterfaceV4, i32::from_ne_bytes(interface.octets()))
@@ -284,12 +270,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// assert_eq!(socket.multicast_interface_v6()?, 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn multicast_interface_v6(&self) -> io::Result<u32> {
         self.option(Opt::MulticastInterfaceV6)
@@ -302,13 +287,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_multicast_interface_v6(1)?;
     /// assert_eq!(socket.multicast_interface_v6()?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_multicast_interface_v6(&self, interface_index: u32) -> io::Result<()> {
         self.set(Opt::MulticastInterfaceV6, interface_index)

@@ -3,22 +3,20 @@
 use std::io;
 
 use super::socket::UdpSocket;
-use crate::driver::SocketOption as Opt;
-use crate::driver::datagram_socket::DatagramSocket;
+use crate::driver::{DatagramSocket, SocketOption as Opt};
 
 /// Path MTU discovery: whether packets have the don't-fragment bit, and what happens to datagrams that exceed the path
 /// MTU (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`).
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::{MtuDiscovery, UdpSocket};
 ///
 /// // A QUIC endpoint searches for the path MTU itself.
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
 /// socket.set_mtu_discovery(MtuDiscovery::Probe)?;
 /// assert_eq!(socket.mtu_discovery()?, Some(MtuDiscovery::Probe));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -74,12 +72,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(!socket.broadcast()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn broadcast(&self) -> io::Result<bool> {
         self.is_on(Opt::Broadcast)
@@ -91,14 +88,13 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("0.0.0.0:0")?;
     /// socket.set_broadcast(true)?;
     /// assert!(socket.broadcast()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
         self.set(Opt::Broadcast, on.into())
@@ -110,12 +106,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.ttl()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.option(Opt::TimeToLive)
@@ -128,13 +123,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`, for example if the value is not between 1 and 255.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_ttl(9)?;
     /// assert_eq!(socket.ttl()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.set(Opt::TimeToLive, ttl)
@@ -146,12 +140,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
     /// assert_eq!(socket.unicast_hops_v6()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn unicast_hops_v6(&self) -> io::Result<u32> {
         self.option(Opt::HopLimit)
@@ -164,13 +157,12 @@ impl UdpSocket {
     /// value is not between 1 and 255.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_unicast_hops_v6(9)?;
     /// assert_eq!(socket.unicast_hops_v6()?, 9);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_unicast_hops_v6(&self, hops: u32) -> io::Result<()> {
         self.set(Opt::HopLimit, hops)
@@ -182,12 +174,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
     /// assert_eq!(socket.tos_v4()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn tos_v4(&self) -> io::Result<u32> {
         self.option(Opt::TypeOfService)
@@ -200,13 +191,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_tos_v4(0xb8)?;
     /// assert_eq!(socket.tos_v4()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
         self.set(Opt::TypeOfService, tos)
@@ -218,12 +208,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
     /// assert_eq!(socket.tclass_v6()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn tclass_v6(&self) -> io::Result<u32> {
         self.option(Opt::TrafficClass)
@@ -236,13 +225,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("[::1]:0")?;
     /// socket.set_tclass_v6(0xb8)?;
     /// assert_eq!(socket.tclass_v6()?, 0xb8);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_tclass_v6(&self, traffic_class: u32) -> io::Result<()> {
         self.set(Opt::TrafficClass, traffic_class)
@@ -254,12 +242,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().reuse_address(true).bind("127.0.0.1:0")?;
     /// assert!(socket.reuse_address()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reuse_address(&self) -> io::Result<bool> {
         self.is_on(Opt::ReuseAddress)
@@ -271,12 +258,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
     /// assert!(socket.reuse_port()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn reuse_port(&self) -> io::Result<bool> {
         self.is_on(Opt::ReusePort)
@@ -288,12 +274,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`; always on IPv4 sockets.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::builder().only_v6(true).bind("[::1]:0")?;
     /// assert!(socket.only_v6()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn only_v6(&self) -> io::Result<bool> {
         self.is_on(Opt::OnlyV6)
@@ -305,12 +290,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.recv_buffer_size()? > 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         Ok(self.option(Opt::ReceiveBufferBytes)? as usize)
@@ -323,13 +307,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_recv_buffer_size(20_000)?;
     /// assert_eq!(socket.recv_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.set(Opt::ReceiveBufferBytes, u32::try_from(bytes).unwrap_or(u32::MAX))
@@ -341,12 +324,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.send_buffer_size()? > 0);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         Ok(self.option(Opt::SendBufferBytes)? as usize)
@@ -359,13 +341,12 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_send_buffer_size(20_000)?;
     /// assert_eq!(socket.send_buffer_size()?, 40_000);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.set(Opt::SendBufferBytes, u32::try_from(bytes).unwrap_or(u32::MAX))
@@ -377,14 +358,13 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`, for example if there is no interface with this name.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.bind_device(Some(b"no-such-device")).is_err());
     /// assert_eq!(socket.device()?, None);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
         self.socket.bind_device(interface)
@@ -396,12 +376,11 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert_eq!(socket.device()?, None);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn device(&self) -> io::Result<Option<Vec<u8>>> {
         self.socket.device()
@@ -415,14 +394,13 @@ impl UdpSocket {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{MtuDiscovery, UdpSocket};
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_mtu_discovery(MtuDiscovery::Probe)?;
     /// assert_eq!(socket.mtu_discovery()?, Some(MtuDiscovery::Probe));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_mtu_discovery(&self, discovery: MtuDiscovery) -> io::Result<()> {
         // The values of the IPv6 option are the same.
@@ -442,14 +420,13 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::MtuDiscovery;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.set_mtu_discovery(MtuDiscovery::Always)?;
     /// assert_eq!(socket.mtu_discovery()?, Some(MtuDiscovery::Always));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn mtu_discovery(&self) -> io::Result<Option<MtuDiscovery>> {
         let option = self.family_option(Opt::MtuDiscoveryV4, Opt::MtuDiscoveryV6);
@@ -469,15 +446,14 @@ impl UdpSocket {
     /// Returns `NotConnected` if the socket is not connected.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert_eq!(socket.mtu().unwrap_err().kind(), std::io::ErrorKind::NotConnected);
     /// socket.connect("127.0.0.1:53").await?;
     /// assert!(socket.mtu()? >= 576);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn mtu(&self) -> io::Result<u32> {
         self.option(self.family_option(Opt::MtuV4, Opt::MtuV6))

@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::DatagramInfo;
-use crate::driver::recv_batch::RecvBatch;
-use crate::driver::{Clear, Direction, PollIo};
+use crate::driver::{Clear, DatagramInfo, Direction, PollIo, RecvBatch};
 
 impl UdpSocket {
     /// Receives a datagram, usually from the peer of a connected socket (`recv(2)`). Returns the number of bytes. If
@@ -18,13 +16,12 @@ impl UdpSocket {
     /// Returns the error from `recv(2)`, for example `ConnectionRefused` on a connected socket.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -38,14 +35,13 @@ impl UdpSocket {
     /// Returns the error from `recvfrom(2)`, for example `ConnectionRefused` on a connected socket.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let (bytes, sender) = socket.recv_from(&mut [0; 16]).await?;
     /// assert_eq!((bytes, sender), (4, socket.local_addr()?));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv_from<'a>(
@@ -61,14 +57,13 @@ impl UdpSocket {
     /// See [`recv_from`](Self::recv_from).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let info = socket.recv_message(&mut [0; 2]).await?;
     /// assert!(info.bytes == 2 && info.is_truncated);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv_message<'a>(
@@ -88,7 +83,7 @@ impl UdpSocket {
     /// the next call.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::RecvBatch;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -96,8 +91,7 @@ impl UdpSocket {
     /// let mut batch = RecvBatch::new(32, 1500);
     /// assert_eq!(socket.recv_batch(&mut batch).await?, 1);
     /// assert_eq!(batch.get(0).unwrap().payload(), b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn recv_batch<'a>(
@@ -125,7 +119,7 @@ impl UdpSocket {
     /// See [`recv_from`](Self::recv_from).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -133,8 +127,7 @@ impl UdpSocket {
     /// let mut buffer = [0; 16];
     /// let peeked = socket.peek_from(&mut buffer).await?;
     /// assert_eq!(peeked, socket.recv_from(&mut buffer).await?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peek_from<'a>(
         &'a self,
@@ -149,13 +142,12 @@ impl UdpSocket {
     /// See [`recv_from`](Self::recv_from).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// assert_eq!(socket.peek(&mut [0; 16]).await?, socket.recv(&mut [0; 16]).await?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(self.peek_from(buffer).await?.0)
@@ -167,13 +159,12 @@ impl UdpSocket {
     /// See [`recv_from`](Self::recv_from).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// assert_eq!(socket.peek_sender().await?, socket.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
         Ok(self.peek_from(&mut []).await?.1)
@@ -185,14 +176,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.readable().await?;
     /// assert_eq!(socket.try_recv(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Read, || self.socket.recv(buffer))
@@ -204,14 +194,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_from`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let error = socket.try_recv_from(&mut [0; 16]).unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.registration.try_io(Direction::Read, || self.socket.recv_from(buffer))
@@ -223,14 +212,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_message`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.readable().await?;
     /// assert_eq!(socket.try_recv_message(&mut [0; 16])?.bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv_message(&self, buffer: &mut [u8]) -> io::Result<DatagramInfo> {
         self.registration.try_io(Direction::Read, || self.socket.recv_message(buffer))
@@ -242,7 +230,7 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_batch`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::RecvBatch;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -250,8 +238,7 @@ impl UdpSocket {
     /// let mut batch = RecvBatch::new(32, 1500);
     /// socket.readable().await?;
     /// assert_eq!(socket.try_recv_batch(&mut batch)?, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
         self.registration.try_io(Direction::Read, || self.receive_batch(batch))
@@ -263,14 +250,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `peek_from`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.readable().await?;
     /// assert_eq!(socket.try_peek_from(&mut [0; 16])?, (4, socket.local_addr()?));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.registration.try_io(Direction::Read, || self.socket.peek_from(buffer))
@@ -282,14 +268,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if none has arrived, and the errors of `peek`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.readable().await?;
     /// assert_eq!(socket.try_peek(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.try_peek_from(buffer).map(|(bytes, _)| bytes)
@@ -301,14 +286,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if there is no datagram, and the errors of `peek_sender`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.readable().await?;
     /// assert_eq!(socket.try_peek_sender()?, socket.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_peek_sender(&self) -> io::Result<SocketAddr> {
         self.try_peek_from(&mut []).map(|(_, sender)| sender)
@@ -317,15 +301,14 @@ impl UdpSocket {
     /// Polls for [`recv`](Self::recv). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let mut buffer = [0; 16];
     /// let bytes = std::future::poll_fn(|context| socket.poll_recv(context, &mut buffer)).await?;
     /// assert_eq!(&buffer[..bytes], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Read, || self.socket.recv(buffer))
@@ -334,7 +317,7 @@ impl UdpSocket {
     /// Polls for [`recv_from`](Self::recv_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::future::poll_fn;
     ///
     /// use anello::net::UdpSocket;
@@ -345,8 +328,7 @@ impl UdpSocket {
     /// let mut buffer = [0; 16];
     /// let received = poll_fn(|context| socket.poll_recv_from(context, &mut buffer)).await?;
     /// assert_eq!(received, (4, address));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv_from(
         &self,
@@ -359,7 +341,7 @@ impl UdpSocket {
     /// Polls for [`recv_batch`](Self::recv_batch). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::RecvBatch;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -367,8 +349,7 @@ impl UdpSocket {
     /// let mut batch = RecvBatch::new(32, 1500);
     /// let count = std::future::poll_fn(|context| socket.poll_recv_batch(context, &mut batch)).await?;
     /// assert_eq!(count, 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv_batch(&self, context: &mut Context<'_>, batch: &mut RecvBatch) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Read, || self.receive_batch(batch))
@@ -377,15 +358,14 @@ impl UdpSocket {
     /// Polls for [`peek_from`](Self::peek_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let mut buffer = [0; 16];
     /// let peeked = std::future::poll_fn(|context| socket.poll_peek_from(context, &mut buffer)).await?;
     /// assert_eq!(peeked, (4, socket.local_addr()?));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_peek_from(
         &self,
@@ -398,15 +378,14 @@ impl UdpSocket {
     /// Polls for [`peek`](Self::peek). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// assert_eq!(poll_fn(|context| socket.poll_peek(context, &mut [0; 16])).await?, 4);
     /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_peek(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
         self.poll_peek_from(context, buffer).map_ok(|(bytes, _)| bytes)
@@ -415,15 +394,14 @@ impl UdpSocket {
     /// Polls for [`peek_sender`](Self::peek_sender). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::future::poll_fn;
     /// # use anello::net::UdpSocket;
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// let sender = poll_fn(|context| socket.poll_peek_sender(context)).await?;
     /// assert_eq!(sender, socket.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_peek_sender(&self, context: &mut Context<'_>) -> PollIo<SocketAddr> {
         self.poll_peek_from(context, &mut []).map_ok(|(_, sender)| sender)

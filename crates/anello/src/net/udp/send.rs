@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::OutgoingDatagram;
-use crate::driver::datagram_messages::MAX_BATCH_DATAGRAMS;
-use crate::driver::{Direction, PollIo, with_context};
+use crate::driver::{Direction, MAX_BATCH_DATAGRAMS, OutgoingDatagram, PollIo, with_context};
 use crate::net::resolve::{Host, ToSocketAddrs};
 
 impl UdpSocket {
@@ -21,13 +19,12 @@ impl UdpSocket {
     /// when an earlier datagram arrived.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// assert_eq!(socket.send(b"ciao").await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -43,14 +40,13 @@ impl UdpSocket {
     /// without [`broadcast`](crate::net::UdpSocketBuilder::broadcast).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let address = socket.local_addr()?;
     /// assert_eq!(socket.send_to(b"ciao", address).await?, 4);
     /// assert_eq!(socket.send_to(b"ciao", ("localhost", address.port())).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub async fn send_to(&self, payload: &[u8], target: impl ToSocketAddrs) -> io::Result<usize> {
@@ -70,14 +66,13 @@ impl UdpSocket {
     /// address families, and the error from `sendmsg(2)` if the source is not an address of this machine.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::{Ecn, OutgoingDatagram};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// socket.send_message(&OutgoingDatagram::to_peer(b"ciao").with_ecn(Ecn::Ect0)).await?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub async fn send_message(&self, datagram: &OutgoingDatagram<'_>) -> io::Result<()> {
@@ -99,7 +94,7 @@ impl UdpSocket {
     /// Returns an error if the first datagram cannot be sent; see [`send_message`](Self::send_message).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::{OutgoingDatagram, UdpSocket};
     ///
     /// let server = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
@@ -118,8 +113,7 @@ impl UdpSocket {
     ///     let info = server.recv_message(&mut buffer).await?;
     ///     received += info.segments(&buffer).count();
     /// }
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[inline]
     pub fn send_batch<'a>(
@@ -179,13 +173,12 @@ impl UdpSocket {
     /// Returns `WouldBlock` if there is no space, and the errors of `send`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// assert_eq!(socket.try_send(b"ciao")?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Write, || self.socket.send(payload))
@@ -197,13 +190,12 @@ impl UdpSocket {
     /// Returns `WouldBlock` if there is no space, and the errors of `send_to`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert_eq!(socket.try_send_to(b"ciao", socket.local_addr()?)?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
         let sent = self.registration.try_io(Direction::Write, || self.socket.send_to(payload, to));
@@ -217,14 +209,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if there is no space, and the errors of `send_message`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::{Ecn, OutgoingDatagram};
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// socket.try_send_message(&OutgoingDatagram::to_peer(b"ciao").with_ecn(Ecn::Ect0))?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send_message(&self, datagram: &OutgoingDatagram<'_>) -> io::Result<()> {
         self.try_send_batch(std::slice::from_ref(datagram)).map(|_| ())
@@ -239,14 +230,13 @@ impl UdpSocket {
     /// Returns `WouldBlock` if there is no space, and the errors of `send_batch`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::OutgoingDatagram;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// assert_eq!(socket.try_send_batch(&[OutgoingDatagram::to_peer(b"ciao"); 3])?, 3);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send_batch(&self, datagrams: &[OutgoingDatagram<'_>]) -> io::Result<usize> {
         let mut sent_segments = 0;
@@ -261,14 +251,13 @@ impl UdpSocket {
     /// Polls for [`send`](Self::send). Only the task that polled last for sending is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// let bytes = std::future::poll_fn(|context| socket.poll_send(context, b"ciao")).await?;
     /// assert_eq!(bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || self.socket.send(payload))
@@ -277,14 +266,13 @@ impl UdpSocket {
     /// Polls for [`send_to`](Self::send_to). Only the task that polled last for sending is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let to = socket.local_addr()?;
     /// let bytes = std::future::poll_fn(|context| socket.poll_send_to(context, b"ciao", to)).await?;
     /// assert_eq!(bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_send_to(&self, context: &mut Context<'_>, payload: &[u8], to: SocketAddr) -> PollIo<usize> {
         let sent = self.registration.poll_io(context, Direction::Write, || self.socket.send_to(payload, to));
@@ -295,7 +283,7 @@ impl UdpSocket {
     /// task that polled last for sending is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # use anello::net::OutgoingDatagram;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -303,8 +291,7 @@ impl UdpSocket {
     /// let batch = [OutgoingDatagram::to_peer(b"ciao"); 3];
     /// let sent = std::future::poll_fn(|context| socket.poll_send_batch(context, &batch)).await?;
     /// assert_eq!(sent, 3);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_send_batch(
         &self,

@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::Context;
 
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::{Interest, PollIo, Ready, with_context};
+use crate::driver::{DatagramSocket, Interest, PollIo, Ready, with_context};
 use crate::executor::{Shared, current};
 use crate::net::datagram_readiness::{datagram_readiness, direction};
 use crate::net::resolve::{Host, ToSocketAddrs};
@@ -45,7 +44,7 @@ use crate::readiness::Registration;
 /// - Buffers are always slices; there is no `recv_buf`.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UdpSocket;
 ///
 /// let server = UdpSocket::bind("127.0.0.1:0")?;
@@ -57,8 +56,7 @@ use crate::readiness::Registration;
 /// let (bytes, peer) = server.recv_from(&mut buffer).await?;
 /// server.send_to(&buffer[..bytes], peer).await?;
 /// assert_eq!(client.recv(&mut buffer).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct UdpSocket {
     /// Released before the socket.
@@ -85,14 +83,13 @@ impl UdpSocket {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// assert_eq!(socket.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
@@ -112,15 +109,14 @@ impl UdpSocket {
     /// Returns an error if the mode cannot be changed, or on the simulated driver.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let address = socket.local_addr()?;
     /// let socket: std::net::UdpSocket = socket.into_std()?;
     /// assert_eq!(socket.local_addr()?, address);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_std(self) -> io::Result<std::net::UdpSocket> {
         drop(self.registration);
@@ -134,14 +130,13 @@ impl UdpSocket {
     /// Returns `Unsupported` on the simulated driver, whose sockets have no descriptors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// let descriptor = socket.try_as_fd()?;
     /// socket2::SockRef::from(&descriptor).set_recv_buffer_size(1 << 16)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_as_fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.socket.descriptor()
@@ -158,14 +153,13 @@ impl UdpSocket {
     /// because there is no route. The error contains the address.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect("127.0.0.1:53").await?;
     /// assert_eq!(socket.peer_addr()?.port(), 53);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn connect(&self, address: impl ToSocketAddrs) -> io::Result<()> {
         let addresses = match address.to_host()? {
@@ -188,12 +182,11 @@ impl UdpSocket {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.local_addr()?.ip().is_loopback());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
@@ -205,13 +198,12 @@ impl UdpSocket {
     /// Returns `NotConnected` if the socket is not connected.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UdpSocket;
     /// # let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// socket.connect(socket.local_addr()?).await?;
     /// assert_eq!(socket.peer_addr()?, socket.local_addr()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
@@ -223,13 +215,12 @@ impl UdpSocket {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
     /// let socket = UdpSocket::bind("127.0.0.1:0")?;
     /// assert!(socket.take_error()?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.socket.take_error()

@@ -16,8 +16,7 @@ use std::task::Context;
 use super::datagram_readiness::{datagram_readiness, direction};
 use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
-use crate::driver::unix_datagram_socket::UnixDatagramSocket;
-use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, UnixDatagramSocket, with_context};
 use crate::executor::{Shared, current};
 use crate::readiness::Registration;
 
@@ -33,15 +32,14 @@ use crate::readiness::Registration;
 /// and it is free again when the socket is closed.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixDatagram;
 ///
 /// let (one, other) = UnixDatagram::pair()?;
 /// one.send(b"ciao").await?;
 /// let mut buffer = [0; 16];
 /// assert_eq!(other.recv(&mut buffer).await?, 4);
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct UnixDatagram {
     /// Released before the socket.
@@ -54,15 +52,14 @@ pub struct UnixDatagram {
 /// Metadata of a datagram that was received with [`UnixDatagram::recv_with_fds`].
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixDatagram;
 ///
 /// let (one, other) = UnixDatagram::pair()?;
 /// one.send(b"ciao").await?;
 /// let info = other.recv_with_fds(&mut [0; 2], &mut Vec::new()).await?;
 /// assert!(info.bytes == 2 && info.is_truncated && info.source.is_unnamed());
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -100,7 +97,7 @@ impl UnixDatagram {
     /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let path = std::env::temp_dir().join(format!("anello-{}.sock", std::process::id()));
@@ -109,8 +106,7 @@ impl UnixDatagram {
     /// sender.send_to(b"ciao", &path).await?;
     /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
     /// std::fs::remove_file(&path)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -127,7 +123,7 @@ impl UnixDatagram {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::os::linux::net::SocketAddrExt;
     /// use std::os::unix::net::SocketAddr;
     ///
@@ -139,8 +135,7 @@ impl UnixDatagram {
     /// sender.connect_addr(&address)?;
     /// sender.send(b"ciao").await?;
     /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
@@ -161,12 +156,11 @@ impl UnixDatagram {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let socket = UnixDatagram::unbound()?;
     /// assert!(socket.local_addr()?.is_unnamed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn unbound() -> io::Result<Self> {
@@ -184,13 +178,12 @@ impl UnixDatagram {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
@@ -208,14 +201,13 @@ impl UnixDatagram {
     /// Panics if no runtime is running on this thread.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let (one, other) = std::os::unix::net::UnixDatagram::pair()?;
     /// let one = UnixDatagram::from_std(one)?;
     /// other.send(b"ciao")?;
     /// assert_eq!(one.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
@@ -228,15 +220,14 @@ impl UnixDatagram {
     /// Returns an error if the mode cannot be changed, or on the simulated driver.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let (one, other) = UnixDatagram::pair()?;
     /// let one: std::os::unix::net::UnixDatagram = one.into_std()?;
     /// other.send(b"ciao").await?;
     /// assert_eq!(one.recv(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn into_std(self) -> io::Result<std::os::unix::net::UnixDatagram> {
         drop(self.registration);
@@ -250,14 +241,13 @@ impl UnixDatagram {
     /// Returns `Unsupported` on the simulated driver, whose sockets have no descriptors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let (one, _other) = UnixDatagram::pair()?;
     /// let descriptor = one.try_as_fd()?;
     /// socket2::SockRef::from(&descriptor).set_recv_buffer_size(1 << 16)?;
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_as_fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.socket.descriptor()
@@ -272,13 +262,12 @@ impl UnixDatagram {
     /// if no socket is bound to it. Returns `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let socket = UnixDatagram::unbound()?;
     /// let error = socket.connect("/no/such/socket").unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.connect_addr(&path_address(path.as_ref())?)
@@ -290,7 +279,7 @@ impl UnixDatagram {
     /// Returns the error from `connect(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use std::os::linux::net::SocketAddrExt;
     /// # use std::os::unix::net::SocketAddr;
     /// # use anello::net::UnixDatagram;
@@ -300,8 +289,7 @@ impl UnixDatagram {
     /// let sender = UnixDatagram::unbound()?;
     /// sender.connect_addr(&address)?;
     /// assert_eq!(sender.peer_addr()?.as_abstract_name(), Some(name.as_bytes()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         self.socket
@@ -315,12 +303,11 @@ impl UnixDatagram {
     /// Returns the error from `getsockname(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// assert!(one.local_addr()?.is_unnamed() && other.local_addr()?.is_unnamed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Unix::address(&self.socket.address(End::Local)?)
@@ -332,12 +319,11 @@ impl UnixDatagram {
     /// Returns `NotConnected` if the socket is not connected.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// assert!(one.peer_addr()?.is_unnamed() && other.peer_addr()?.is_unnamed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Unix::address(&self.socket.address(End::Peer)?)
@@ -351,13 +337,12 @@ impl UnixDatagram {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let (one, _other) = UnixDatagram::pair()?;
     /// assert_eq!(one.peer_cred()?.pid, Some(std::process::id()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
         self.socket.peer_credentials()
@@ -370,7 +355,7 @@ impl UnixDatagram {
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let (one, other) = UnixDatagram::pair()?;
@@ -378,8 +363,7 @@ impl UnixDatagram {
     /// one.send(b"ciao").await?;
     /// let info = other.recv_with_fds(&mut [0; 16], &mut Vec::new()).await?;
     /// assert_eq!(info.credentials.and_then(|sender| sender.pid), Some(std::process::id()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn set_passcred(&self, on: bool) -> io::Result<()> {
         self.socket.set_passcred(on)
@@ -391,13 +375,12 @@ impl UnixDatagram {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.set_passcred(true)?;
     /// assert!(one.passcred()? && !other.passcred()?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn passcred(&self) -> io::Result<bool> {
         self.socket.passcred()
@@ -409,12 +392,11 @@ impl UnixDatagram {
     /// Returns the error from `getsockopt(2)`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// assert!(one.take_error()?.is_none() && other.take_error()?.is_none());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.socket.take_error()
@@ -428,7 +410,7 @@ impl UnixDatagram {
     /// Returns `NotConnected` if the socket is not connected.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::net::Shutdown;
     ///
     /// use anello::net::UnixDatagram;
@@ -437,8 +419,7 @@ impl UnixDatagram {
     /// one.shutdown(Shutdown::Both)?;
     /// assert_eq!(one.recv(&mut [0; 16]).await?, 0);
     /// assert_eq!(other.send(b"x").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)?;

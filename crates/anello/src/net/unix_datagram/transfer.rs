@@ -8,9 +8,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 
 use super::{UnixDatagram, UnixDatagramInfo};
-use crate::driver::sockets::messages::ReceivedMessage;
-use crate::driver::sockets::unix_datagrams;
-use crate::driver::{Direction, PollIo, with_context};
+use crate::driver::{Direction, PollIo, ReceivedMessage, unix_datagrams, with_context};
 use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, name, path_address};
 use crate::time::sleep;
 
@@ -25,13 +23,12 @@ impl UnixDatagram {
     /// while it had unread datagrams.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Read, move || self.receive(buffer))
@@ -44,15 +41,14 @@ impl UnixDatagram {
     /// See [`recv`](Self::recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixDatagram;
     ///
     /// let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// let (bytes, sender) = other.recv_from(&mut [0; 16]).await?;
     /// assert!(bytes == 4 && sender.is_unnamed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv_from<'a>(
         &'a self,
@@ -68,13 +64,12 @@ impl UnixDatagram {
     /// See [`recv`](Self::recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// assert_eq!(other.peek_from(&mut [0; 16]).await?.0, other.recv(&mut [0; 16]).await?);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn peek_from<'a>(
         &'a self,
@@ -91,15 +86,14 @@ impl UnixDatagram {
     /// See [`recv`](Self::recv).
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// let mut fds = Vec::new();
     /// let info = other.recv_with_fds(&mut [0; 16], &mut fds).await?;
     /// assert!(info.bytes == 4 && fds.is_empty());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn recv_with_fds<'a>(
         &'a self,
@@ -148,14 +142,13 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// other.readable().await?;
     /// assert_eq!(other.try_recv(&mut [0; 16])?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let receive = || self.receive(buffer);
@@ -168,14 +161,13 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_from`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// other.readable().await?;
     /// assert!(other.try_recv_from(&mut [0; 16])?.1.is_unnamed());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let receive = || self.receive_from(buffer, false);
@@ -188,14 +180,13 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if none has arrived, and the errors of `recv_with_fds`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// other.readable().await?;
     /// assert_eq!(other.try_recv_with_fds(&mut [0; 16], &mut Vec::new())?.bytes, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_recv_with_fds(
         &self,
@@ -208,15 +199,14 @@ impl UnixDatagram {
     /// Polls for [`recv`](Self::recv). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// let mut buffer = [0; 16];
     /// let bytes = std::future::poll_fn(|context| other.poll_recv(context, &mut buffer)).await?;
     /// assert_eq!(&buffer[..bytes], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> PollIo<usize> {
         let receive = || self.receive(buffer);
@@ -226,15 +216,14 @@ impl UnixDatagram {
     /// Polls for [`recv_from`](Self::recv_from). Only the task that polled last for receiving is woken.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.send(b"ciao").await?;
     /// let mut buffer = [0; 16];
     /// let (bytes, _) = std::future::poll_fn(|context| other.poll_recv_from(context, &mut buffer)).await?;
     /// assert_eq!(&buffer[..bytes], b"ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_recv_from(
         &self,
@@ -256,13 +245,12 @@ impl UnixDatagram {
     /// send buffer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// assert_eq!(one.send(b"ciao").await?, 4);
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.registration.io(Direction::Write, move || self.socket.send(payload))
@@ -274,12 +262,11 @@ impl UnixDatagram {
     /// Returns the errors of `send_to_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let error = UnixDatagram::unbound()?.send_to(b"ciao", "/no/such/socket").await.unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_to_addr(payload, &path_address(path.as_ref())?).await
@@ -297,7 +284,7 @@ impl UnixDatagram {
     /// the send buffer.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # use std::os::{linux::net::SocketAddrExt, unix::net::SocketAddr};
     /// # let name = format!("anello-send-to-{}", std::process::id());
@@ -305,8 +292,7 @@ impl UnixDatagram {
     /// let receiver = UnixDatagram::bind_addr(&address)?;
     /// UnixDatagram::unbound()?.send_to_addr(b"ciao", &address).await?;
     /// assert_eq!(receiver.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn send_to_addr(&self, payload: &[u8], address: &SocketAddr) -> io::Result<usize> {
         self.retry_while_full(address, || self.socket.send_to(payload, address)).await
@@ -320,7 +306,7 @@ impl UnixDatagram {
     /// See [`send`](Self::send). Returns `InvalidInput` for more than 253 descriptors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// use std::io::{Read, Write};
     /// use std::os::fd::AsFd;
     ///
@@ -339,8 +325,7 @@ impl UnixDatagram {
     /// let mut text = String::new();
     /// reader.read_to_string(&mut text)?;
     /// assert_eq!(text, "ciao");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn send_with_fds<'a>(
         &'a self,
@@ -358,7 +343,7 @@ impl UnixDatagram {
     /// See [`send_to_addr`](Self::send_to_addr). Returns `InvalidInput` for more than 253 descriptors.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # use std::os::{fd::AsFd, linux::net::SocketAddrExt, unix::net::SocketAddr};
     /// # let name = format!("anello-send-fds-to-{}", std::process::id());
@@ -369,8 +354,7 @@ impl UnixDatagram {
     /// let mut fds = Vec::new();
     /// receiver.recv_with_fds(&mut [0; 16], &mut fds).await?;
     /// assert_eq!(fds.len(), 1);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub async fn send_with_fds_to(
         &self,
@@ -410,13 +394,12 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if there is no space, and the errors of `send`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// assert_eq!(one.try_send(b"ciao")?, 4);
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
         self.registration.try_io(Direction::Write, || self.socket.send(payload))
@@ -428,12 +411,11 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if there is no space, and the errors of `send_to`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// let error = UnixDatagram::unbound()?.try_send_to(b"ciao", "/no/such/socket").unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send_to(&self, payload: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         // The readiness of the socket does not depend on the queue of this receiver.
@@ -447,14 +429,13 @@ impl UnixDatagram {
     /// Returns `WouldBlock` if there is no space, and the errors of `send_with_fds`.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # use std::os::fd::AsFd;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// one.try_send_with_fds(b"itself", &[one.as_fd()])?;
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 6);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn try_send_with_fds(&self, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let send = || self.socket.send_with_fds(payload, fds, None);
@@ -465,13 +446,12 @@ impl UnixDatagram {
     /// for [`send_to`](Self::send_to), because the kernel does not report when a receiver has space.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixDatagram;
     /// # let (one, other) = UnixDatagram::pair()?;
     /// std::future::poll_fn(|context| one.poll_send(context, b"ciao")).await?;
     /// assert_eq!(other.recv(&mut [0; 16]).await?, 4);
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     pub fn poll_send(&self, context: &mut Context<'_>, payload: &[u8]) -> PollIo<usize> {
         self.registration.poll_io(context, Direction::Write, || self.socket.send(payload))

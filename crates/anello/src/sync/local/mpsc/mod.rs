@@ -4,7 +4,7 @@
 //! the same types as [`channel`]; [`send_now`](Sender::send_now) sends to such a queue without waiting.
 //!
 //! ```
-//! # anello::Runtime::new()?.block_on(async {
+//! # anello::example! {
 //! use anello::sync::local::mpsc;
 //!
 //! let (sender, mut receiver) = mpsc::channel(1);
@@ -19,8 +19,7 @@
 //!     sum += number;
 //! }
 //! assert_eq!(sum, 3);
-//! # });
-//! # Ok::<(), std::io::Error>(())
+//! # }
 //! ```
 //!
 //! # Design
@@ -47,7 +46,7 @@ use crate::driver::wake_all;
 /// Sends values; see [`channel`]. Can be cloned.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::local::mpsc;
 ///
 /// let (sender, mut receiver) = mpsc::channel(4);
@@ -57,8 +56,7 @@ use crate::driver::wake_all;
 /// drop((sender, clone));
 /// assert_eq!(receiver.recv().await.as_deref(), Some(&1));
 /// assert!(receiver.recv().await.is_none(), "all senders have been dropped");
-/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }
 /// ```
 pub struct Sender<T> {
     channel: Rc<Channel<T>>,
@@ -67,15 +65,14 @@ pub struct Sender<T> {
 /// Receives values; see [`channel`]. Dropping it closes the queue and drops the values in it.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::local::mpsc;
 ///
 /// let (sender, receiver) = mpsc::channel(4);
 /// sender.send(1).await?;
 /// drop(receiver);
 /// assert!(sender.send(2).await.is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }
 /// ```
 pub struct Receiver<T> {
     channel: Rc<Channel<T>>,
@@ -84,7 +81,7 @@ pub struct Receiver<T> {
 /// Reference to a [`Sender`] that does not keep the queue open.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::local::mpsc;
 ///
 /// let (sender, mut receiver) = mpsc::channel::<u32>(4);
@@ -92,8 +89,7 @@ pub struct Receiver<T> {
 /// drop(sender);
 /// assert_eq!(receiver.recv().await, None);
 /// assert!(weak.upgrade().is_none());
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 pub struct WeakSender<T> {
     channel: Weak<Channel<T>>,
@@ -121,7 +117,7 @@ struct State<T> {
 /// Creates a queue that holds at most `capacity` values.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::local::mpsc;
 ///
 /// let (sender, mut receiver) = mpsc::channel(1);
@@ -134,8 +130,7 @@ struct State<T> {
 /// .detach();
 /// assert_eq!(receiver.recv().await, Some(0));
 /// assert_eq!(receiver.recv().await, Some(1));
-/// # });
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 ///
 /// # Panics
@@ -161,7 +156,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 /// receivers.
 ///
 /// ```
-/// # anello::Runtime::new()?.block_on(async {
+/// # anello::example! {
 /// use anello::sync::local::mpsc;
 ///
 /// let (sender, mut receiver) = mpsc::unbounded_channel();
@@ -170,8 +165,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 /// }
 /// assert_eq!(receiver.len(), 1000);
 /// assert_eq!(receiver.recv().await, Some(0));
-/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }
 /// ```
 pub fn unbounded_channel<T>() -> (Sender<T>, Receiver<T>) {
     channel(usize::MAX)

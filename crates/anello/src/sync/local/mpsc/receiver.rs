@@ -13,14 +13,13 @@ impl<T> Receiver<T> {
     /// queue has been closed. Cancel-safe: no value is lost.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, mut receiver) = anello::sync::local::mpsc::channel(1);
     /// sender.send(1).await?;
     /// drop(sender);
     /// assert_eq!(receiver.recv().await, Some(1));
     /// assert_eq!(receiver.recv().await, None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn recv(&mut self) -> impl Future<Output = Option<T>> {
         poll_fn(|context| self.poll_recv(context))
@@ -58,7 +57,7 @@ impl<T> Receiver<T> {
     /// queue is empty and no value can be sent any more, or if `limit` is 0. Consumes one unit of budget. Cancel-safe.
     ///
     /// ```
-    /// # anello::Runtime::new()?.block_on(async {
+    /// # anello::example! {
     /// let (sender, mut receiver) = anello::sync::local::mpsc::channel(8);
     /// for number in 0..5 {
     ///     sender.send(number).await?;
@@ -66,8 +65,7 @@ impl<T> Receiver<T> {
     /// let mut numbers = Vec::new();
     /// assert_eq!(receiver.recv_many(&mut numbers, 3).await, 3);
     /// assert_eq!(numbers, [0, 1, 2]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }
     /// ```
     pub fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> impl Future<Output = usize> {
         poll_fn(move |context| {
