@@ -2,13 +2,16 @@
 
 use std::task::Waker;
 
-use super::epoll::Epoll;
-use super::proactor::Proactor;
-use super::reactor::Reactor;
+use crate::driver::epoll::Epoll;
+use crate::driver::memory::buffer::Chunk;
+use crate::driver::memory::key::Key;
+use crate::driver::proactor::Proactor;
+use crate::driver::reactor::Reactor;
 #[cfg(feature = "sim")]
-use super::sim::{SimCompletion, SimReadiness};
-use super::uring::Uring;
-use super::{Chunk, Key, PollIo, SendBuf};
+use crate::driver::sim::{SimCompletion, SimReadiness};
+use crate::driver::stream::send_queue::SendBuf;
+use crate::driver::uring::Uring;
+use crate::driver::wake::queue::PollIo;
 
 #[cfg(feature = "sim")]
 type SimCompletionMachine = Box<Proactor<SimCompletion>>;

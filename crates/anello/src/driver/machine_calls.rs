@@ -3,7 +3,7 @@
 /// Implements the calls for a state machine with the fields `kernel`, `streams`, `listeners`, `sources` and `metrics`.
 macro_rules! machine_calls {
     ($machine:ident<$kernel:ident>) => {
-        impl<K: $crate::driver::$kernel> $machine<K> {
+        impl<K: $crate::driver::kernel::$kernel> $machine<K> {
             pub fn stream(&self, key: Key) -> Option<&Socket<K>> {
                 self.streams.get(key).map(|stream| &stream.socket)
             }

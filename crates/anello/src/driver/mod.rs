@@ -22,148 +22,98 @@
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four kernels.
 
-mod accepted;
 mod backend;
-mod batch_wait;
-pub(crate) mod buffer;
-mod catch_panic;
-mod clock;
+mod calls;
 mod counters;
-pub(crate) mod datagram;
-mod datagram_calls;
-pub(crate) mod datagram_messages;
-pub(crate) mod datagram_socket;
-mod detached;
-mod direct_read;
-mod disk;
+mod datagram;
+mod datagram_socket;
 mod epoll;
-mod error_context;
-mod event_waker;
-mod file_calls;
-mod file_operation;
-mod interest;
-mod io_slice_cursor;
+mod errors;
+mod file;
 mod kernel;
-mod kind;
 mod machine_calls;
-mod notifier;
-mod op;
-mod open_count;
-mod options;
-pub(crate) mod pages;
-mod pollable;
+mod memory;
 mod proactor;
 mod reactor;
-mod readiness_calls;
-pub(crate) mod recv_batch;
-mod registration;
-mod reuse_port;
-mod send_queue;
-mod send_side;
+mod settings;
 #[cfg(feature = "sim")]
 mod sim;
 #[cfg(not(feature = "sim"))]
 #[path = "no_sim.rs"]
 mod sim;
-#[cfg(feature = "sim")]
-mod sim_calls;
-mod slots;
-mod socket_access;
-mod socket_options;
-pub(crate) mod sockets;
+mod sockets;
 mod source;
-mod source_calls;
-mod spin;
-pub(crate) mod table;
+mod stream;
 #[cfg(all(test, not(miri)))]
 mod tests;
-mod token;
-pub(crate) mod unix_datagram_socket;
 mod uring;
-mod vectored_calls;
-mod waiting;
+mod wait;
 mod wake;
-mod woken_hosts;
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem::ManuallyDrop;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::SocketAddr as UnixAddress;
+#[cfg(feature = "sim")]
 use std::sync::Arc;
-use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
-pub(crate) use accepted::{AcceptSink, Accepted};
-use backend::{Backend, dispatch, dispatch_by_model};
-use batch_wait::BatchWait;
-use buffer::{BufferRing, CLASS_BYTES, Chunk, Pools, copy_prefix, store_chunk};
-pub(crate) use catch_panic::{catch_and_log_panic, log};
-pub(crate) use clock::Clock;
+use self::backend::{Backend, dispatch, dispatch_by_model};
+pub use self::counters::{DriverMetrics, MetricEntry};
+pub use self::datagram::info::{DatagramInfo, Ecn, OutgoingDatagram};
+pub(crate) use self::datagram::messages::MAX_BATCH_DATAGRAMS;
+pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
+pub(crate) use self::datagram_socket::DatagramSocket;
+pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
+use self::epoll::Epoll;
+pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log};
+pub use self::errors::context::raw_os_error;
+pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(feature = "sim")]
-pub(crate) use clock::VirtualClock;
-pub use counters::{DriverMetrics, MetricEntry};
-#[cfg(feature = "sim")]
-use detached::Detached;
-use detached::no_descriptors;
-pub(crate) use detached::{AnySocket, DetachedSocket};
-use direct_read::{DirectRead, ReadState};
-#[cfg(feature = "sim")]
-pub use disk::CrashLoss;
-#[cfg(feature = "sim")]
-pub(crate) use disk::Journal;
-pub(crate) use disk::{Disk, NameChange};
-use epoll::Epoll;
-pub use error_context::raw_os_error;
-pub(crate) use error_context::{unexpected_eof, with_context, with_text};
-pub(crate) use event_waker::{collect_events, event_queue, event_waker};
-use file_operation::lost_file_operation;
-pub(crate) use file_operation::{FileOperation, Memory, Transfer};
-pub(crate) use interest::{Direction, Side};
-pub use interest::{Interest, Ready};
-use io_slice_cursor::IoSliceCursor;
-use kernel::{Capabilities, CompletionKernel, Edge, Kernel, OperationCounts, ReadinessKernel, Socket};
-pub use kind::{DriverInfo, DriverKind};
-use machine_calls::machine_calls;
-use notifier::Descriptors;
-pub(crate) use notifier::Notifier;
-pub(crate) use op::Wait;
-use op::{Completion, Op, SINGLE_WAKE_UP, SendMode, timespec};
-pub(crate) use open_count::{OpenCount, OpenCounts};
-use options::log_rejected_napi;
-pub use options::{
+pub use self::file::disk::CrashLoss;
+pub(crate) use self::file::disk::{Disk, NameChange};
+pub(crate) use self::file::operation::{FileOperation, Memory, Transfer};
+use self::kernel::Kernel;
+pub(crate) use self::kernel::op::Wait;
+pub use self::memory::buffer::Chunk;
+pub(crate) use self::memory::key::Key;
+pub(crate) use self::memory::pages;
+pub(crate) use self::memory::table::{Packed, Table};
+use self::proactor::Proactor;
+use self::reactor::Reactor;
+pub use self::settings::kind::{DriverInfo, DriverKind};
+pub use self::settings::options::{
     DisabledFeatures, DriverOptions, NapiPolling, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
 };
-use proactor::Proactor;
-use reactor::Reactor;
-use registration::{Registration, ReleasedSlots};
-pub(crate) use reuse_port::{listen_shared, steer_by_core, stop_steering};
-pub use send_queue::SendBuf;
-use send_queue::{Queued, SendQueue, io_slices};
-use send_side::{SendSide, WriteSide};
-pub(crate) use sim::SimSignal;
 #[cfg(feature = "sim")]
-pub(crate) use sim::{Due, SimNetwork, Uplink, World, duration_ns};
+pub use self::settings::sim_options::{SimFaults, SimModel, SimOptions};
+pub(crate) use self::sim::SimSignal;
 #[cfg(feature = "sim")]
-pub use sim::{LinkOptions, LinkStatistics, SimFaults, SimModel, SimOptions};
-pub(crate) use socket_options::SocketOption;
-pub(crate) use sockets::Family;
-pub use sockets::PeerCredentials;
-pub(crate) use sockets::{End, FileRange, ListenOptions, Target, check_socket, gone, try_accept};
-use sockets::{
-    MAX_IO_SLICES, OsSockets, Sockets, is_file_error, is_loopback, is_per_connection_error, not_pollable,
+pub(crate) use self::sim::{Due, SimNetwork, Uplink, World, duration_ns};
+#[cfg(feature = "sim")]
+pub use self::sim::{LinkOptions, LinkStatistics};
+use self::sockets::Sockets;
+pub(crate) use self::sockets::detached::{AnySocket, DetachedSocket};
+pub(crate) use self::sockets::messages::ReceivedMessage;
+pub use self::sockets::options::PeerCredentials;
+pub(crate) use self::sockets::options::SocketOption;
+pub(crate) use self::sockets::reuse_port::{listen_shared, steer_by_core, stop_steering};
+pub(crate) use self::sockets::{
+    End, Family, FileRange, ListenOptions, Target, check_socket, gone, try_accept, unix_datagrams, unix_name,
 };
-pub(crate) use source::{Clear, ReadyEvent, Ticket};
-use spin::Spin;
-use table::Table;
-pub(crate) use token::Key;
-use token::{GENERATION_MASK, Kind, Token};
-use uring::Uring;
-use wake::WakerSlot;
-pub(crate) use wake::{PollIo, WakeQueue, wake_all};
+pub(crate) use self::source::interest::{Direction, Side};
+pub use self::source::interest::{Interest, Ready};
+pub(crate) use self::source::readiness::{Clear, ReadyEvent, Ticket};
+pub(crate) use self::stream::accepted::{AcceptSink, Accepted};
+pub(crate) use self::stream::open_count::{OpenCount, OpenCounts};
+pub use self::stream::send_queue::SendBuf;
+use self::uring::Uring;
+pub(crate) use self::wait::clock::Clock;
+use self::wait::spin::Spin;
+pub(crate) use self::wake::event_waker::{collect_events, event_queue, event_waker};
+pub(crate) use self::wake::notifier::Notifier;
+pub(crate) use self::wake::queue::{PollIo, WakeQueue, wake_all};
 #[cfg(feature = "sim")]
-pub(crate) use woken_hosts::{HostId, WokenHosts};
+pub(crate) use self::wake::woken_hosts::{HostId, WokenHosts};
 
 /// Maximum wait per turn during shutdown, when no notification wakes the driver.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
@@ -265,6 +215,20 @@ impl Driver {
         }
     }
 
+    /// Returns `true` if polls of tasks make the system calls that receive. Otherwise, turns of the driver do.
+    pub fn receives_in_polls(&self) -> bool {
+        dispatch_by_model!(&*self.backend, completion _ => false, readiness _ => true)
+    }
+
+    /// Returns `true` if the next turn will submit operations.
+    pub fn has_unsubmitted(&self) -> bool {
+        dispatch_by_model!(
+            &*self.backend,
+            completion machine => machine.has_unsubmitted(),
+            readiness machine => machine.needs_turn()
+        )
+    }
+
     /// Spins for a short time before a blocking wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         dispatch!(&mut *self.backend, machine => {
@@ -281,229 +245,9 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(&mut *self.backend) }
     }
 
-    // ---- Calls to the state machine; `Proactor` documents them ------------------------------------------------------
-
-    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
-        dispatch!(&mut *self.backend, machine => {
-            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
-            configure_accepted(machine.kernel.sockets(), &socket, family)?;
-            Poll::Ready(machine.attach(socket, family, false))
-        })
-    }
-
-    /// Accepts a connection. If `should_attach` returns `false`, returns it without attaching it.
-    pub fn poll_accept_if(
-        &mut self,
-        key: Key,
-        waker: &Waker,
-        should_attach: impl FnOnce() -> bool,
-    ) -> PollIo<Accepted> {
-        dispatch!(&mut *self.backend, machine => {
-            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
-            if !should_attach() {
-                return Poll::Ready(machine.kernel.sockets_mut().export(socket).map(Accepted::Detached));
-            }
-            configure_accepted(machine.kernel.sockets(), &socket, family)?;
-            Poll::Ready(machine.attach(socket, family, false).map(Accepted::Stream))
-        })
-    }
-
-    pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        dispatch_by_model!(
-            &mut *self.backend,
-            completion machine => machine.set_accept_ahead(key, accepts_ahead),
-            // A reactor accepts a connection only when a task polls for one.
-            readiness _ => {}
-        );
-    }
-
-    /// Rejects pending connections when no descriptors are left. Returns the number of rejected connections.
-    pub fn reject_pending(&mut self, key: Key) -> usize {
-        dispatch!(&mut *self.backend, machine => machine.reject_pending(key))
-    }
-
-    pub fn release_listener(&mut self, key: Key) {
-        dispatch!(&mut *self.backend, machine => machine.release_listener(key));
-    }
-
-    /// The caller must call the sink's wakers.
-    pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
-        dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
-    }
-
-    pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
-            machine.attach_listener(socket, Family::Unix)
-        })
-    }
-
-    pub fn import_listener(&mut self, socket: DetachedSocket) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let (socket, family) = machine.kernel.sockets_mut().import(socket)?;
-            machine.attach_listener(socket, family)
-        })
-    }
-
-    /// Declares that other workers accept connections from the same socket.
-    pub fn share_listener(&mut self, key: Key) {
-        dispatch_by_model!(
-            &mut *self.backend,
-            completion machine => machine.share_listener(key),
-            // Each connection is reported to all workers.
-            readiness _ => {}
-        );
-    }
-
-    pub fn import_stream(&mut self, socket: DetachedSocket) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let (socket, family) = machine.kernel.sockets_mut().import(socket)?;
-            machine.attach(socket, family, true)
-        })
-    }
-
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
-        if self.is_simulated() {
-            return Poll::Ready(Err(no_descriptors()));
-        }
-        let detached = ready!(dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker)))?;
-        self.take_open_count(key);
-        Poll::Ready(Ok(detached))
-    }
-
-    pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => machine.connect(peer, source))
-    }
-
-    /// Returns `WouldBlock` if the backlog is full; the kernel does not notify the caller when there is room again.
-    pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
-        dispatch!(self.open_backend()?, machine => {
-            let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
-            machine.attach(socket, Family::Unix, true)
-        })
-    }
-
-    pub fn pair_unix(&mut self) -> io::Result<(Key, Key)> {
-        dispatch!(self.open_backend()?, machine => {
-            let (one, other) = machine.kernel.sockets_mut().pair_unix()?;
-            let one = machine.attach(one, Family::Unix, true)?;
-            match machine.attach(other, Family::Unix, true) {
-                Ok(other) => Ok((one, other)),
-                Err(error) => {
-                    machine.release(one);
-                    Err(error)
-                }
-            }
-        })
-    }
-
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
-        dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
-    }
-
-    #[inline(always)]
-    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
-        match &mut *self.backend {
-            Backend::Uring(uring) => uring.poll_receive(key, received, waker),
-            Backend::Epoll(epoll) => epoll.poll_receive(key, received, waker),
-            simulated => simulated.poll_receive(key, received, waker),
-        }
-    }
-
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
-    }
-
-    pub fn poll_copy(
-        &mut self,
-        key: Key,
-        max_bytes: usize,
-        copy: impl FnOnce(&[u8]),
-        waker: &Waker,
-    ) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_copy(key, max_bytes, copy, waker))
-    }
-
-    #[inline(always)]
-    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
-        match &mut *self.backend {
-            Backend::Uring(uring) => uring.poll_send(key, outgoing, waker),
-            Backend::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
-            simulated => simulated.poll_send(key, outgoing, waker),
-        }
-    }
-
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
-        let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
-        dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
-    }
-
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
-    }
-
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
-        dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
-    }
-
-    pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
-        dispatch!(&mut *self.backend, machine => machine.shutdown_write(key))
-    }
-
-    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, range, waker))
-    }
-
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
-        dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
-    }
-
-    pub fn release(&mut self, key: Key) -> bool {
-        self.take_open_count(key);
-        dispatch!(&mut *self.backend, machine => machine.release(key))
-    }
-
-    /// Returns `true` if the driver still holds the stream, even if only to send remaining bytes.
-    pub fn holds(&self, key: Key) -> bool {
-        dispatch!(&*self.backend, machine => machine.stream(key).is_some())
-    }
-
-    /// Counts an open connection until it is released, aborted or detached.
-    pub fn hold_open_count(&mut self, key: Key, open_count: OpenCount) {
-        self.open_counts.insert(key, open_count);
-    }
-
-    #[inline]
-    pub fn take_open_count(&mut self, key: Key) -> Option<OpenCount> {
-        if self.open_counts.is_empty() {
-            return None;
-        }
-        let taken = self.open_counts.remove(&key);
-        // Returns memory after a burst.
-        if self.open_counts.capacity() > 1024 && self.open_counts.len() < self.open_counts.capacity() / 8 {
-            self.open_counts.shrink_to(self.open_counts.len() * 2);
-        }
-        taken
-    }
-
     /// Returns the number of streams, including streams that are being closed.
     pub fn stream_count(&self) -> usize {
         dispatch!(&*self.backend, machine => machine.stream_count())
-    }
-
-    pub fn is_write_open(&self, key: Key) -> bool {
-        dispatch!(&*self.backend, machine => machine.is_write_open(key))
-    }
-
-    pub fn abort(&mut self, key: Key) {
-        self.take_open_count(key);
-        dispatch!(&mut *self.backend, machine => machine.abort(key));
-    }
-
-    /// Takes the wakers of the tasks waiting to read from or write to a stream. The driver will not call these wakers,
-    /// so the caller must call them once the driver is no longer borrowed.
-    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
-        dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }
 
     pub fn now_ns(&self) -> u64 {
@@ -613,12 +357,4 @@ pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, boo
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_zero_copy_receive() -> io::Result<bool> {
     uring::probe_zero_copy_receive()
-}
-
-/// Sets the option that an accepted Unix socket, unlike a TCP socket, does not inherit from its listener.
-fn configure_accepted<S: Sockets>(sockets: &S, socket: &S::Socket, family: Family) -> io::Result<()> {
-    match family {
-        Family::Internet => Ok(()),
-        Family::Unix => sockets.set_option(socket, SocketOption::UrgentInline, 1),
-    }
 }

@@ -1,12 +1,7 @@
 //! Types without values in place of the simulated kernels, for builds without the feature `sim`.
 
 use std::convert::Infallible;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::task::{Context, Poll};
-
-use super::{DetachedSocket, Disk, Driver};
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
@@ -17,46 +12,5 @@ pub(crate) enum SimSignal {}
 impl SimSignal {
     pub fn poll_take(&self, _context: &Context<'_>) -> Poll<()> {
         match *self {}
-    }
-}
-
-impl Driver {
-    /// Returns `None`: the kernel is real.
-    pub fn catch_signal(&self, _number: i32) -> Option<Rc<SimSignal>> {
-        None
-    }
-
-    /// Returns `false`: the random numbers are those of the system.
-    pub fn fill_random(&mut self, _bytes: &mut [u8]) -> bool {
-        false
-    }
-
-    /// Returns `None`: the kernel is real.
-    pub fn listen_detached(
-        &mut self,
-        _address: SocketAddr,
-        _backlog: u32,
-    ) -> Option<io::Result<DetachedSocket>> {
-        None
-    }
-
-    /// Returns `None`: names are resolved by the system.
-    pub fn resolve(&self, _name: &str) -> Option<io::Result<IpAddr>> {
-        None
-    }
-
-    /// Returns `false`: files are on real disks.
-    pub fn has_simulated_disk(&self) -> bool {
-        false
-    }
-
-    /// Returns a disk without simulated errors.
-    pub fn disk(&self) -> Disk {
-        Disk::default()
-    }
-
-    /// Returns `None`: file operations are not delayed.
-    pub fn disk_deadline_ns(&self) -> Option<u64> {
-        None
     }
 }

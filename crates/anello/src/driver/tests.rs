@@ -1,7 +1,8 @@
 //! Tests that memory used by operations in flight is not freed too early when an io_uring or epoll driver is dropped.
 
 use std::io::Read;
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};

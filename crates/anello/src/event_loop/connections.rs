@@ -9,8 +9,7 @@ use std::task::Poll;
 
 use super::event::{Direction, EventKind, StreamId, check_token};
 use super::turn::{EventLoop, ip_address};
-use crate::driver::sockets::unix_name;
-use crate::driver::{End, Target, event_waker, with_context};
+use crate::driver::{End, Target, event_waker, unix_name, with_context};
 
 impl EventLoop {
     /// Starts to connect to an address (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).

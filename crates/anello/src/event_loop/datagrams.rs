@@ -8,10 +8,9 @@ use std::task::{Poll, ready};
 use super::event::{EventKind, UdpId, check_token};
 use super::sources::operation_of;
 use super::turn::EventLoop;
-use crate::driver::datagram::OutgoingDatagram;
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::recv_batch::RecvBatch;
-use crate::driver::{Clear, Direction, Interest, event_waker, with_context};
+use crate::driver::{
+    Clear, DatagramSocket, Direction, Interest, OutgoingDatagram, RecvBatch, event_waker, with_context,
+};
 
 impl EventLoop {
     /// Opens a UDP socket and binds it (`socket(2)`, `bind(2)`). Port 0 selects a free port.

@@ -3,8 +3,7 @@
 use std::io;
 
 use super::event::{Event, EventKind, Events, FileId};
-use crate::driver::table::Table;
-use crate::driver::{Key, Memory};
+use crate::driver::{Key, Memory, Table};
 use crate::executor::JoinHandle;
 use crate::fs::Detached;
 

@@ -8,8 +8,7 @@ use std::task::Poll;
 
 use super::event::{Direction, EventKind, ListenerId, StreamId, check_token};
 use super::turn::{EventLoop, ip_address};
-use crate::driver::sockets::unix_name;
-use crate::driver::{End, ListenOptions, Target, event_waker, with_context};
+use crate::driver::{End, ListenOptions, Target, event_waker, unix_name, with_context};
 
 /// Number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 4096;

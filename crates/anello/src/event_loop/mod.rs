@@ -107,6 +107,4 @@ pub use turn::EventLoop;
 pub use waker::LoopWaker;
 
 #[doc(no_inline)]
-pub use crate::driver::{
-    Interest, Ready, SendBuf, buffer::Chunk, datagram::OutgoingDatagram, recv_batch::RecvBatch,
-};
+pub use crate::driver::{Chunk, Interest, OutgoingDatagram, Ready, RecvBatch, SendBuf};

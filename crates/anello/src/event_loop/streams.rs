@@ -5,8 +5,7 @@ use std::task::Poll;
 
 use super::event::{Direction, EventKind, StreamId};
 use super::turn::EventLoop;
-use crate::driver::buffer::Chunk;
-use crate::driver::{SendBuf, catch_and_log_panic, event_waker};
+use crate::driver::{Chunk, SendBuf, catch_and_log_panic, event_waker};
 
 impl EventLoop {
     // ---- Receiving -----------------------------------------------------------------------------------------------

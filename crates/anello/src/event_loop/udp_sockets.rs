@@ -3,8 +3,7 @@
 use std::io;
 
 use super::event::UdpId;
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::{Key, gone};
+use crate::driver::{DatagramSocket, Key, gone};
 
 /// The UDP sockets of a loop, by the indices of their keys.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Thread pools for blocking work, so that workers never wait for disk I/O.
 //!
-//! The process has two pools, so that file operations never queue behind slow application work. A pool's FIFO queue has
-//! no size limit. In practice, the number of tasks limits its length, because a task usually waits for each result.
+//! The process has two pools, so that file operations never queue behind slow application work. Work that finds the FIFO
+//! queue of its pool full is rejected: it does not run, and its handle returns an error.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
-use super::join::JoinHandle;
+use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
 use crate::driver::{Disk, catch_and_log_panic, log};
 
@@ -34,6 +34,10 @@ pub const MAX_BLOCKING_THREADS: usize = 512;
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
 /// memory for its stack.
 const MAX_FILE_THREADS: usize = 32;
+
+/// Maximum number of closures that wait in the queue of a pool, or of a file. More of them than tasks that wait for a
+/// result means that an application does not limit what it starts.
+pub(super) const MAX_QUEUED_WORK: usize = 65_536;
 
 /// Handle returned by [`spawn_blocking`]: a [`JoinHandle`].
 ///
@@ -77,8 +81,25 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add(&'static self, work: Work) {
-        let mut state = self.lock();
+    /// Queues work. Drops it and returns `false` if the queue is full.
+    #[must_use]
+    pub fn add(&'static self, work: Work) -> bool {
+        let state = self.lock();
+        if state.work.len() >= MAX_QUEUED_WORK {
+            // The destructor of the work runs application code, without the lock.
+            drop(state);
+            return false;
+        }
+        self.push(state, work);
+        true
+    }
+
+    /// Queues the continuation of work that a queue with its own limit holds, even if this queue is full.
+    pub fn add_continuation(&'static self, work: Work) {
+        self.push(self.lock(), work);
+    }
+
+    fn push(&'static self, mut state: MutexGuard<'_, State>, work: Work) {
         state.work.push_back(work);
         if state.idle >= state.work.len() {
             self.work_available.notify_one();
@@ -146,8 +167,8 @@ impl Pool {
 /// closure only if it has not started.
 ///
 /// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. If all of them
-/// are busy, work waits in a FIFO queue. A thread exits after 10 s without work. File operations have their own pool;
-/// see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+/// are busy, up to 65,536 closures wait in a FIFO queue. A thread exits after 10 s without work. File operations have
+/// their own pool; see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
 /// In the closure, [`Handle::current`](crate::Handle::current) returns the caller's runtime, and
 /// [`Handle::block_on`](crate::Handle::block_on) waits for a future. The closure runs in a debugging span `blocking` of
@@ -166,7 +187,8 @@ impl Pool {
 /// ```
 ///
 /// # Errors
-/// The handle returns a [`JoinError`](crate::JoinError) if the closure panicked or was aborted before it started.
+/// The handle returns a [`JoinError`](crate::JoinError) if the closure panicked, was aborted before it started, or was
+/// rejected because the queue was full.
 #[track_caller]
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     spawn_for(work, Origin::current())
@@ -210,7 +232,8 @@ pub(super) fn is_simulated() -> bool {
 /// ```
 ///
 /// # Errors
-/// The handle returns a [`JoinError`](crate::JoinError) if the operation panicked or was aborted before it started.
+/// The handle returns a [`JoinError`](crate::JoinError) if the operation panicked, was aborted before it started, or was
+/// rejected because 65,536 operations were waiting.
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
@@ -225,7 +248,7 @@ pub(crate) fn disk() -> Disk {
 
 /// Like [`spawn_with`], for file operations. On a simulated host with a slow disk, the operation runs later.
 pub(super) fn spawn_with_disk<T: Send + 'static>(
-    add: impl FnOnce(Work) + Send + 'static,
+    add: impl FnOnce(Work) -> bool + Send + 'static,
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     let deadline_ns =
@@ -240,12 +263,7 @@ pub(super) fn spawn_with_disk<T: Send + 'static>(
             let (join, handle) = JoinHandle::new_blocking();
             let work = move || {
                 let (sender, done) = mpsc::channel::<()>();
-                add(Box::new(move || {
-                    if join.start() {
-                        join.complete_work(catch_unwind(AssertUnwindSafe(operation)));
-                    }
-                    drop(sender);
-                }));
+                add_joined(add, join, operation, Some(sender));
                 done.recv().ok();
             };
             let waker = Waker::from(Arc::new(DelayedWork(Mutex::new(Some(Box::new(work))))));
@@ -267,24 +285,66 @@ impl Wake for DelayedWork {
     }
 }
 
-/// Passes work to `add`, which adds it to a queue. The returned handle waits for its result.
+/// Passes work to `add`, which adds it to a queue or returns `false` if the queue is full. The returned handle waits for
+/// its result.
 fn spawn_with<T: Send + 'static>(
-    add: impl FnOnce(Work),
+    add: impl FnOnce(Work) -> bool,
     work: impl FnOnce() -> T + Send + 'static,
     is_awaited: bool,
 ) -> JoinHandle<T> {
     let (join, handle) = JoinHandle::new_blocking();
     let (done_sender, done) = is_awaited.then(mpsc::channel::<()>).unzip();
-    add(Box::new(move || {
-        if join.start() {
-            join.complete_work(catch_unwind(AssertUnwindSafe(work)));
-        }
-        drop(done_sender);
-    }));
+    add_joined(add, join, work, done_sender);
     if let Some(done) = done {
         // The result must be available at the same virtual time in every run with the same seed. `recv` fails once the
         // work has finished, because the sender is dropped without sending.
         done.recv().ok();
     }
     handle
+}
+
+/// Passes work to `add`. Its result, or the error that the queue is full, is stored in `join`, and `done` is dropped.
+fn add_joined<T: Send + 'static>(
+    add: impl FnOnce(Work) -> bool,
+    join: Arc<Join<T>>,
+    work: impl FnOnce() -> T + Send + 'static,
+    done: Option<mpsc::Sender<()>>,
+) {
+    let queued = Arc::clone(&join);
+    let is_queued = add(Box::new(move || {
+        if queued.start() {
+            queued.complete_work(catch_unwind(AssertUnwindSafe(work)));
+        }
+        drop(done);
+    }));
+    if !is_queued {
+        join.reject(MAX_QUEUED_WORK);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::join_error::JoinError;
+    use super::*;
+
+    #[test]
+    fn work_is_rejected_while_queue_is_full() {
+        // A pool without threads.
+        static POOL: Pool = Pool::new("test", 0);
+        for _ in 0..MAX_QUEUED_WORK {
+            assert!(POOL.add(Box::new(|| ())));
+        }
+        let rejected =
+            spawn_with(|work| POOL.add(work), || unreachable!("rejected work does not run"), false);
+        let error: JoinError = crate::Runtime::new().unwrap().block_on(rejected).map(|()| ()).unwrap_err();
+        assert!(error.is_cancelled() && !error.is_panic());
+        let message = error.to_string();
+        assert!(message.starts_with("cannot queue blocking work: 65536 closures"), "{message}");
+        assert!(error.try_into_panic().is_err());
+
+        drop(POOL.run_queued(POOL.lock()));
+        let accepted = spawn_with(|work| POOL.add(work), || 42, false);
+        drop(POOL.run_queued(POOL.lock()));
+        assert_eq!(crate::Runtime::new().unwrap().block_on(accepted).unwrap(), 42);
+    }
 }

@@ -18,8 +18,9 @@ use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
-use crate::driver::table::{Packed, Table};
-use crate::driver::{Clock, Driver, Key, Notifier, PollIo, Wait, WakeQueue, catch_and_log_panic, log};
+use crate::driver::{
+    Clock, Driver, Key, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic, log,
+};
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
 /// unless it takes too long (see [`TurnLimit`]).

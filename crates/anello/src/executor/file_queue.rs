@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::blocking::{FILES, Work, spawn_with_disk};
+use super::blocking::{FILES, MAX_QUEUED_WORK, Work, spawn_with_disk};
 use super::join::JoinHandle;
 use crate::driver::catch_and_log_panic;
 
@@ -12,8 +12,8 @@ const MAX_RUN: usize = 16;
 
 /// Operations that run on the file pool in order, at most one at a time.
 ///
-/// Operations that lock the same inode gain nothing from several threads, which spend CPU time on the lock. Has no size
-/// limit, like the queue of the pool.
+/// Operations that lock the same inode gain nothing from several threads, which spend CPU time on the lock. Holds as many
+/// operations as the queue of the pool; further ones are rejected.
 #[derive(Default)]
 pub(crate) struct FileQueue {
     state: Mutex<State>,
@@ -42,19 +42,25 @@ impl FileQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(self: &Arc<Self>, work: Work) {
+    fn add(self: &Arc<Self>, work: Work) -> bool {
         let mut state = self.lock();
+        if state.work.len() >= MAX_QUEUED_WORK {
+            // The destructor of the work runs application code, without the lock.
+            drop(state);
+            return false;
+        }
         state.work.push_back(work);
         let was_running = std::mem::replace(&mut state.is_running, true);
         drop(state);
         if !was_running {
             self.start();
         }
+        true
     }
 
     fn start(self: &Arc<Self>) {
         let queue = Arc::clone(self);
-        FILES.add(Box::new(move || queue.run()));
+        FILES.add_continuation(Box::new(move || queue.run()));
     }
 
     fn run(self: &Arc<Self>) {
@@ -115,6 +121,19 @@ mod tests {
         }
         drop(numbers);
         assert_eq!(received.iter().collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn operation_is_rejected_while_queue_is_full() {
+        let queue = Arc::<FileQueue>::default();
+        // As if the pool ran an operation of this queue.
+        queue.lock().is_running = true;
+        for _ in 0..MAX_QUEUED_WORK {
+            assert!(queue.add(Box::new(|| ())));
+        }
+        let rejected = queue.spawn(|| unreachable!("a rejected operation does not run"));
+        let error = crate::Runtime::new().unwrap().block_on(rejected).map(|()| ()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot queue blocking work: 65536 closures"), "{error}");
     }
 
     #[test]

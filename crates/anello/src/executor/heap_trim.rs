@@ -1,8 +1,8 @@
 //! Returns memory to the operating system after a burst.
 //!
-//! The pages of streams and small tasks are returned when they are empty (`driver/pages.rs`). The allocator of glibc keeps
-//! the memory of larger tasks and of applications, except at the end of the heap. It is therefore asked to return its free
-//! pages. Other allocators return memory on their own.
+//! The pages of streams and small tasks are returned when they are empty (`driver/memory/pages.rs`). The allocator of
+//! glibc keeps the memory of larger tasks and of applications, except at the end of the heap. It is therefore asked to
+//! return its free pages. Other allocators return memory on their own.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

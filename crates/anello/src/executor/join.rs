@@ -138,6 +138,11 @@ impl<T> Join<T> {
         self.complete(result.map_err(|payload| JoinError::panicked(self.id, payload)));
     }
 
+    /// Completes blocking work with the error that the queue of its thread pool was full.
+    pub fn reject(&self, limit: usize) {
+        self.complete(Err(JoinError::queue_full(self.id, limit)));
+    }
+
     /// Called before blocking work starts. Returns `false` if it has been cancelled.
     pub fn start(&self) -> bool {
         let mut state = self.lock();

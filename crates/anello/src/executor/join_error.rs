@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::task_info::Id;
 
-/// The error of a task that returned no result, because it panicked or was aborted, or because its runtime was dropped
-/// before the task finished.
+/// The error of a task that returned no result, because it panicked or was aborted, because its runtime was dropped
+/// before the task finished, or because the queue of the thread pool was full.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -24,23 +24,34 @@ use super::task_info::Id;
 /// ```
 pub struct JoinError {
     id: Id,
-    /// Panic payload, or `None` if the task was cancelled. The mutex makes the error `Sync`; the outer box keeps the
-    /// error, and so every task, small.
-    panic: Option<Box<Mutex<Payload>>>,
+    /// `None` if the task was cancelled. The box keeps the error, and so every task, small.
+    failure: Option<Box<Failure>>,
 }
 
 type Payload = Box<dyn Any + Send>;
 
+enum Failure {
+    /// The mutex makes the error `Sync`.
+    Panic(Mutex<Payload>),
+    /// The queue of the thread pool had this number of entries, its limit.
+    QueueFull(usize),
+}
+
 impl JoinError {
     pub(super) fn cancelled(id: Id) -> Self {
-        Self { id, panic: None }
+        Self { id, failure: None }
+    }
+
+    pub(super) fn queue_full(id: Id, limit: usize) -> Self {
+        Self { id, failure: Some(Box::new(Failure::QueueFull(limit))) }
     }
 
     pub(super) fn panicked(id: Id, payload: Payload) -> Self {
-        Self { id, panic: Some(Box::new(Mutex::new(payload))) }
+        Self { id, failure: Some(Box::new(Failure::Panic(Mutex::new(payload)))) }
     }
 
-    /// Returns whether the task was cancelled: it was aborted, or its runtime was dropped before it finished.
+    /// Returns whether the task was cancelled: it was aborted, its runtime was dropped before it finished, or it was
+    /// blocking work that did not start because the queue of the thread pool was full.
     ///
     /// ```
     /// # anello::Runtime::new()?.block_on(async {
@@ -51,7 +62,7 @@ impl JoinError {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_cancelled(&self) -> bool {
-        self.panic.is_none()
+        !self.is_panic()
     }
 
     /// Returns whether the task panicked.
@@ -65,7 +76,7 @@ impl JoinError {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_panic(&self) -> bool {
-        self.panic.is_some()
+        matches!(self.failure.as_deref(), Some(Failure::Panic(_)))
     }
 
     /// Returns the panic payload, for use with `std::panic::resume_unwind`.
@@ -104,9 +115,10 @@ impl JoinError {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, Self> {
-        match self.panic {
-            Some(payload) => Ok(payload.into_inner().unwrap_or_else(PoisonError::into_inner)),
-            None => Err(self),
+        match self.failure.map(|failure| *failure) {
+            Some(Failure::Panic(payload)) => Ok(payload.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            Some(failure) => Err(Self { id: self.id, failure: Some(Box::new(failure)) }),
+            None => Err(Self { id: self.id, failure: None }),
         }
     }
 
@@ -128,8 +140,16 @@ impl JoinError {
 
 impl fmt::Display for JoinError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(panic) = &self.panic else {
-            return formatter.write_str("task cancelled: it was aborted or its runtime was dropped");
+        let panic = match self.failure.as_deref() {
+            Some(Failure::Panic(panic)) => panic,
+            Some(Failure::QueueFull(limit)) => {
+                return write!(
+                    formatter,
+                    "cannot queue blocking work: {limit} closures are waiting for a thread (limit the number of \
+                     concurrent calls, for example with a semaphore)"
+                );
+            }
+            None => return formatter.write_str("task cancelled: it was aborted or its runtime was dropped"),
         };
         let payload = panic.lock().unwrap_or_else(PoisonError::into_inner);
         match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {

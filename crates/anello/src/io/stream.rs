@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::task::{Context, Poll};
 
 use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
-use crate::driver::SendBuf;
-use crate::driver::buffer::Chunk;
+use crate::driver::{Chunk, SendBuf};
 use crate::net::{ReadHalf, Stream, StreamFamily, StreamSocket, WriteHalf};
 
 impl<P: Deref<Target: Stream>> AsyncRecv for ReadHalf<P> {

@@ -13,10 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
-use crate::driver::buffer::Chunk;
 use crate::driver::{
-    DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, SocketOption,
-    Target, unexpected_eof, wake_all,
+    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf,
+    SocketOption, Target, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;

@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::stream::Sealed;
-use crate::driver::SendBuf;
-use crate::driver::buffer::Chunk;
+use crate::driver::{Chunk, SendBuf};
 
 /// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
 /// [`TcpStream`](super::TcpStream) or [`UnixStream`](super::UnixStream), which is closed when the future is dropped, or

@@ -9,8 +9,7 @@ use super::connection::Connection;
 use super::family::StreamFamily;
 use super::stream::{ReadHalf, Sealed as _, Stream, WriteHalf};
 use super::stream_socket::StreamSocket;
-use crate::driver::buffer::Chunk;
-use crate::driver::{End, Interest, Ready, SendBuf};
+use crate::driver::{Chunk, End, Interest, Ready, SendBuf};
 use crate::fs::File;
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {

@@ -81,9 +81,9 @@ pub use udp::{MtuDiscovery, UdpSocket, UdpSocketBuilder};
 pub use unix::{UnixListener, UnixStream};
 pub use unix_datagram::{UnixDatagram, UnixDatagramInfo};
 
-pub use crate::driver::buffer::Chunk;
-pub use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram};
-pub use crate::driver::recv_batch::{ReceivedDatagram, RecvBatch};
-pub use crate::driver::{PeerCredentials, SendBuf, raw_os_error};
+pub use crate::driver::{
+    Chunk, DatagramInfo, Ecn, OutgoingDatagram, PeerCredentials, ReceivedDatagram, RecvBatch, SendBuf,
+    raw_os_error,
+};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 pub(crate) use {connection::Connection, stream::Sealed};

@@ -5,8 +5,7 @@ use std::task::{Context, Poll};
 
 use super::family::StreamFamily;
 use super::stream_socket::StreamSocket;
-use crate::driver::buffer::Chunk;
-use crate::driver::{Interest, Ready};
+use crate::driver::{Chunk, Interest, Ready};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Copies received bytes into `buffer` without removing them from the stream, and returns the number of bytes copied.

@@ -9,8 +9,7 @@ use super::connection::{Connection, ShutdownHandle};
 use super::family::StreamFamily;
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
-use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, Family, SendBuf, Target};
+use crate::driver::{Chunk, Driver, End, Family, SendBuf, Target};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
-pub(super) use crate::driver::sockets::unix_name as name;
+pub(super) use crate::driver::unix_name as name;
 use crate::driver::{Driver, PeerCredentials, with_context, with_text};
 use crate::executor::current;
 use crate::time::sleep;

@@ -2,7 +2,7 @@
 //!
 //! All types that do their own I/O on a descriptor are built on [`Registration`]: `AsyncFd`, pipes, datagram sockets and
 //! child processes. I/O functions must not block: they return `WouldBlock`, and are called again once the descriptor is
-//! ready. `driver/source.rs` describes how readiness is tracked.
+//! ready. `driver/source/readiness.rs` describes how readiness is tracked.
 
 use std::future::{Future, poll_fn};
 use std::io;

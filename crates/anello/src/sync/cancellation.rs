@@ -9,8 +9,7 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
-use crate::driver::Key;
-use crate::driver::table::{Packed, Table};
+use crate::driver::{Key, Packed, Table};
 use crate::executor::cooperative;
 
 /// Request to stop, which any number of tasks can wait for. Clones refer to the same request.

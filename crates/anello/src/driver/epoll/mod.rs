@@ -11,10 +11,12 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
-use crate::driver::{
-    Descriptors, DriverOptions, Edge, Kernel, Kind, NapiPolling, OsSockets, ReadinessKernel, Token, Wait,
-    log_rejected_napi, timespec,
-};
+use crate::driver::kernel::op::{Wait, timespec};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Edge, Kernel, ReadinessKernel};
+use crate::driver::settings::options::{DriverOptions, NapiPolling, log_rejected_napi};
+use crate::driver::sockets::OsSockets;
+use crate::driver::wake::notifier::Descriptors;
 
 /// Maximum number of events per wait. The next wait returns the remaining ones. The limit is small because the kernel
 /// accesses each reported socket, the event loop accesses its stream, and the task accesses both again. With more than

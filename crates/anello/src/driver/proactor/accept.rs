@@ -7,10 +7,14 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::Connect;
-use crate::driver::{
-    AcceptSink, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, Socket, Sockets, Token,
-    WakeQueue, WakerSlot, gone, is_per_connection_error, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::op::{Completion, Op};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{CompletionKernel, Socket};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, Sockets, gone, is_per_connection_error};
+use crate::driver::stream::accepted::AcceptSink;
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::Proactor;
-use crate::driver::{CompletionKernel, Wait};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::Wait;
 
 /// Maximum number of writes in flight up to which more are submitted before a yield.
 const MAX_WRITES_PER_YIELD: usize = 8;

@@ -5,7 +5,13 @@ use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
 use super::stream::{Receiving, Sending};
-use crate::driver::{CompletionKernel, Key, Kind, Op, PollIo, ReadState, Token, gone};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::Op;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::gone;
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::wake::queue::PollIo;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Sends bytes and descriptors with a system call once all previously accepted bytes have been sent. Returns the

@@ -15,10 +15,15 @@ use std::num::NonZero;
 
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
-use crate::driver::{
-    Completion, CompletionKernel, GENERATION_MASK, Key, Kind, Op, ReadState, SocketOption, Sockets, Token,
-    WakeQueue, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::{Completion, Op};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::key::{GENERATION_MASK, Key};
+use crate::driver::sockets::Sockets;
+use crate::driver::sockets::options::SocketOption;
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::wake::queue::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have

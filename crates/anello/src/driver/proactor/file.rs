@@ -8,10 +8,12 @@
 use std::task::{Poll, Waker};
 
 use super::Proactor;
-use crate::driver::{
-    Completion, CompletionKernel, FileOperation, Key, Kind, Memory, PollIo, Token, Transfer, WakeQueue,
-    WakerSlot, lost_file_operation,
-};
+use crate::driver::file::operation::{FileOperation, Memory, Transfer, lost_file_operation};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::Completion;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::key::Key;
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Queues an operation. Returns it if the kernel does not support operations on files.
@@ -131,8 +133,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::driver::kernel::op::Wait;
+    use crate::driver::settings::options::DriverOptions;
     use crate::driver::uring::Uring;
-    use crate::driver::{DriverOptions, Wait};
 
     const LENGTH: usize = 4096;
 

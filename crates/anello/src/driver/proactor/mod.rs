@@ -59,11 +59,21 @@ use std::task::{Poll, Waker};
 
 use self::receive_window::ReceiveWindow;
 use self::stream::{Connect, Listener, Source, Stream};
-use crate::driver::{
-    Capabilities, Clear, Completion, CompletionKernel, Direction, DriverMetrics, DriverOptions, Family,
-    FileOperation, Key, Kind, Op, OperationCounts, PollIo, Pools, Queued, SendMode, Socket, Sockets, Table,
-    Ticket, Token, Wait, WakeQueue, WakerSlot, ZeroCopy, gone, machine_calls,
-};
+use crate::driver::counters::DriverMetrics;
+use crate::driver::file::operation::FileOperation;
+use crate::driver::kernel::op::{Completion, Op, SendMode, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Capabilities, CompletionKernel, OperationCounts, Socket};
+use crate::driver::machine_calls::machine_calls;
+use crate::driver::memory::buffer::Pools;
+use crate::driver::memory::key::Key;
+use crate::driver::memory::table::Table;
+use crate::driver::settings::options::{DriverOptions, ZeroCopy};
+use crate::driver::sockets::{Family, Sockets, gone};
+use crate::driver::source::interest::Direction;
+use crate::driver::source::readiness::{Clear, Ticket};
+use crate::driver::stream::send_queue::Queued;
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum number of bytes per send.
 const MAX_SEND_BYTES: usize = 1 << 30;

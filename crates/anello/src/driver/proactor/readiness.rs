@@ -6,7 +6,12 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::Receiving;
-use crate::driver::{CompletionKernel, Key, PollIo, ReadState, Sockets, WriteSide, gone};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Sockets, gone};
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::PollIo;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Copies received bytes to `buffer`, which must not be empty, without removing them. Returns 0 at EOF.

@@ -7,10 +7,14 @@ use std::task::{Poll, Waker, ready};
 use super::Proactor;
 use super::receive_window::ReceiveWindow;
 use super::stream::{HangupPoll, Receiving};
-use crate::driver::{
-    BufferRing, Chunk, Completion, CompletionKernel, Family, Key, Kind, Op, PollIo, ReadState,
-    SINGLE_WAKE_UP, Sockets, Token, Wait, WakeQueue, gone, store_chunk,
-};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::{Completion, Op, SINGLE_WAKE_UP, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::buffer::{BufferRing, Chunk, store_chunk};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, Sockets, gone};
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 /// A direct stream returns to the ring after this number of consecutive reads that would have fitted into a ring
 /// buffer.

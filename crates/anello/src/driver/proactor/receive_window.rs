@@ -5,8 +5,8 @@
 //! of the initial size costs nothing, and an idle worker whose ring has grown wakes up only until the ring has shrunk as far
 //! as the buffers in use allow.
 
-use crate::driver::Wait;
-use crate::driver::buffer::RingUsage;
+use crate::driver::kernel::op::Wait;
+use crate::driver::memory::buffer::RingUsage;
 
 const WINDOW_NS: u64 = 3_000_000_000;
 

@@ -7,9 +7,15 @@ use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
-use crate::driver::{
-    Chunk, CompletionKernel, Key, Kind, PollIo, Side, SocketOption, Sockets, WakerSlot, gone, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::token::Kind;
+use crate::driver::memory::buffer::Chunk;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::options::SocketOption;
+use crate::driver::sockets::{Sockets, gone};
+use crate::driver::source::interest::Side;
+use crate::driver::wake::queue::{PollIo, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.

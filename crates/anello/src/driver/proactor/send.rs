@@ -6,10 +6,17 @@ use std::task::{Poll, Waker, ready};
 
 use super::stream::Sending;
 use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend};
-use crate::driver::{
-    CLASS_BYTES, Completion, CompletionKernel, Family, FileRange, IoSliceCursor, Key, Kind, Op, PollIo,
-    Queued, SendBuf, SendMode, Sockets, Token, WakeQueue, WriteSide, gone, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::{Completion, Op, SendMode};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::buffer::CLASS_BYTES;
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, FileRange, Sockets, gone};
+use crate::driver::stream::send_queue::{Queued, SendBuf};
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.

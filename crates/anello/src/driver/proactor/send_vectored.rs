@@ -4,10 +4,14 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::Sending;
-use crate::driver::{
-    CLASS_BYTES, CompletionKernel, Family, IoSliceCursor, Key, MAX_IO_SLICES, PollIo, SendBuf, SendMode,
-    Sockets, gone, io_slices,
-};
+use crate::driver::kernel::CompletionKernel;
+use crate::driver::kernel::op::SendMode;
+use crate::driver::memory::buffer::CLASS_BYTES;
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, MAX_IO_SLICES, Sockets, gone};
+use crate::driver::stream::send_queue::{SendBuf, io_slices};
+use crate::driver::wake::queue::PollIo;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts buffers for sending. Short ones are copied into one buffer, which is sent in the next turn; others are

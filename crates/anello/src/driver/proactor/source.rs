@@ -7,12 +7,14 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::{Source, SourcePoll};
-use crate::driver::interest::DIRECTIONS;
-use crate::driver::source::{Readiness, ReadyEvent, Ticket};
-use crate::driver::{
-    Completion, CompletionKernel, Direction, Interest, Key, Kind, Op, PollIo, Socket, Sockets, Token,
-    WakeQueue, gone,
-};
+use crate::driver::kernel::op::{Completion, Op};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{CompletionKernel, Socket};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Sockets, gone};
+use crate::driver::source::interest::{DIRECTIONS, Direction, Interest};
+use crate::driver::source::readiness::{Readiness, ReadyEvent, Ticket};
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 const PRIORITY: u32 = libc::POLLPRI as u32;
 

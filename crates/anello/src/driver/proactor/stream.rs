@@ -6,9 +6,16 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::driver::interest::DIRECTIONS;
-use crate::driver::source::Readiness;
-use crate::driver::{AcceptSink, Chunk, DirectRead, Family, Key, Kind, SendSide, WakerSlot, copy_prefix};
+use crate::driver::kernel::token::Kind;
+use crate::driver::memory::buffer::{Chunk, copy_prefix};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::Family;
+use crate::driver::source::interest::DIRECTIONS;
+use crate::driver::source::readiness::Readiness;
+use crate::driver::stream::accepted::AcceptSink;
+use crate::driver::stream::direct_read::DirectRead;
+use crate::driver::stream::send_side::SendSide;
+use crate::driver::wake::queue::WakerSlot;
 
 /// A stream. The fields are ordered by use: those needed for small messages come first.
 #[derive(Debug)]

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::{Listener, Reactor};
-use crate::driver::{
-    AcceptSink, Family, Key, Kind, PollIo, ReadinessKernel, Socket, Sockets, Token, WakeQueue, WakerSlot,
-    gone, is_per_connection_error, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{ReadinessKernel, Socket};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Family, Sockets, gone, is_per_connection_error};
+use crate::driver::stream::accepted::AcceptSink;
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum number of connections accepted in one turn.
 const MAX_ACCEPT_BATCH: u32 = 64;

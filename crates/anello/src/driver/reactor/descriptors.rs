@@ -4,7 +4,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Poll, Waker, ready};
 
 use super::Reactor;
-use crate::driver::{Key, PollIo, ReadState, ReadinessKernel, gone};
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::gone;
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::wake::queue::PollIo;
 
 impl<K: ReadinessKernel> Reactor<K> {
     /// Sends bytes and descriptors once all previously accepted bytes have been sent. Returns the number of bytes that

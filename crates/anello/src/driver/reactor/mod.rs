@@ -39,12 +39,21 @@ use std::rc::Rc;
 use std::task::{Poll, Waker, ready};
 
 use self::stored::Stored;
-use crate::driver::source::Readiness;
-use crate::driver::{
-    Chunk, Clear, DirectRead, Direction, DriverMetrics, DriverOptions, Edge, Family, Key, Kind, PollIo,
-    Pools, ReadState, ReadinessKernel, SendSide, Socket, Sockets, Table, Ticket, Token, Wait, WakeQueue,
-    WakerSlot, gone, machine_calls, store_chunk,
-};
+use crate::driver::counters::DriverMetrics;
+use crate::driver::kernel::op::Wait;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Edge, ReadinessKernel, Socket};
+use crate::driver::machine_calls::machine_calls;
+use crate::driver::memory::buffer::{Chunk, Pools, store_chunk};
+use crate::driver::memory::key::Key;
+use crate::driver::memory::table::Table;
+use crate::driver::settings::options::DriverOptions;
+use crate::driver::sockets::{Family, Sockets, gone};
+use crate::driver::source::interest::Direction;
+use crate::driver::source::readiness::{Clear, Readiness, Ticket};
+use crate::driver::stream::direct_read::{DirectRead, ReadState};
+use crate::driver::stream::send_side::SendSide;
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum size of a deferred message. Deferring longer messages has no benefit.
 const DEFERRED_BYTES: usize = 4096;

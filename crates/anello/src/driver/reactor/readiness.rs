@@ -7,9 +7,13 @@ use std::task::{Poll, Waker};
 
 use super::Reactor;
 use super::stored::Stored;
-use crate::driver::{
-    Chunk, Key, PollIo, ReadState, ReadinessKernel, Sockets, WriteSide, copy_prefix, gone, store_chunk,
-};
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::buffer::{Chunk, copy_prefix, store_chunk};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{Sockets, gone};
+use crate::driver::stream::direct_read::ReadState;
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::PollIo;
 
 impl<K: ReadinessKernel> Reactor<K> {
     /// Copies received bytes to `buffer`, which must not be empty, without removing them. Returns 0 at EOF.

@@ -4,10 +4,13 @@ use std::io::{self, IoSlice};
 use std::task::{Poll, Waker, ready};
 
 use super::{Reactor, Stream};
-use crate::driver::{
-    DriverMetrics, FileRange, Key, PollIo, Queued, ReadinessKernel, SendBuf, Sockets, WakeQueue, WriteSide,
-    gone,
-};
+use crate::driver::counters::DriverMetrics;
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{FileRange, Sockets, gone};
+use crate::driver::stream::send_queue::{Queued, SendBuf};
+use crate::driver::stream::send_side::WriteSide;
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 impl<K: ReadinessKernel> Reactor<K> {
     #[inline(never)]

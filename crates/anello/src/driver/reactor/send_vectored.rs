@@ -3,9 +3,12 @@
 use std::task::{Poll, Waker};
 
 use super::Reactor;
-use crate::driver::{
-    IoSliceCursor, Key, MAX_IO_SLICES, PollIo, ReadinessKernel, SendBuf, Sockets, gone, io_slices,
-};
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{MAX_IO_SLICES, Sockets, gone};
+use crate::driver::stream::send_queue::{SendBuf, io_slices};
+use crate::driver::wake::queue::PollIo;
 
 impl<K: ReadinessKernel> Reactor<K> {
     /// Accepts buffers for sending. Short ones are copied into one buffer. The kernel gets as many as it takes

@@ -5,11 +5,14 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::{Reactor, Source};
-use crate::driver::source::{Readiness, ReadyEvent, Ticket};
-use crate::driver::{
-    Direction, Edge, Interest, Key, Kind, PollIo, ReadinessKernel, Socket, Token, WakeQueue, gone, log,
-    not_pollable,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Edge, ReadinessKernel, Socket};
+use crate::driver::memory::key::Key;
+use crate::driver::sockets::{gone, not_pollable};
+use crate::driver::source::interest::{Direction, Interest};
+use crate::driver::source::readiness::{Readiness, ReadyEvent, Ticket};
+use crate::driver::wake::queue::{PollIo, WakeQueue};
 
 impl<K: ReadinessKernel> Reactor<K> {
     pub fn register(&mut self, descriptor: Rc<Socket<K>>, interest: Interest) -> io::Result<Key> {

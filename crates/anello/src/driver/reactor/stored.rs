@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::driver::Chunk;
+use crate::driver::memory::buffer::Chunk;
 
 /// What the receives of one stream return before they make a system call: first the chunks, then the error.
 #[derive(Debug, Default)]

@@ -1,7 +1,10 @@
 //! Waker slots, for the cancellation of waits.
 
 use super::Reactor;
-use crate::driver::{Key, ReadinessKernel, Side, WakerSlot};
+use crate::driver::kernel::ReadinessKernel;
+use crate::driver::memory::key::Key;
+use crate::driver::source::interest::Side;
+use crate::driver::wake::queue::WakerSlot;
 
 impl<K: ReadinessKernel> Reactor<K> {
     /// Returns the waker slot of one side of an object that has not been released.

@@ -18,13 +18,16 @@ use std::rc::Rc;
 
 use super::network::{Network, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, is_broken};
-use super::options::{SimFaults, SimOptions};
 use super::socket::SimSocket;
 use super::sockets::SimNetwork;
-use crate::driver::{
-    BufferRing, Capabilities, Completion, CompletionKernel, Direction, DriverOptions, Kernel, Key, Kind, Op,
-    OperationCounts, Pools, SendCompletion, SendMode, TaskWork, Token, Wait, ZeroCopy,
-};
+use crate::driver::kernel::op::{Completion, Op, SendMode, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
+use crate::driver::memory::buffer::{BufferRing, Pools};
+use crate::driver::memory::key::Key;
+use crate::driver::settings::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
+use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::source::interest::Direction;
 
 #[derive(Debug)]
 pub(in super::super) struct SimCompletion {

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use super::network::Network;
 use super::socket::SimSocket;
 use super::sockets::{SimNetwork, to_io_result, would_block};
-use crate::driver::SocketOption;
-use crate::driver::datagram::{DatagramInfo, OutgoingDatagram};
-use crate::driver::recv_batch::RecvBatch;
+use crate::driver::datagram::info::{DatagramInfo, OutgoingDatagram};
+use crate::driver::datagram::recv_batch::RecvBatch;
+use crate::driver::sockets::options::SocketOption;
 
 /// A simulated datagram socket. The driver and the owner share it, as they share the descriptor of a real socket.
 #[derive(Clone, Debug)]

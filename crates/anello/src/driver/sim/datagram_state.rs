@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::driver::datagram::Ecn;
+use crate::driver::datagram::info::Ecn;
 
 /// Bytes that a datagram occupies in a queue in addition to its payload.
 const PACKET_OVERHEAD_BYTES: usize = 256;

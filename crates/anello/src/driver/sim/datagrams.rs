@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::datagram_state::{DatagramState, Packet};
 use super::network::{FIRST_EPHEMERAL_PORT, Id, Network, Role, unspecified};
-use crate::driver::SocketOption;
-use crate::driver::datagram::{DatagramInfo, MAX_UDP_PAYLOAD_BYTES, OutgoingDatagram};
+use crate::driver::datagram::info::{DatagramInfo, MAX_UDP_PAYLOAD_BYTES, OutgoingDatagram};
+use crate::driver::sockets::options::SocketOption;
 
 /// Capacity of a queue in bytes, like `net.core.rmem_default`.
 const QUEUE_BYTES: usize = 212_992;

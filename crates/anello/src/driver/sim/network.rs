@@ -30,11 +30,12 @@ use std::rc::Rc;
 use fastrand::Rng;
 
 use super::datagram_state::DatagramState;
-use super::options::{SimFaults, SimOptions};
 use super::remote_state::{Remote, Uplink};
 use super::socket_options::Options;
 use super::unix_state::{UnixDatagrams, UnixState};
-use crate::driver::{SocketOption, VirtualClock};
+use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::sockets::options::SocketOption;
+use crate::driver::wait::clock::VirtualClock;
 
 /// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
 const TURN_NS: u64 = 1_000;

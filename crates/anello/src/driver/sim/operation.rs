@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use super::network::{Id, Network};
 use super::socket::SimSocket;
-use crate::driver::{BufferRing, Completion, SINGLE_WAKE_UP, SendMode, Token};
+use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, SendMode};
+use crate::driver::kernel::token::Token;
+use crate::driver::memory::buffer::BufferRing;
 
 /// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;

@@ -9,7 +9,9 @@ use std::io;
 use super::network::{Id, Network, deadlock_error};
 use super::socket::SimSocket;
 use super::sockets::SimNetwork;
-use crate::driver::{Edge, Kernel, ReadinessKernel, Token, Wait};
+use crate::driver::kernel::op::Wait;
+use crate::driver::kernel::token::Token;
+use crate::driver::kernel::{Edge, Kernel, ReadinessKernel};
 
 #[derive(Debug)]
 pub(in super::super) struct SimReadiness {

@@ -10,8 +10,8 @@ use super::datagram_state::Packet;
 use super::network::{CONNECT_RETRY_NS, Id, MAX_CONNECT_RETRIES, Network, Role};
 use super::remote_state::Remote;
 use super::segment::{Payload, RemoteSocket, SERIAL_BITS, Segment};
-use crate::driver::SocketOption;
-use crate::driver::woken_hosts::HostId;
+use crate::driver::sockets::options::SocketOption;
+use crate::driver::wake::woken_hosts::HostId;
 
 /// Time after which a connection attempt without a reply fails, as on Linux (`net.ipv4.tcp_syn_retries`).
 const CONNECT_TIMEOUT_NS: u64 = 127_000_000_000;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::segment::{RemoteSocket, SERIAL_BITS};
 use super::world::World;
-use crate::driver::woken_hosts::HostId;
+use crate::driver::wake::woken_hosts::HostId;
 
 /// A host's access to the network between hosts.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::datagram_state::Packet;
-use crate::driver::woken_hosts::HostId;
+use crate::driver::wake::woken_hosts::HostId;
 
 /// Number of low bits of an endpoint's serial number that count the endpoints of a host. The bits above them count how
 /// often the host has been started, so that a serial number is never used again after a restart.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::network::{Id, Network};
-use crate::driver::{Detached, DetachedSocket};
+use crate::driver::sockets::detached::{Detached, DetachedSocket};
 
 /// An open socket. Operations in flight hold clones of it. It is closed when the last clone is dropped.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::driver::SocketOption;
+use crate::driver::sockets::options::SocketOption;
 
 /// Name of the only simulated network interface.
 const LOOPBACK: &[u8] = b"lo";

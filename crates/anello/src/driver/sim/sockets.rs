@@ -11,14 +11,15 @@ use rustix::process::PidfdFlags;
 use socket2::SockAddr;
 
 use super::network::{Id, Network, unspecified};
-use super::options::SimOptions;
 use super::remote_state::Uplink;
 use super::segment::Segment;
 use super::socket::{SimDetached, SimSocket};
 use super::unix_sockets;
-use crate::driver::no_descriptors;
-use crate::driver::sockets::messages;
-use crate::driver::{Clock, DetachedSocket, End, Family, FileRange, PeerCredentials, SocketOption, Sockets};
+use crate::driver::settings::sim_options::SimOptions;
+use crate::driver::sockets::detached::{DetachedSocket, no_descriptors};
+use crate::driver::sockets::options::{PeerCredentials, SocketOption};
+use crate::driver::sockets::{End, Family, FileRange, Sockets, messages};
+use crate::driver::wait::clock::Clock;
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;

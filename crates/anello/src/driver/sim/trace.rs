@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 use super::segment::Payload;
-use crate::driver::woken_hosts::HostId;
+use crate::driver::wake::woken_hosts::HostId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -12,8 +12,9 @@ use super::datagram_socket::SimDatagramSocket;
 use super::socket::SimSocket;
 use super::sockets::SimNetwork;
 use super::unix_sockets::{credentials, name};
+use crate::driver::sockets::End;
 use crate::driver::sockets::messages::{self, ReceivedMessage};
-use crate::driver::{End, PeerCredentials};
+use crate::driver::sockets::options::PeerCredentials;
 
 /// A simulated Unix datagram socket.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::os::unix::net::SocketAddr as UnixAddress;
 
 use super::network::{Id, Network, Role, unspecified};
 use super::unix_state::UnixState;
-use crate::driver::PeerCredentials;
+use crate::driver::sockets::options::PeerCredentials;
 
 /// Returns a path, or a zero byte and an abstract name.
 pub(super) fn name(address: &UnixAddress) -> Result<Vec<u8>, i32> {

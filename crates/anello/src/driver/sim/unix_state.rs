@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use socket2::SockAddr;
 
-use crate::driver::End;
+use crate::driver::sockets::End;
 
 /// The part of an endpoint's state that only Unix sockets have.
 #[derive(Debug, Default)]

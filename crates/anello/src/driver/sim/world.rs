@@ -24,8 +24,9 @@ use super::link::{Link, LinkOptions, LinkStatistics};
 use super::segment::{Payload, RemoteSocket, SERIAL_BITS, Segment};
 use super::signal::SimSignal;
 use super::trace::{Operation, Trace};
-use crate::driver::woken_hosts::{HostId, WokenHosts};
-use crate::driver::{CrashLoss, Disk, Journal, VirtualClock};
+use crate::driver::file::disk::{CrashLoss, Disk, Journal};
+use crate::driver::wait::clock::VirtualClock;
+use crate::driver::wake::woken_hosts::{HostId, WokenHosts};
 
 /// Additional delay of a lost packet that TCP sends again: Linux's minimum retransmission timeout.
 const RETRANSMISSION_NS: u64 = 200_000_000;

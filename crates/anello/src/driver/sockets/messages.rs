@@ -17,8 +17,8 @@ use std::ptr;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::PeerCredentials;
 use super::address::kernel_address;
+use crate::driver::sockets::options::PeerCredentials;
 
 /// Maximum number of descriptors in one message (`SCM_MAX_FD` of the kernel).
 pub(crate) const MAX_MESSAGE_FDS: usize = 253;

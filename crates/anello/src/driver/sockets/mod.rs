@@ -4,8 +4,11 @@
 //! network has its own implementation.
 
 mod address;
-pub(crate) mod messages;
-pub(crate) mod udp;
+pub(super) mod detached;
+pub(super) mod messages;
+pub(super) mod options;
+pub(super) mod reuse_port;
+pub(super) mod udp;
 pub(crate) mod unix_datagrams;
 
 use std::fmt;
@@ -25,10 +28,12 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use self::address::kernel_address;
 pub(crate) use self::address::unix_name;
-use super::socket_options;
-pub use super::socket_options::PeerCredentials;
-use super::socket_options::SocketOption;
-use crate::driver::{AnySocket, Clock, DetachedSocket, Key, log, with_text};
+use self::detached::{AnySocket, DetachedSocket};
+use self::options::{self as socket_options, PeerCredentials, SocketOption};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::context::with_text;
+use crate::driver::memory::key::Key;
+use crate::driver::wait::clock::Clock;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListenOptions {

@@ -11,9 +11,9 @@ use std::ptr;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::driver::datagram::{DatagramInfo, Ecn, OutgoingDatagram};
-use crate::driver::datagram_messages::{IncomingMessages, MAX_BATCH_DATAGRAMS, Messages, Name};
-use crate::driver::recv_batch::RecvBatch;
+use crate::driver::datagram::info::{DatagramInfo, Ecn, OutgoingDatagram};
+use crate::driver::datagram::messages::{IncomingMessages, MAX_BATCH_DATAGRAMS, Messages, Name};
+use crate::driver::datagram::recv_batch::RecvBatch;
 
 /// Space for the control messages of one sent datagram: `in6_pktinfo`, two traffic classes and the segment size take
 /// 112 bytes.

@@ -23,11 +23,17 @@ use std::sync::Arc;
 use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags, io_uring_files_update};
 use socket2::SockAddr;
 
-use crate::driver::{
-    Capabilities, Completion, CompletionKernel, Descriptors, DriverOptions, FileOperation, Kernel, Key, Kind,
-    Memory, Notifier, Op, OperationCounts, OsSockets, Pools, SINGLE_WAKE_UP, SendMode, Table, Token,
-    Transfer, Wait, ZeroCopy, is_loopback, log,
-};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::file::operation::{FileOperation, Memory, Transfer};
+use crate::driver::kernel::op::{Completion, Op, SINGLE_WAKE_UP, SendMode, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
+use crate::driver::memory::buffer::Pools;
+use crate::driver::memory::key::Key;
+use crate::driver::memory::table::Table;
+use crate::driver::settings::options::{DriverOptions, ZeroCopy};
+use crate::driver::sockets::{OsSockets, is_loopback};
+use crate::driver::wake::notifier::{Descriptors, Notifier};
 use registered_buffers::RegisteredBuffers;
 use ring::Ring;
 pub(crate) use setup::probe_zero_copy_receive;

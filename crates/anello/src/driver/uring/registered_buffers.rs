@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use rustix::io_uring::{IoringRegisterOp, io_uring_rsrc_update2, iovec};
 
 use super::ring::Ring;
-use crate::driver::{Memory, Registration, ReleasedSlots, log};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::file::operation::Memory;
+use crate::driver::file::registration::{Registration, ReleasedSlots};
 
 /// Number of slots. The kernel allows 16384, and allocates 8 bytes for each of them.
 const REGISTERED_BUFFERS: u16 = 4096;

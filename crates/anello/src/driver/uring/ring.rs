@@ -28,7 +28,10 @@ use rustix::io_uring::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::sqe::Sqe;
-use crate::driver::{BatchWait, OperationCounts, Wait, log, timespec};
+use crate::driver::errors::catch_panic::log;
+use crate::driver::kernel::OperationCounts;
+use crate::driver::kernel::op::{Wait, timespec};
+use crate::driver::wait::batch_wait::BatchWait;
 
 /// Maximum number of consecutive calls to `io_uring_enter` that only run task work, which can arrive as fast as it is
 /// processed.

@@ -32,10 +32,14 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
-use crate::driver::{
-    BatchWait, BufferRing, DriverOptions, NapiPolling, Notifier, Pools, SendCompletion, TaskWork, Wait,
-    log_rejected_napi, with_context, with_text,
+use crate::driver::errors::context::{with_context, with_text};
+use crate::driver::kernel::op::Wait;
+use crate::driver::memory::buffer::{BufferRing, Pools};
+use crate::driver::settings::options::{
+    DriverOptions, NapiPolling, SendCompletion, TaskWork, log_rejected_napi,
 };
+use crate::driver::wait::batch_wait::BatchWait;
+use crate::driver::wake::notifier::Notifier;
 
 /// Buffer group ID of the receive ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -454,7 +458,7 @@ fn reports_short_inline_sends(ring: &mut Ring) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::raw_os_error;
+    use crate::driver::errors::context::raw_os_error;
 
     #[test]
     fn inline_sends_require_linux_6_1() {

@@ -47,8 +47,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::driver::Key;
-use crate::driver::table::{Packed, Table};
+use crate::driver::{Key, Packed, Table};
 
 /// log2 of the tick's length in nanoseconds.
 const TICK_SHIFT: u32 = 17;

@@ -17,12 +17,16 @@ use std::time::Duration;
 
 use self::load::Load;
 use self::plan::Loads;
-use crate::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use crate::sync::mpsc::error::TrySendError;
+use crate::sync::mpsc::{Receiver, Sender, channel};
 use crate::time::{monotonic_now, sleep};
 
 /// Time between two decisions of a worker. An overloaded worker needs two intervals to select connections and one to
 /// move them.
 const INTERVAL: Duration = Duration::from_millis(150);
+
+/// Maximum number of connections that a worker has not yet received from the others. The others keep further ones.
+const MAX_QUEUED_MOVES: usize = 1024;
 
 /// Moves connections between the workers of a server, so that all workers are equally busy although some connections
 /// have many more requests than others. Clones refer to the same rebalancer.
@@ -93,9 +97,9 @@ pub struct Rebalancer<T>(Arc<[Worker<T>]>);
 struct Worker<T> {
     /// Work per second in the last interval.
     load: AtomicU64,
-    moved: UnboundedSender<T>,
+    moved: Sender<T>,
     /// Taken by the worker when it joins.
-    receiver: Mutex<Option<UnboundedReceiver<T>>>,
+    receiver: Mutex<Option<Receiver<T>>>,
 }
 
 impl<T> Clone for Rebalancer<T> {
@@ -115,7 +119,7 @@ impl<T> Rebalancer<T> {
     /// ```
     pub fn new(workers: usize) -> Self {
         let worker = || {
-            let (moved, receiver) = unbounded_channel();
+            let (moved, receiver) = channel(MAX_QUEUED_MOVES);
             Worker { load: AtomicU64::new(0), moved, receiver: Mutex::new(Some(receiver)) }
         };
         Self((0..workers).map(|_| worker()).collect())
@@ -162,7 +166,7 @@ pub struct RebalancerMember<T> {
     workers: Arc<[Worker<T>]>,
     worker: usize,
     load: Load,
-    receiver: RefCell<UnboundedReceiver<T>>,
+    receiver: RefCell<Receiver<T>>,
     /// Time at which the interval started, on the runtime's clock.
     interval_start: Cell<Option<Duration>>,
 }
@@ -194,11 +198,11 @@ impl<T> RebalancerMember<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns `moved` if the connection should no longer move, or its new worker receives no more connections. The
-    /// caller continues to serve it.
+    /// Returns `moved` if the connection should no longer move, or its new worker receives no more connections, or has
+    /// not yet received 1024 of them. The caller continues to serve it.
     pub fn move_connection(&self, connection: usize, moved: T) -> Result<(), T> {
         let Some(target) = self.load.take_target(connection) else { return Err(moved) };
-        self.workers[target].moved.send(moved).map_err(|error| error.0)
+        self.workers[target].moved.try_send(moved).map_err(TrySendError::into_inner)
     }
 
     /// Receives the next connection that another worker moves here. Returns `None` once the member is
@@ -318,6 +322,16 @@ mod tests {
             busy.end_interval(INTERVAL * interval);
             assert!((0..10).all(|connection| !busy.record(connection, 1)));
         }
+    }
+
+    #[test]
+    fn member_that_receives_nothing_holds_a_limited_number_of_connections() {
+        let (busy, idle, selected) = overloaded_member();
+        for connection in 0..MAX_QUEUED_MOVES {
+            busy.workers[1].moved.try_send(connection).unwrap();
+        }
+        assert_eq!(busy.move_connection(selected[0], selected[0]), Err(selected[0]));
+        drop(idle);
     }
 
     #[test]

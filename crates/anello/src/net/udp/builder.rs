@@ -6,9 +6,7 @@ use std::rc::Rc;
 
 use super::options::{by_family, set_for_both_families};
 use super::socket::UdpSocket;
-use crate::driver::SocketOption;
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::with_context;
+use crate::driver::{DatagramSocket, SocketOption, with_context};
 use crate::executor::{Shared, current};
 use crate::net::resolve::ToSocketAddrs;
 

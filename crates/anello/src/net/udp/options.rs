@@ -3,8 +3,7 @@
 use std::io;
 
 use super::socket::UdpSocket;
-use crate::driver::SocketOption as Opt;
-use crate::driver::datagram_socket::DatagramSocket;
+use crate::driver::{DatagramSocket, SocketOption as Opt};
 
 /// Path MTU discovery: whether packets have the don't-fragment bit, and what happens to datagrams that exceed the path
 /// MTU (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`).

@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::DatagramInfo;
-use crate::driver::recv_batch::RecvBatch;
-use crate::driver::{Clear, Direction, PollIo};
+use crate::driver::{Clear, DatagramInfo, Direction, PollIo, RecvBatch};
 
 impl UdpSocket {
     /// Receives a datagram, usually from the peer of a connected socket (`recv(2)`). Returns the number of bytes. If

@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::task::Context;
 
 use super::socket::UdpSocket;
-use crate::driver::datagram::OutgoingDatagram;
-use crate::driver::datagram_messages::MAX_BATCH_DATAGRAMS;
-use crate::driver::{Direction, PollIo, with_context};
+use crate::driver::{Direction, MAX_BATCH_DATAGRAMS, OutgoingDatagram, PollIo, with_context};
 use crate::net::resolve::{Host, ToSocketAddrs};
 
 impl UdpSocket {

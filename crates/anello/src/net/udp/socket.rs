@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::Context;
 
-use crate::driver::datagram_socket::DatagramSocket;
-use crate::driver::{Interest, PollIo, Ready, with_context};
+use crate::driver::{DatagramSocket, Interest, PollIo, Ready, with_context};
 use crate::executor::{Shared, current};
 use crate::net::datagram_readiness::{datagram_readiness, direction};
 use crate::net::resolve::{Host, ToSocketAddrs};

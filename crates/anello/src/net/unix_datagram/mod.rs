@@ -16,8 +16,7 @@ use std::task::Context;
 use super::datagram_readiness::{datagram_readiness, direction};
 use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
-use crate::driver::unix_datagram_socket::UnixDatagramSocket;
-use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, with_context};
+use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, UnixDatagramSocket, with_context};
 use crate::executor::{Shared, current};
 use crate::readiness::Registration;
 

@@ -8,9 +8,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 
 use super::{UnixDatagram, UnixDatagramInfo};
-use crate::driver::sockets::messages::ReceivedMessage;
-use crate::driver::sockets::unix_datagrams;
-use crate::driver::{Direction, PollIo, with_context};
+use crate::driver::{Direction, PollIo, ReceivedMessage, unix_datagrams, with_context};
 use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, name, path_address};
 use crate::time::sleep;
 

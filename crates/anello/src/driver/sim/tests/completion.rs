@@ -3,13 +3,16 @@
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::super::SimOptions;
 use super::super::completion::SimCompletion;
 use super::super::socket::SimSocket;
 use super::super::sockets::SimNetwork;
-use crate::driver::{
-    Completion, CompletionKernel, DriverOptions, End, Kernel, Key, Kind, Op, SendMode, Sockets, Token, Wait,
-};
+use crate::driver::kernel::op::{Completion, Op, SendMode, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{CompletionKernel, Kernel};
+use crate::driver::memory::key::Key;
+use crate::driver::settings::options::DriverOptions;
+use crate::driver::settings::sim_options::SimOptions;
+use crate::driver::sockets::{End, Sockets};
 
 fn token(kind: Kind) -> Token {
     Token::new(kind, Key { index: 1, generation: 2 })

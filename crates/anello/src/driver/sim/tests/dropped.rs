@@ -8,11 +8,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{io, iter};
 
-use super::super::super::{Backend, DriverKind, DriverMetrics};
 use super::super::sockets::SimNetwork;
-use super::super::{SimFaults, SimOptions};
 use crate::Runtime;
-use crate::driver::{DriverOptions, Kernel, Wait, WakeQueue, ZeroCopy};
+use crate::driver::backend::Backend;
+use crate::driver::counters::DriverMetrics;
+use crate::driver::kernel::Kernel;
+use crate::driver::kernel::op::Wait;
+use crate::driver::settings::kind::DriverKind;
+use crate::driver::settings::options::{DriverOptions, ZeroCopy};
+use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::wake::queue::WakeQueue;
 use crate::executor::current;
 use crate::net::{TcpListener, TcpStream};
 

@@ -8,11 +8,15 @@ mod source;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::super::{Driver, DriverKind, DriverOptions};
 use super::network::Network;
 use super::sockets::SimNetwork;
-use super::{SimModel, SimOptions};
-use crate::driver::{End, Sockets, Wait, WakeQueue};
+use crate::driver::Driver;
+use crate::driver::kernel::op::Wait;
+use crate::driver::settings::kind::DriverKind;
+use crate::driver::settings::options::DriverOptions;
+use crate::driver::settings::sim_options::{SimModel, SimOptions};
+use crate::driver::sockets::{End, Sockets};
+use crate::driver::wake::queue::WakeQueue;
 
 #[test]
 fn wait_with_deadline_takes_given_time() {

@@ -7,15 +7,20 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::super::super::Backend;
 use super::super::socket::SimSocket;
 use super::super::sockets::SimNetwork;
-use super::super::{SimFaults, SimModel, SimOptions};
 use super::dropped::for_seeds;
 use crate::Runtime;
-use crate::driver::{
-    Direction, Driver, DriverKind, DriverOptions, End, Interest, Kernel, Sockets, Wait, WakeQueue,
-};
+use crate::driver::Driver;
+use crate::driver::backend::Backend;
+use crate::driver::kernel::Kernel;
+use crate::driver::kernel::op::Wait;
+use crate::driver::settings::kind::DriverKind;
+use crate::driver::settings::options::DriverOptions;
+use crate::driver::settings::sim_options::{SimFaults, SimModel, SimOptions};
+use crate::driver::sockets::{End, Sockets};
+use crate::driver::source::interest::{Direction, Interest};
+use crate::driver::wake::queue::WakeQueue;
 use crate::executor::current;
 use crate::readiness::Registration;
 use crate::spawn;

@@ -1,0 +1,4 @@
+//! Errors that name their context, and containment of panics in application code.
+
+pub(super) mod catch_panic;
+pub(super) mod context;

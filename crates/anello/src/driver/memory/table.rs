@@ -1,0 +1,356 @@
+//! A slab whose keys carry a generation, so that a stale key never matches a later occupant of its slot.
+//!
+//! ```text
+//!   vacant_pages   0 0 1 0 1 ...     one bit per page
+//!                      |   |
+//!   pages          [] [] [] [ ] []    at most 64 slots each; the fourth has been freed
+//!                      |
+//!   vacant         1 0 0 1 ...       one bit per slot
+//!   slots          -  a  b  -
+//! ```
+//!
+//! The lowest vacant slot is occupied first, so that the upper pages of a table become empty after a burst. Empty pages
+//! are freed, except one. Growth moves no entry.
+
+use super::key::{GENERATION_MASK, Key};
+use super::slots::Slots;
+
+/// `A` gives the alignment of the slots.
+#[derive(Debug)]
+pub(crate) struct Table<T, A = CacheLine> {
+    pages: Vec<Page<T, A>>,
+    /// Bit set of the pages that have vacant slots. Without words until there is a second page.
+    vacant_pages: Vec<u64>,
+    /// All words of `vacant_pages` before this index are zero.
+    first_word: usize,
+    /// A page without occupants whose memory is kept, or `NONE`.
+    empty_page: usize,
+    occupied: usize,
+}
+
+/// Slots start at cache lines, so that the generation and the value's most frequently used fields share one.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct CacheLine;
+
+/// Slots are not aligned: for small values, of which a cache line holds several.
+#[derive(Debug)]
+pub(crate) struct Packed;
+
+#[derive(Debug)]
+struct Page<T, A> {
+    /// Empty if the page has been freed. Otherwise, at least the slots that have been occupied since.
+    slots: Slots<Slot<T, A>>,
+    /// Bit set of the vacant slots, including slots that `slots` does not contain yet.
+    vacant: u64,
+    /// Generation of the slots that `slots` does not contain. No earlier occupant had it.
+    next_generation: u32,
+}
+
+/// The generation precedes the value.
+#[derive(Debug)]
+#[repr(C)]
+struct Slot<T, A> {
+    alignment: [A; 0],
+    generation: u32,
+    value: Option<T>,
+}
+
+const NONE: usize = usize::MAX;
+
+impl<T, A> Table<T, A> {
+    const PAGE_SLOTS: usize = Slots::<Slot<T, A>>::MAX;
+
+    /// Distance between the indices of the first slots of two pages. A power of two, so that no look-up divides.
+    const PAGE_STRIDE: usize = Self::PAGE_SLOTS.next_power_of_two();
+
+    /// Bit set of all slots of a page.
+    const ALL_SLOTS: u64 = u64::MAX >> (64 - Self::PAGE_SLOTS);
+
+    fn split(index: u32) -> (usize, usize) {
+        (index as usize / Self::PAGE_STRIDE, index as usize % Self::PAGE_STRIDE)
+    }
+
+    /// Memory of an entry.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T, A>>();
+
+    pub const fn new() -> Self {
+        Self { pages: Vec::new(), vacant_pages: Vec::new(), first_word: 0, empty_page: NONE, occupied: 0 }
+    }
+
+    pub fn insert(&mut self, value: T) -> Key {
+        let page_index = match self.pages.first() {
+            Some(first) if first.vacant != 0 => 0,
+            _ => self.vacant_page(),
+        };
+        let page = &mut self.pages[page_index];
+        let slot_index = page.vacant.trailing_zeros();
+        page.vacant &= page.vacant - 1;
+        let value = Some(value);
+        let generation = match page.slots.get_mut(slot_index as usize) {
+            Some(slot) => {
+                slot.value = value;
+                slot.generation
+            }
+            None => {
+                let generation = page.next_generation;
+                page.slots.push(Slot { alignment: [], generation, value });
+                generation
+            }
+        };
+        if page.vacant == 0
+            && let Some(word) = self.vacant_pages.get_mut(page_index / 64)
+        {
+            *word &= !(1 << (page_index % 64));
+        }
+        if page_index == self.empty_page {
+            self.empty_page = NONE;
+        }
+        self.occupied += 1;
+        Key { index: (page_index * Self::PAGE_STRIDE) as u32 + slot_index, generation }
+    }
+
+    /// Returns the first page that has a vacant slot, other than the first page of all. Adds one if there is none.
+    #[inline(never)]
+    fn vacant_page(&mut self) -> usize {
+        let mut words = self.vacant_pages.iter().enumerate().skip(self.first_word);
+        let found = words.find(|(_, word)| **word != 0);
+        let page_index = match found {
+            Some((word_index, word)) => {
+                self.first_word = word_index;
+                word_index * 64 + word.trailing_zeros() as usize
+            }
+            None => {
+                self.pages.push(Page { slots: Slots::new(), vacant: Self::ALL_SLOTS, next_generation: 0 });
+                let page_index = self.pages.len() - 1;
+                self.first_word = page_index / 64;
+                self.mark_vacant(page_index);
+                page_index
+            }
+        };
+        let slots = &mut self.pages[page_index].slots;
+        // The first page grows with the number of its entries, because many tables are small.
+        if slots.capacity() == 0 && page_index > 0 {
+            slots.grow(Self::PAGE_SLOTS);
+        }
+        page_index
+    }
+
+    /// Notes that a page has vacant slots. Until there is a second page, `insert` only looks at the first one.
+    fn mark_vacant(&mut self, page_index: usize) {
+        let word_index = page_index / 64;
+        if page_index > 0 && word_index >= self.vacant_pages.len() {
+            self.vacant_pages.resize(word_index + 1, 0);
+        }
+        if let Some(word) = self.vacant_pages.get_mut(word_index) {
+            *word |= 1 << (page_index % 64);
+            self.first_word = self.first_word.min(word_index);
+        }
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T, A>> {
+        let (page, slot) = Self::split(index);
+        self.pages.get_mut(page)?.slots.get_mut(slot)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slot_mut(key.index)?;
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// Returns the current occupant of a slot. Callers must verify by other means that it is the expected one.
+    #[inline]
+    pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let slot = self.slot_mut(index)?;
+        Some((Key { index, generation: slot.generation }, slot.value.as_mut()?))
+    }
+
+    pub fn get(&self, key: Key) -> Option<&T> {
+        let (page, slot) = Self::split(key.index);
+        let slot = self.pages.get(page)?.slots.get(slot).filter(|slot| slot.generation == key.generation)?;
+        slot.value.as_ref()
+    }
+
+    #[inline]
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        self.get_mut(key)?;
+        self.remove_occupant(key.index)
+    }
+
+    /// Removes the current occupant of a slot.
+    pub fn remove_occupant(&mut self, index: u32) -> Option<T> {
+        let (page_index, slot_index) = Self::split(index);
+        let page = self.pages.get_mut(page_index)?;
+        let slot = page.slots.get_mut(slot_index)?;
+        let value = slot.value.take()?;
+        self.occupied -= 1;
+        // A slot is not reused after 2^28 occupants, because its generation would wrap: a stale key could then match.
+        if slot.generation < GENERATION_MASK {
+            slot.generation += 1;
+            let was_full = page.vacant == 0;
+            page.vacant |= 1 << slot_index;
+            if page.vacant == Self::ALL_SLOTS {
+                self.on_empty_page(page_index);
+            }
+            if was_full {
+                self.mark_vacant(page_index);
+            }
+        }
+        Some(value)
+    }
+
+    /// Frees a page without occupants, unless it is the only such page.
+    #[inline(never)]
+    fn on_empty_page(&mut self, page_index: usize) {
+        let (kept, freed) = match self.empty_page {
+            NONE => (page_index, None),
+            other => (page_index.min(other), Some(page_index.max(other))),
+        };
+        self.empty_page = kept;
+        if let Some(page) = freed.and_then(|index| self.pages.get_mut(index)) {
+            page.next_generation = page.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
+            page.slots = Slots::new();
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.occupied
+    }
+
+    fn slots(&self) -> impl Iterator<Item = (u32, &Slot<T, A>)> {
+        let pages = (0..).step_by(Self::PAGE_STRIDE).zip(&self.pages);
+        pages.flat_map(|(first, page)| (first..).zip(page.slots.iter()))
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots().filter_map(|(_, slot)| slot.value.as_ref())
+    }
+
+    /// Returns the keys of all occupants, in slot order.
+    pub fn keys(&self) -> Vec<Key> {
+        let occupied = self.slots().filter(|(_, slot)| slot.value.is_some());
+        occupied.map(|(index, slot)| Key { index, generation: slot.generation }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn stale_key_matches_no_entry() {
+        let mut table: Table<_> = Table::new();
+        let first = table.insert("first");
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.insert("second");
+        assert_eq!(first.index, second.index, "the slot is reused");
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.remove(first), None);
+        assert_eq!(table.get_mut(second), Some(&mut "second"));
+        assert_eq!((table.len(), table.keys()), (1, vec![second]));
+    }
+
+    #[test]
+    fn slots_of_small_values_are_packed() {
+        assert_eq!((size_of::<Slot<usize, CacheLine>>(), align_of::<Slot<usize, CacheLine>>()), (64, 64));
+        assert_eq!(size_of::<Slot<std::ptr::NonNull<()>, Packed>>(), 16);
+    }
+
+    #[test]
+    fn memory_of_a_burst_is_freed() {
+        check_burst::<Packed>();
+        check_burst::<CacheLine>();
+    }
+
+    fn check_burst<A>() {
+        let page_slots = Table::<usize, A>::PAGE_SLOTS;
+        const ENTRIES: usize = 200 * 64;
+        for survivors in [0..1, 0..ENTRIES / 20, ENTRIES - ENTRIES / 20..ENTRIES] {
+            let mut table: Table<_, A> = Table::new();
+            let burst: Vec<_> = (0..ENTRIES).map(|n| table.insert(n)).collect();
+            let closed = |n: &usize| !survivors.contains(n);
+            assert!((0..ENTRIES).filter(closed).all(|n| table.remove(burst[n]) == Some(n)));
+            let slots: usize = table.pages.iter().map(|page| page.slots.capacity()).sum();
+            assert!(slots <= survivors.len() + 2 * page_slots, "{slots} slots for {survivors:?}");
+            // The entries of the next burst have other keys, and those of the survivors are still valid.
+            let next: Vec<_> = (0..ENTRIES).filter(closed).map(|n| table.insert(n)).collect();
+            assert!((0..ENTRIES).filter(closed).all(|n| table.get(burst[n]).is_none()));
+            assert!(survivors.clone().all(|n| table.get(burst[n]) == Some(&n)));
+            assert!((0..ENTRIES).filter(closed).zip(next).all(|(n, key)| table.get(key) == Some(&n)));
+            assert_eq!((table.len(), table.pages.len()), (ENTRIES, 200));
+        }
+    }
+
+    #[test]
+    fn slot_is_not_reused_after_its_last_generation() {
+        let mut table: Table<_> = Table::new();
+        let first = table.insert('a');
+        table.remove(first);
+        table.pages[0].slots[0].generation = GENERATION_MASK;
+        let last = table.insert('b');
+        assert_eq!((last.index, table.remove(last)), (0, Some('b')));
+        assert_eq!(table.insert('c').index, 1);
+        assert!(table.get(last).is_none() && table.remove(last).is_none() && table.get(first).is_none());
+    }
+
+    proptest! {
+        /// Compares tables of several pages with a map.
+        #[test]
+        fn table_behaves_like_a_map(removals in proptest::collection::vec((0..400usize, 0..400usize), 0..40)) {
+            compare_with_map::<_, Packed>(&removals, |count| count)?;
+            // Pages of 21 slots.
+            compare_with_map::<_, CacheLine>(&removals, |count| [count; 20])?;
+        }
+    }
+
+    fn compare_with_map<T: Copy + PartialEq + std::fmt::Debug, A>(
+        removals: &[(usize, usize)],
+        value: fn(usize) -> T,
+    ) -> Result<(), TestCaseError> {
+        let mut table: Table<_, A> = Table::new();
+        let (mut model, mut stale, mut count) = (BTreeMap::new(), Vec::new(), 0);
+        for &(inserted, removed) in removals {
+            for _ in 0..inserted {
+                count += 1;
+                prop_assert_eq!(model.insert(table.insert(value(count)), value(count)), None);
+            }
+            let keys: Vec<_> =
+                model.keys().copied().cycle().skip(removed).take(removed.min(model.len())).collect();
+            for key in keys {
+                prop_assert_eq!(table.remove(key), model.remove(&key));
+                stale.push(key);
+            }
+            prop_assert_eq!(table.keys(), model.keys().copied().collect::<Vec<_>>());
+            prop_assert!(table.values().eq(model.values()));
+        }
+        prop_assert!(stale.into_iter().all(|key| table.get(key).is_none() && table.remove(key).is_none()));
+        Ok(())
+    }
+
+    #[test]
+    fn occupant_returns_current_key_and_value() {
+        let mut table: Table<_> = Table::new();
+        let first = table.insert('a');
+        assert_eq!(table.occupant(first.index), Some((first, &mut 'a')));
+        table.remove(first);
+        assert_eq!(table.occupant(first.index), None);
+        let second = table.insert('b');
+        assert_eq!(table.occupant(first.index), Some((second, &mut 'b')));
+        assert_eq!(table.occupant(1), None);
+    }
+
+    #[test]
+    fn vacant_slots_are_reused_before_table_grows() {
+        let mut table: Table<_> = Table::new();
+        let keys: Vec<_> = (0..10).map(|n| table.insert(n)).collect();
+        keys.into_iter().for_each(|key| assert!(table.remove(key).is_some()));
+        assert!((0..10).all(|n| table.insert(n).index < 10));
+        assert_eq!(table.insert(10).index, 10);
+    }
+}

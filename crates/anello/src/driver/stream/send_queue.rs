@@ -1,0 +1,441 @@
+//! The send queue of a stream: an ordered, bounded queue of owned buffers that the kernel has not yet taken.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+
+use crate::driver::errors::catch_panic::catch_and_log_panic;
+use crate::driver::memory::buffer::{CLASS_BYTES, Chunk, Pools};
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+
+/// A buffer to send. The stream owns the buffer until the kernel has taken its bytes. Moving a `SendBuf` does not move
+/// its bytes.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// use anello::net::{SendBuf, UnixStream};
+/// use bytes::Bytes;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// for bytes in [SendBuf::from(b"un".to_vec()), Bytes::from_static(b"o, ").into(), "due".into()] {
+///     one.send(bytes).await?;
+/// }
+/// let mut text = [0; 8];
+/// other.read_exact(&mut text).await?;
+/// assert_eq!(&text, b"uno, due");
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SendBuf {
+    /// A received chunk, sent without a copy.
+    Chunk(Chunk),
+    /// Shared immutable bytes.
+    ///
+    /// Their owner ([`Bytes::from_owner`]) can be dropped while the driver is in use. Its `Drop` implementation may
+    /// read the clock and drop streams, listeners and runtimes, but must not use the runtime in any other way. If it
+    /// panics, the panic is caught and logged.
+    Bytes(Bytes),
+    /// A vector of bytes.
+    Vec(Vec<u8>),
+}
+
+impl SendBuf {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Chunk(chunk) => chunk,
+            Self::Bytes(bytes) => bytes,
+            Self::Vec(vector) => vector,
+        }
+    }
+
+    /// Removes the first `count` bytes. Does not copy the others.
+    ///
+    /// # Panics
+    /// Panics if `count` is greater than the length.
+    ///
+    /// ```
+    /// # use anello::net::SendBuf;
+    /// let mut bytes = SendBuf::from("headbody");
+    /// bytes.advance(4);
+    /// assert_eq!(&*bytes, b"body");
+    /// ```
+    #[track_caller]
+    pub fn advance(&mut self, count: usize) {
+        match self {
+            Self::Chunk(chunk) => chunk.advance(count),
+            Self::Bytes(bytes) => bytes.advance(count),
+            Self::Vec(vector) => {
+                let mut bytes = Bytes::from(std::mem::take(vector));
+                bytes.advance(count);
+                *self = Self::Bytes(bytes);
+            }
+        }
+    }
+
+    /// Returns `true` if the buffer must be sent immediately, however short it is. Until it is sent, it occupies one of
+    /// the few large pool buffers, so that other streams have to allocate new ones.
+    #[inline]
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Chunk(chunk) if chunk.is_large_pool_buffer())
+    }
+}
+
+impl Deref for SendBuf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for SendBuf {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// Does not copy the bytes.
+impl From<SendBuf> for Bytes {
+    fn from(buffer: SendBuf) -> Self {
+        match buffer {
+            SendBuf::Chunk(chunk) => chunk.into(),
+            SendBuf::Bytes(bytes) => bytes,
+            SendBuf::Vec(vector) => vector.into(),
+        }
+    }
+}
+
+impl From<Chunk> for SendBuf {
+    #[inline]
+    fn from(chunk: Chunk) -> Self {
+        Self::Chunk(chunk)
+    }
+}
+
+impl From<Bytes> for SendBuf {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for SendBuf {
+    fn from(vector: Vec<u8>) -> Self {
+        Self::Vec(vector)
+    }
+}
+
+impl From<&'static [u8]> for SendBuf {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+}
+
+impl From<&'static str> for SendBuf {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+/// A buffer in the queue. Dropping it does not panic: the owner of shared bytes is application code, and a panic in it
+/// must not interrupt the driver's work for other streams.
+#[derive(Debug)]
+pub(crate) struct Queued(pub SendBuf);
+
+impl Queued {
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+impl Drop for Queued {
+    #[inline]
+    fn drop(&mut self) {
+        if let SendBuf::Bytes(bytes) = &mut self.0 {
+            drop_shared(bytes);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_shared(bytes: &mut Bytes) {
+    catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(std::mem::take(bytes)));
+}
+
+pub(in crate::driver) fn io_slices(buffers: &[SendBuf]) -> Vec<IoSlice<'_>> {
+    buffers.iter().map(|buffer| IoSlice::new(buffer.as_slice())).collect()
+}
+
+/// Maximum size of a message that is copied to the end of a queued buffer instead of being queued separately.
+const MAX_COPY_BYTES: usize = 512;
+
+/// A send queue. The front buffer is being sent, and stays in place until all of it has been sent.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct SendQueue {
+    /// Total number of unsent bytes; zero if and only if there is no front buffer. This is the first field because a
+    /// stream that sends immediately accesses no other field.
+    queued_bytes: usize,
+    front: Option<Queued>,
+    /// Number of bytes sent from the front buffer.
+    sent_bytes: usize,
+    /// Buffers behind the front buffer. Empty and not allocated for a stream that sends one message at a time.
+    queued: VecDeque<Queued>,
+}
+
+impl SendQueue {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        debug_assert_eq!(self.queued_bytes == 0, self.front.is_none());
+        self.queued_bytes == 0
+    }
+
+    #[inline]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    #[inline]
+    pub fn has_queued_behind_front(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    #[inline]
+    pub fn push(&mut self, outgoing: Queued) {
+        let length = outgoing.as_slice().len();
+        if length == 0 {
+            return;
+        }
+        self.queued_bytes += length;
+        if self.front.is_none() {
+            self.front = Some(outgoing);
+        } else {
+            self.queued.push_back(outgoing);
+        }
+    }
+
+    /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer, so that a stream with
+    /// a slow peer does not hold a whole receive buffer for each of them, and fewer calls are needed to send them.
+    pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
+        let length = outgoing.as_slice().len();
+        let copy = match &outgoing.0 {
+            SendBuf::Chunk(chunk) => length * 2 < chunk.capacity(),
+            SendBuf::Bytes(_) | SendBuf::Vec(_) => length <= MAX_COPY_BYTES,
+        };
+        if copy && !self.is_empty() {
+            self.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(outgoing.as_slice())]), pools);
+        } else {
+            self.push(outgoing);
+        }
+    }
+
+    /// Adds the buffers of a vectored send, of which `sent_bytes` bytes have already been sent. Buffers that have been
+    /// sent completely stay in `outgoing`. If bytes have been sent, the queue must be empty.
+    pub fn queue_unsent(&mut self, outgoing: &mut Vec<SendBuf>, mut sent_bytes: usize, pools: &Rc<Pools>) {
+        debug_assert!(sent_bytes == 0 || self.is_empty());
+        let is_sent = |buffer: &&SendBuf| match sent_bytes.checked_sub(buffer.len()) {
+            Some(rest) => {
+                sent_bytes = rest;
+                true
+            }
+            None => false,
+        };
+        let sent_count = outgoing.iter().take_while(is_sent).count();
+        for buffer in outgoing.drain(sent_count..) {
+            self.queue(Queued(buffer), pools);
+        }
+        if sent_bytes > 0 {
+            self.mark_sent(sent_bytes);
+        }
+    }
+
+    /// Moves a buffer into the empty queue, to be sent later, if it has 1 to `max_bytes` bytes and is not urgent.
+    /// Returns the address and length of its bytes.
+    #[inline]
+    pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
+        debug_assert!(self.is_empty());
+        let message = outgoing.as_ref()?;
+        let data = message.as_slice();
+        let (address, length) = (data.as_ptr(), data.len());
+        // A single comparison checks both bounds: a length of zero wraps to the maximum.
+        if length.wrapping_sub(1) >= max_bytes || message.is_urgent() {
+            return None;
+        }
+        self.queued_bytes = length;
+        // The old value is `None`, but the compiler cannot know that. Forgetting the value avoids the drop code.
+        std::mem::forget(std::mem::replace(&mut self.front, outgoing.take().map(Queued)));
+        Some((address, length as u32))
+    }
+
+    #[inline]
+    pub fn pending(&self) -> Option<&[u8]> {
+        self.front.as_ref().map(|front| &front.as_slice()[self.sent_bytes..])
+    }
+
+    /// Returns `true` if [`pending`](Self::pending) must be sent immediately, however short it is.
+    pub fn is_urgent(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.0.is_urgent())
+    }
+
+    /// Records that `count` bytes of [`pending`](Self::pending) have been sent.
+    #[inline]
+    pub fn mark_sent(&mut self, count: usize) {
+        let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
+        if self.sent_bytes + count >= length {
+            self.mark_all_sent();
+        } else {
+            self.queued_bytes -= count;
+            self.sent_bytes += count;
+        }
+    }
+
+    /// Records that all of [`pending`](Self::pending) has been sent.
+    #[inline]
+    pub fn mark_all_sent(&mut self) {
+        if self.queued.is_empty() {
+            self.queued_bytes = 0;
+            self.sent_bytes = 0;
+            self.front = None;
+            return;
+        }
+        drop(self.take_front());
+    }
+
+    /// Removes and returns the front buffer, whose memory the kernel may still be reading.
+    pub fn take_front(&mut self) -> Option<Queued> {
+        let front = self.front.take()?;
+        self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
+        self.sent_bytes = 0;
+        self.front = self.queued.pop_front();
+        Some(front)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Copies the remaining bytes of `cursor` to the end of the queue: into the spare capacity of the last buffer, if
+    /// that is a pool buffer that is not being sent, and then into new buffers. Data that would fill less than half of
+    /// its pool buffer is stored in memory of exactly its size, because it waits for a slow peer.
+    pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
+        if let Some(Queued(SendBuf::Chunk(last))) = self.queued.back_mut()
+            && last.is_pooled()
+        {
+            self.queued_bytes += cursor.copy_into(last);
+        }
+        if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&cursor.remaining_bytes()) {
+            return self.push(Queued(SendBuf::Vec(cursor.gather_vec())));
+        }
+        while cursor.remaining_bytes() > 0 {
+            self.push(Queued(SendBuf::Chunk(cursor.gather(pools))));
+        }
+    }
+
+    /// Replaces the chunk at the front with a copy of exactly the required size if most of its buffer is empty or
+    /// already sent. Data that waits for a slow peer must not hold a large receive buffer. Must not be called while an
+    /// operation is reading the memory.
+    pub fn shrink_front(&mut self) {
+        let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
+        let pending_bytes = chunk.len() - self.sent_bytes;
+        if pending_bytes * 2 < chunk.capacity() {
+            let copy = chunk[self.sent_bytes..].to_vec();
+            self.sent_bytes = 0;
+            self.front = Some(Queued(SendBuf::Vec(copy)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(send_queue: &mut SendQueue, step: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(pending) = send_queue.pending() {
+            let count = pending.len().min(step);
+            out.extend_from_slice(&pending[..count]);
+            send_queue.mark_sent(count);
+        }
+        out
+    }
+
+    #[test]
+    fn bytes_are_sent_in_queue_order() {
+        for step in [1, 3, 100_000] {
+            let pools = Pools::new(None);
+            let mut send_queue = SendQueue::default();
+            let mut expected = Vec::new();
+            for n in 0..50u8 {
+                let message = vec![n; usize::from(n) * 37];
+                expected.extend_from_slice(&message);
+                match n % 3 {
+                    0 => send_queue.push(Queued(SendBuf::Vec(message))),
+                    1 => send_queue.push(Queued(SendBuf::Bytes(Bytes::from(message)))),
+                    _ => send_queue.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&message)]), &pools),
+                }
+            }
+            assert_eq!(send_queue.queued_bytes(), expected.len());
+            assert_eq!(drain(&mut send_queue, step), expected);
+            assert_eq!((send_queue.queued_bytes(), send_queue.is_empty()), (0, true));
+        }
+    }
+
+    #[test]
+    fn vectored_send_queues_only_unsent_buffers() {
+        let pools = Pools::new(None);
+        let parts: [&[u8]; 5] = [b"one", b"", b"two", b"", b"three"];
+        let whole = parts.concat();
+        for sent_bytes in 0..=whole.len() {
+            let mut send_queue = SendQueue::default();
+            let mut outgoing = Vec::from(parts.map(|part| SendBuf::Vec(part.to_vec())));
+            send_queue.queue_unsent(&mut outgoing, sent_bytes, &pools);
+            assert!(outgoing.iter().map(|buffer| buffer.len()).sum::<usize>() <= sent_bytes);
+            assert_eq!(send_queue.queued_bytes(), whole.len() - sent_bytes);
+            assert_eq!(drain(&mut send_queue, 2), whole[sent_bytes..]);
+        }
+    }
+
+    fn chunk_of(pools: &Rc<Pools>, class: usize, data: &[u8]) -> SendBuf {
+        let mut chunk = pools.lease(class);
+        chunk.spare()[..data.len()].copy_from_slice(data);
+        chunk.mark_filled(data.len());
+        SendBuf::Chunk(chunk)
+    }
+
+    #[test]
+    fn mostly_empty_front_is_replaced_by_exact_copy() {
+        let mut send_queue = SendQueue::default();
+        send_queue.push(Queued(chunk_of(&Pools::new(None), 2, &[7; 100])));
+        send_queue.mark_sent(40);
+        send_queue.shrink_front();
+        assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
+        assert_eq!(drain(&mut send_queue, 7), vec![7; 60]);
+    }
+
+    #[test]
+    fn large_pool_buffer_is_not_deferred() {
+        let pools = Pools::new(None);
+        let try_start = |outgoing: SendBuf| {
+            let (mut send_queue, mut outgoing) = (SendQueue::default(), Some(outgoing));
+            let started = send_queue.start(&mut outgoing, 100).is_some();
+            assert_eq!((started, send_queue.is_empty()), (outgoing.is_none(), outgoing.is_some()));
+            if let Some(urgent) = outgoing {
+                send_queue.push(Queued(urgent));
+            }
+            (started, send_queue.is_urgent())
+        };
+        let chunks = [0, 1, 2].map(|class| try_start(chunk_of(&pools, class, &[1; 100])));
+        assert_eq!(chunks, [(true, false), (false, true), (false, true)]);
+        assert_eq!(try_start(SendBuf::Vec(vec![1; 100])), (true, false));
+        assert_eq!(try_start(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
+    }
+}

@@ -1,0 +1,183 @@
+//! The send direction of a stream, shared by both state machines.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::num::NonZero;
+use std::os::fd::BorrowedFd;
+use std::task::{Poll, Waker};
+
+use super::send_queue::SendQueue;
+use crate::driver::counters::DriverMetrics;
+use crate::driver::errors::catch_panic::log;
+use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::sockets::{Family, FileRange, Sockets, is_file_error};
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WriteSide {
+    #[default]
+    Open,
+    /// No more bytes are accepted. The write direction is shut down once the kernel has taken all accepted bytes.
+    ShutdownQueued,
+    ShutDown,
+}
+
+/// The fields that every send accesses are stored together.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct SendSide {
+    pub write_side: WriteSide,
+    /// Set if a send that waits until all bytes are sent (`MSG_WAITALL`) has ended early. The kernel then usually does not
+    /// report the error: the result is the number of bytes, the next send fails with `EPIPE`, and receives return 0.
+    /// Meaningless once all bytes have been sent.
+    pub may_have_lost_error: bool,
+    /// The error number of a failed send. Nothing is sent afterwards.
+    pub error: Option<NonZero<i32>>,
+    pub queue: SendQueue,
+    /// The task that is waiting for room in the queue, or for the whole queue to be sent.
+    pub waker: WakerSlot,
+}
+
+impl SendSide {
+    /// Returns the error of an earlier send, if any.
+    #[inline]
+    pub fn check(&self) -> io::Result<()> {
+        self.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno.get())))
+    }
+
+    /// Checks that EOF is the end of what the peer has sent. The kernel reports that a connection is broken only once; if
+    /// a send has received this error, receives return 0, as at EOF. `EPIPE` means that the peer had ended its direction
+    /// before, unless an earlier error may have been lost.
+    #[cold]
+    pub fn check_eof<S: Sockets>(&self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
+        match self.error {
+            Some(errno) if errno.get() != libc::EPIPE => self.check(),
+            None if self.queue.is_empty() => Ok(()),
+            _ if self.may_have_lost_error && sockets.is_hung_up(socket) => {
+                Err(io::Error::from_raw_os_error(libc::ECONNRESET))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns `EPIPE`, as the kernel does, if the write direction has been shut down.
+    #[inline]
+    pub fn check_open(&self) -> io::Result<()> {
+        let is_open = self.write_side == WriteSide::Open;
+        if is_open { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPIPE)) }
+    }
+
+    /// Returns a cursor over the bytes of a write, or `None` if there are none.
+    #[inline]
+    pub fn start_write<'a>(&self, slices: &'a [IoSlice<'a>]) -> io::Result<Option<IoSliceCursor<'a>>> {
+        self.check()?;
+        Ok(Some(IoSliceCursor::new(slices)).filter(|cursor| cursor.remaining_bytes() > 0))
+    }
+
+    /// Records the error of a failed send call and clears the queue. No send may be in flight.
+    #[cold]
+    pub fn fail(&mut self, error: io::Error) -> io::Error {
+        self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
+        self.queue.clear();
+        error
+    }
+
+    /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any error other
+    /// than `WouldBlock` fails the stream.
+    #[inline]
+    pub fn sent(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(self.fail(error)),
+            sent => sent,
+        }
+    }
+
+    /// Sends bytes and descriptors; the queue must be empty. Returns `None` if the socket buffer is full. An error fails
+    /// the stream only if the connection is broken, and not if it is caused by the descriptors.
+    pub fn send_with_fds<S: Sockets>(
+        &mut self,
+        (sockets, socket): (&mut S, &S::Socket),
+        (data, descriptors): (&[u8], &[BorrowedFd<'_>]),
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<Option<usize>> {
+        match sockets.send_with_fds(socket, data, descriptors) {
+            Ok(count) => {
+                metrics.count_send(count == data.len());
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
+                Err(self.fail(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Wakes the waiting task if at least half of the queue is free.
+    pub fn wake_if_room(&mut self, max_queue_bytes: usize, wakes: &mut WakeQueue) {
+        if self.queue.queued_bytes() < max_queue_bytes.div_ceil(2) {
+            self.waker.wake(wakes);
+        }
+    }
+
+    pub fn poll_flush(&mut self, waker: &Waker) -> PollIo<()> {
+        self.check()?;
+        if self.queue.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.waker.wait(waker);
+        Poll::Pending
+    }
+
+    /// Sends bytes from a file; the queue must be empty. Returns `None` if the socket buffer is full.
+    pub fn send_file<S: Sockets>(
+        &mut self,
+        (sockets, socket, family): (&mut S, &S::Socket, Family),
+        range: FileRange<'_>,
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<Option<usize>> {
+        match sockets.send_file(socket, family, range) {
+            Ok(count) => {
+                metrics.file_bytes += count as u64;
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if is_file_error(&error) => Err(error),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    pub fn shut_down<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
+        self.check()?;
+        if self.write_side != WriteSide::Open {
+            return Ok(());
+        }
+        if self.queue.is_empty() {
+            sockets.shutdown(socket, Shutdown::Write)?;
+            self.write_side = WriteSide::ShutDown;
+        } else {
+            self.write_side = WriteSide::ShutdownQueued;
+        }
+        Ok(())
+    }
+
+    /// Performs a queued shutdown of the write direction if the kernel has taken all accepted bytes.
+    #[inline]
+    pub fn shut_down_if_queued<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) {
+        if self.write_side == WriteSide::ShutdownQueued {
+            self.apply_queued_shutdown(sockets, socket);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_queued_shutdown<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) {
+        if self.queue.is_empty() && self.error.is_none() {
+            self.write_side = WriteSide::ShutDown;
+            if let Err(error) = sockets.shutdown(socket, Shutdown::Write) {
+                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
+            }
+        }
+    }
+}
