@@ -257,7 +257,7 @@ fn descriptors_are_not_leaked() {
             let runtime = setup.runtime();
             runtime.block_on(open_and_close_connections(1, 200));
             let before = usage();
-            runtime.block_on(open_and_close_connections(2, 5000));
+            runtime.block_on(open_and_close_connections(2, 2000));
             assert_eq!(usage().descriptors, before.descriptors, "{}", setup.name);
         });
     });

@@ -44,7 +44,7 @@ use crate::deliberate::{Deliberate, contain, panic_deliberately, silence};
 use crate::operations::Kind;
 
 /// Number of seeds on the simulated kernels, unless `ANELLO_SEEDS` sets another one.
-const DEFAULT_SEEDS: u64 = 200;
+const DEFAULT_SEEDS: u64 = 100;
 
 /// Number of seeds for each setup on Linux, unless `ANELLO_SEEDS` is set.
 const DEFAULT_LINUX_SEEDS: u64 = 10;
