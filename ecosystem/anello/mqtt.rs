@@ -8,9 +8,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use anello::net::TcpStream;
+use anello::sync::mpsc;
 use anello_ecosystem::mqtt::connect;
 use rumqttc::{Event, MqttOptions, Outgoing, Packet, QoS};
-use tokio::sync::mpsc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     anello::Runtime::new()?.block_on(run())

@@ -10,11 +10,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anello::net::TcpStream;
+use anello::sync::mpsc;
 use anello::time::timeout;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use futures_util::{SinkExt, TryStreamExt};
-use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 

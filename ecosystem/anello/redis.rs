@@ -8,12 +8,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use anello::net::TcpStream;
+use anello::sync::mpsc;
 use anello::time::timeout;
 use anello_ecosystem::local::Local;
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value, pipe};
-use tokio::sync::mpsc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     anello::Runtime::new()?.block_on(run())

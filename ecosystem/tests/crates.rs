@@ -144,7 +144,7 @@ fn tokio_util_codecs_and_cancellation_work() {
 #[test]
 fn streams_of_async_stream_and_tokio_stream_work() {
     on_each_driver(async || {
-        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let (sender, receiver) = anello::sync::mpsc::channel(1);
         anello::spawn(async move {
             let numbers = async_stream::stream! {
                 for number in 0..5 {
@@ -158,7 +158,7 @@ fn streams_of_async_stream_and_tokio_stream_work() {
             }
         })
         .detach();
-        let numbers: Vec<u32> = ReceiverStream::new(receiver).collect().await;
+        let numbers: Vec<u32> = ReceiverStream::new(receiver.into()).collect().await;
         assert_eq!(numbers, [0, 1, 2, 3, 4]);
     });
 }

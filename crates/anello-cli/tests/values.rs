@@ -68,7 +68,7 @@ fn nonexistent_cores_are_reported_on_one_line() {
 #[test]
 fn io_uring_flags_with_epoll_driver_are_rejected() {
     let directory = directory_with_config(
-        "directory = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nregistered-files = true\n",
+        "directory = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nmax-receive-buffers = 64\n",
     );
     let commands: [&[&str]; 5] = [
         &["echo"],
@@ -84,9 +84,9 @@ fn io_uring_flags_with_epoll_driver_are_rejected() {
             "{command:?}: {errors:?}"
         );
         assert!(errors[0].contains("--driver uring"), "{command:?}: {errors:?}");
-        let both = [command, &["--sqpoll", "10", "--completion-per-send", "--driver", "epoll"]].concat();
+        let both = [command, &["--sqpoll", "10", "--zero-copy-bytes", "0", "--driver", "epoll"]].concat();
         let errors = error_lines(&directory, &both);
-        assert!(errors[0].contains("--sqpoll, --completion-per-send"), "{command:?}: {errors:?}");
+        assert!(errors[0].contains("--sqpoll, --zero-copy-bytes"), "{command:?}: {errors:?}");
         // Flags that both drivers support are accepted; the command fails later because of `--cores`.
         let supported = ["--spin", "50us", "--direct-send-threshold-bytes", "1", "--driver", "epoll"];
         let errors = error_lines(&directory, &[command, &supported, &["--cores", "5000"]].concat());
@@ -95,7 +95,7 @@ fn io_uring_flags_with_epoll_driver_are_rejected() {
     for check in [&["--check"][..], &[]] {
         let errors = error_lines(&directory, &[&["http", "--config", "site.toml"], check].concat());
         let [line] = &errors[..] else { panic!("{errors:?}") };
-        assert!(line.contains("site.toml") && line.contains("--sqpoll, --registered-files"), "{line}");
+        assert!(line.contains("site.toml") && line.contains("--sqpoll, --max-receive-buffers"), "{line}");
     }
 }
 

@@ -2,12 +2,17 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::ops::Deref;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
 use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf, Stream};
+
+/// Maximum capacity of a buffer that is sent without a copy. A larger one is passed to the kernel immediately, and
+/// reused while it is in the CPU cache.
+pub(crate) const MAX_MOVED_BYTES: usize = 4 * 1024;
 
 pub(crate) trait Receiver: 'static {
     type Chunk: Deref<Target = [u8]>;
@@ -52,6 +57,8 @@ pub(crate) trait Sender: PollSender {
     /// Maximum length of a part of a body that is copied, so that it is sent together with other data.
     const MAX_COPIED_BYTES: usize;
 
+    /// Sends the bytes. The transport may take them out of `buffer`, which is then empty.
+    fn send(&mut self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<()>>;
     /// Sends the buffers in order, without copies if possible.
     fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> impl Future<Output = io::Result<()>>;
     /// Sends a range of a file. Returns the number of bytes sent, which is less than requested if the file is too
@@ -114,6 +121,14 @@ impl<S: Stream> PollSender for OwnedWriteHalf<S> {
 impl<S: Stream> Sender for OwnedWriteHalf<S> {
     // Longer parts are cheaper to send as separate slices of one system call.
     const MAX_COPIED_BYTES: usize = 2 * 1024;
+
+    #[inline]
+    async fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        if buffer.capacity() <= MAX_MOVED_BYTES {
+            return OwnedWriteHalf::send(self, mem::take(buffer)).await;
+        }
+        Sender::write_all(self, buffer).await
+    }
 
     async fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> io::Result<()> {
         OwnedWriteHalf::send_vectored(self, buffers).await

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, NapiPolling, SendCompletion, SimModel, SimOptions,
-    SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
 };
 
 use crate::Setup;
@@ -26,7 +25,10 @@ pub fn both_drivers_and_sim() -> Vec<Setup> {
 /// Returns a set-up for each feature of io_uring that can be missing, and the feature's name in reports.
 pub fn fallback_setups() -> Vec<(&'static str, Setup)> {
     let without = |name, feature, disable: fn(&mut DisabledFeatures)| {
-        (feature, Setup::new(name, DriverKind::Uring, |options| disable(&mut options.disabled_features)))
+        (
+            feature,
+            Setup::new(name, DriverKind::Uring, |options| disable(&mut options.testing.disabled_features)),
+        )
     };
     vec![
         without("uring-no-sqarray", "no-sqarray", |disabled| disabled.no_sqarray = true),
@@ -45,7 +47,7 @@ pub fn fallback_setups() -> Vec<(&'static str, Setup)> {
 
 /// Disables every feature that the driver can do without, as on Linux 5.13.
 fn disable_all(options: &mut DriverOptions) {
-    let disabled = &mut options.disabled_features;
+    let disabled = &mut options.testing.disabled_features;
     disabled.no_sqarray = true;
     disabled.defer_taskrun = true;
     disabled.single_issuer = true;
@@ -61,19 +63,14 @@ fn disable_all(options: &mut DriverOptions) {
 
 /// Sets every queue and buffer to its minimum size.
 pub fn smallest(options: &mut DriverOptions) {
-    options.sq_entries = 2;
-    options.cq_entries = 4;
-    options.initial_receive_buffers = 1;
+    options.testing.sq_entries = 2;
+    options.testing.cq_entries = 4;
+    options.testing.initial_receive_buffers = 1;
     options.max_receive_buffers = 2;
     options.receive_buffer_bytes = 64;
     options.max_received_chunks = 1;
     options.max_send_queue_bytes = 100;
     options.max_accept_queue = 1;
-}
-
-/// Loopback connections do not poll, so the set-ups with this option only show that it does not disturb anything else.
-fn napi_polling() -> Option<NapiPolling> {
-    Some(NapiPolling::default().prefer(true))
 }
 
 /// Returns all set-ups on Linux.
@@ -84,38 +81,28 @@ pub(crate) fn linux_setups() -> Vec<Setup> {
     setups.push(uring("uring-min", disable_all));
     setups.extend(fallback_setups().into_iter().map(|(_, setup)| setup));
     setups.extend([
-        uring("uring-interrupting", |options| options.task_work = TaskWork::Interrupting),
         uring("uring-batched", |options| options.max_batch_delay = Duration::from_micros(100)),
         uring("uring-batched-cooperative", |options| {
             options.max_batch_delay = Duration::from_micros(100);
             options.task_work = TaskWork::Cooperative;
         }),
-        uring("uring-napi", |options| options.napi_polling = napi_polling()),
-        epoll("epoll-napi", |options| options.napi_polling = napi_polling()),
         uring("uring-cooperative", |options| options.task_work = TaskWork::Cooperative),
-        uring("uring-one-shot-receive", |options| options.one_shot_receive = true),
-        uring("uring-registered-files", |options| options.registered_files = true),
-        uring("uring-send-completions", |options| options.send_completion = SendCompletion::PerSend),
         uring("uring-no-direct-sends", |options| options.direct_send_threshold_bytes = usize::MAX),
         uring("uring-direct-sends", |options| options.direct_send_threshold_bytes = 0),
         uring("uring-zero-copy", |options| options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 }),
-        uring("uring-registered-files-zero-copy", |options| {
-            options.registered_files = true;
-            options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
-        }),
         uring("uring-submission-polling", |options| {
             options.submission_polling = Some(SubmissionPolling::default().idle_ms(1));
         }),
         uring("uring-small", smallest),
-        uring("uring-small-send-completions", |options| {
+        uring("uring-small-one-shot", |options| {
             smallest(options);
-            options.send_completion = SendCompletion::PerSend;
-            options.one_shot_receive = true;
+            options.testing.disabled_features.cqe_skip = true;
+            options.testing.disabled_features.multishot_receive = true;
         }),
         uring("uring-spin", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll-small", smallest),
-        epoll("epoll-deferred-sends", |options| options.deferred_send_threshold_edges = 0),
-        epoll("epoll-no-pwait2", |options| options.disabled_features.epoll_pwait2 = true),
+        epoll("epoll-deferred-sends", |options| options.testing.deferred_send_threshold_edges = 0),
+        epoll("epoll-no-pwait2", |options| options.testing.disabled_features.epoll_pwait2 = true),
         epoll("epoll-spin", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups

@@ -68,9 +68,11 @@ pub mod task;
 pub mod time;
 pub mod topology;
 
+#[doc(hidden)]
+pub use driver::{DisabledFeatures, TestOptions};
 pub use driver::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, NapiPolling,
-    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy, probe_uring, probe_zero_copy_receive,
+    DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
+    probe_uring,
 };
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]

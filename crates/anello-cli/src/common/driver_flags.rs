@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anello::{
-    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, NapiPolling, Runtime, RuntimeBuilder,
-    SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SubmissionPolling,
+    ZeroCopy,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args};
 
 use super::{output, values};
 
@@ -22,49 +22,32 @@ pub struct DriverFlags {
     /// unavailable. epoll cannot be combined with io_uring flags.
     #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(DRIVERS).try_map(|name| name.parse::<DriverKind>()))]
     driver: DriverKind,
-    /// Poll for this long before sleeping (at most 1s, e.g. 50us); reduces latency at the cost of CPU time
+    /// Poll for this long before sleeping (at most 1s, e.g. 50us); reduces latency at low load, at the cost of CPU time
     #[arg(long, value_name = "DURATION", value_parser = values::spin, default_value = "0s")]
     spin: Duration,
     /// Delay events by up to this long to handle several per wake-up (io_uring, Linux 6.12; at most 1s, e.g. 100us)
     ///
     /// Uses less CPU time per request while many clients are active, at the cost of latency. A worker that finds one
-    /// event at a time, as with a single client, does not delay it. Has no effect with --sqpoll, or with a --task-work
-    /// other than deferred.
+    /// event at a time, as with a single client, does not delay it. Has no effect with --sqpoll.
     #[arg(long, value_name = "DURATION", value_parser = values::batch_delay)]
     max_batch_delay: Option<Duration>,
-    /// Poll the network card for up to this long before sleeping, e.g. 50us (NAPI, Linux 6.9; at most 10ms)
-    ///
-    /// Lowers latency at the cost of CPU time. Has no effect on loopback connections. The kernel must have
-    /// CONFIG_NET_RX_BUSY_POLL.
-    #[arg(long, value_name = "DURATION", value_parser = values::napi_busy_poll)]
-    napi_busy_poll: Option<Duration>,
-    /// Give --napi-busy-poll precedence over the interrupts of the network card
-    ///
-    /// Only if napi_defer_hard_irqs and gro_flush_timeout of the network card are set as well.
-    #[arg(long, requires = "napi_busy_poll")]
-    napi_prefer: bool,
-    /// When the kernel runs task work (io_uring)
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
-    task_work: TaskWorkMode,
     /// Use a kernel submission thread that sleeps after this many idle milliseconds (io_uring)
+    ///
+    /// Reduces latency with few connections. With dozens of connections, it increases the CPU time per request if it
+    /// shares the core of the worker.
     #[arg(long, value_name = "IDLE_MS")]
     sqpoll: Option<u32>,
     /// Pin the kernel thread of --sqpoll to this core
     #[arg(long, value_name = "CORE", requires = "sqpoll")]
     sqpoll_core: Option<u32>,
-    /// Receive one message per operation instead of using multishot receive (io_uring)
-    #[arg(long)]
-    one_shot_receive: bool,
-    /// Use registered files (io_uring, Linux 6.14)
-    #[arg(long)]
-    registered_files: bool,
-    /// Post a completion for each send instead of completing it inline at submission (io_uring)
-    #[arg(long)]
-    completion_per_send: bool,
     /// Use zero-copy sends for messages of at least this many bytes to other machines (io_uring); 0 disables them
+    ///
+    /// 0 saves CPU time where the kernel copies the bytes anyway, as on virtual interfaces.
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
     /// Send messages of at least this many bytes immediately instead of queueing them for the next event loop iteration
+    ///
+    /// On io_uring, 0 lowers the latency of single responses a little, at the cost of a system call per message.
     ///
     /// Buffers of more than 4 KiB outside the receive ring are also sent immediately. Smaller messages are submitted in
     /// the next iteration; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are
@@ -72,16 +55,18 @@ pub struct DriverFlags {
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
     /// Size of a receive buffer in bytes (io_uring); larger messages are received with poll and recv
+    ///
+    /// A higher value pays if many busy connections have messages that the default of 16 KiB does not hold.
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
-    /// Number of receive buffers at startup (io_uring); it doubles on demand
-    #[arg(long, value_name = "COUNT")]
-    initial_receive_buffers: Option<u32>,
-    /// Maximum number of receive buffers (io_uring)
+    /// Maximum number of receive buffers per worker (io_uring); 64 are used at startup, and more on demand
+    ///
+    /// A lower value limits the memory of a worker.
     #[arg(long, value_name = "COUNT")]
     max_receive_buffers: Option<u32>,
+    // For tests and comparisons: a feature that works is always worth using.
     /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
-    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name))]
+    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name), hide = true)]
     without: Vec<String>,
 }
 
@@ -90,17 +75,12 @@ const DRIVERS: [&str; 3] = ["auto", "uring", "epoll"];
 /// An io_uring flag: its name, and whether its value differs from the default.
 type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
 
-const URING_FLAGS: [UringFlag; 12] = [
+const URING_FLAGS: [UringFlag; 7] = [
     ("max_batch_delay", |flags| flags.max_batch_delay.is_some()),
-    ("task_work", |flags| !matches!(flags.task_work, TaskWorkMode::Deferred)),
     ("sqpoll", |flags| flags.sqpoll.is_some()),
     ("sqpoll_core", |flags| flags.sqpoll_core.is_some()),
-    ("one_shot_receive", |flags| flags.one_shot_receive),
-    ("registered_files", |flags| flags.registered_files),
-    ("completion_per_send", |flags| flags.completion_per_send),
     ("zero_copy_bytes", |flags| flags.zero_copy_bytes.is_some()),
     ("receive_buffer_bytes", |flags| flags.receive_buffer_bytes.is_some()),
-    ("initial_receive_buffers", |flags| flags.initial_receive_buffers.is_some()),
     ("max_receive_buffers", |flags| flags.max_receive_buffers.is_some()),
     ("without", |flags| !flags.without.is_empty()),
 ];
@@ -147,16 +127,6 @@ fn long_flags(is_selected: impl Fn(&UringFlag) -> bool) -> String {
     flags.map(|(flag, _)| format!("--{}", flag.replace('_', "-"))).collect::<Vec<_>>().join(", ")
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TaskWorkMode {
-    /// When the worker waits for completions
-    Deferred,
-    /// At the next system call
-    Cooperative,
-    /// Immediately, by interrupting the worker
-    Interrupting,
-}
-
 impl DriverFlags {
     pub fn builder(&self) -> RuntimeBuilder {
         Runtime::builder().driver(self.driver.clone()).options(self.options())
@@ -184,22 +154,8 @@ impl DriverFlags {
         let mut options = DriverOptions::default();
         options.spin = self.spin;
         options.max_batch_delay = self.max_batch_delay.unwrap_or(options.max_batch_delay);
-        options.napi_polling = self.napi_busy_poll.map(|duration| {
-            let max_us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
-            NapiPolling::default().max_us(max_us).prefer(self.napi_prefer)
-        });
-        options.task_work = match self.task_work {
-            TaskWorkMode::Deferred => TaskWork::Deferred,
-            TaskWorkMode::Cooperative => TaskWork::Cooperative,
-            TaskWorkMode::Interrupting => TaskWork::Interrupting,
-        };
         options.submission_polling =
             self.sqpoll.map(|idle_ms| SubmissionPolling::default().idle_ms(idle_ms).core(self.sqpoll_core));
-        options.one_shot_receive = self.one_shot_receive;
-        options.registered_files = self.registered_files;
-        if self.completion_per_send {
-            options.send_completion = SendCompletion::PerSend;
-        }
         options.zero_copy = match self.zero_copy_bytes {
             None => options.zero_copy,
             Some(0) => ZeroCopy::Never,
@@ -208,12 +164,10 @@ impl DriverFlags {
         options.direct_send_threshold_bytes =
             self.direct_send_threshold_bytes.unwrap_or(options.direct_send_threshold_bytes);
         options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
-        options.initial_receive_buffers =
-            self.initial_receive_buffers.unwrap_or(options.initial_receive_buffers);
         options.max_receive_buffers = self.max_receive_buffers.unwrap_or(options.max_receive_buffers);
         for (_, option) in FEATURES.iter().filter(|(name, _)| self.without.iter().any(|given| given == name))
         {
-            *option(&mut options.disabled_features) = true;
+            *option(&mut options.testing.disabled_features) = true;
         }
         options
     }

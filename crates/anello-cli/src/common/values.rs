@@ -81,13 +81,6 @@ pub fn batch_delay(text: &str) -> Result<Duration, String> {
     up_to_one_second(text, "batch delay")
 }
 
-/// Parses the duration of busy polling, which the kernel limits to 10 ms.
-pub fn napi_busy_poll(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_micros(1)..=Duration::from_millis(10);
-    let short = Some(duration(text)?).filter(|duration| range.contains(duration));
-    short.ok_or_else(|| format!("invalid duration {text:?} (must be from 1us to 10ms, for example 50us)"))
-}
-
 fn up_to_one_second(text: &str, name: &str) -> Result<Duration, String> {
     let short = Some(duration(text)?).filter(|duration| *duration <= Duration::from_secs(1));
     short.ok_or_else(|| format!("invalid {name} {text:?} (must be at most 1s, for example 50us)"))

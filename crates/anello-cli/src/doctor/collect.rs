@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anello::topology::{Core, Topology as CpuTopology};
-use anello::{DriverKind, DriverOptions, NapiPolling, Runtime, SubmissionPolling};
+use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling};
 use rustix::process::{Resource, getrlimit};
 use tracing::subscriber::NoSubscriber;
 
@@ -124,8 +124,7 @@ fn try_uring() -> Uring {
                 used,
                 available: used || is_available(name),
             });
-            let zero_copy_receive = anello::probe_zero_copy_receive().ok();
-            Uring { features: features.collect(), zero_copy_receive, refusal: None }
+            Uring { features: features.collect(), refusal: None }
         }
         Err(error) => {
             let cause = match error.kind() {
@@ -135,19 +134,17 @@ fn try_uring() -> Uring {
                 _ => Cause::Other,
             };
             let refusal = Some(Refusal { cause, error: error.to_string() });
-            Uring { features: Vec::new(), zero_copy_receive: None, refusal }
+            Uring { features: Vec::new(), refusal }
         }
     }
 }
 
 /// Returns options that each request a feature that is not used by default. Separate, because an option that the kernel
 /// rejects can fail the whole probe.
-fn uring_options() -> [DriverOptions; 4] {
+fn uring_options() -> [DriverOptions; 2] {
     let default = DriverOptions::default;
     [
-        default().registered_files(true),
         default().max_batch_delay(Duration::from_micros(50)),
-        default().napi_polling(Some(NapiPolling::default())),
         default().submission_polling(Some(SubmissionPolling::default().idle_ms(1))),
     ]
 }

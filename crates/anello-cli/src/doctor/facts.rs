@@ -119,8 +119,6 @@ pub struct Interrupt {
 pub struct Uring {
     /// All features, whether used or not; empty if io_uring is unavailable.
     pub features: Vec<Feature>,
-    /// `Some(true)` if the kernel can receive without copies, which anello does not do; `None` if unknown.
-    pub zero_copy_receive: Option<bool>,
     pub refusal: Option<Refusal>,
 }
 

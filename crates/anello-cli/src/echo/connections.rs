@@ -52,7 +52,7 @@ impl Drop for Admitted {
 pub type Moved = (DetachedStream, Admitted);
 
 /// Accepts connections until the listener is closed.
-pub async fn accept(listener: impl Accept, (limits, open): (Arc<Limits>, Rc<OpenConnections>)) {
+pub async fn accept(listener: impl Accept, limits: Arc<Limits>, open: Rc<OpenConnections>) {
     loop {
         let stream = match listener.accept().await {
             Ok(Some(stream)) => stream,

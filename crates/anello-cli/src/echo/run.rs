@@ -144,9 +144,9 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     let metrics = service.metrics.as_ref().and_then(|metrics| metrics.worker(index));
     let rebalancer = service.rebalancer.as_ref().map(|rebalancer| rebalancer.join(index));
     let open = Rc::new(OpenConnections::new(metrics, rebalancer));
-    let shared = || (Arc::clone(&service.limits), Rc::clone(&open));
-    let internet = listeners.internet.map(|member| anello::spawn(accept(member, shared())));
-    let unix = listeners.unix.map(|member| anello::spawn(accept(member, shared())));
+    let limits = || Arc::clone(&service.limits);
+    let internet = listeners.internet.map(|member| anello::spawn(accept(member, limits(), Rc::clone(&open))));
+    let unix = listeners.unix.map(|member| anello::spawn(accept(member, limits(), Rc::clone(&open))));
     let moved = anello::spawn(accept_moved(Rc::clone(&open)));
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     open.refuse_moved();

@@ -205,6 +205,10 @@ pub(crate) trait BodySource {
     /// Pauses the body timeout, because no task is waiting for a chunk.
     fn pause(&self);
     fn take_trailers(&mut self) -> Option<Trailers>;
+    /// Called when the body is dropped.
+    fn release(&mut self) {
+        self.pause();
+    }
 }
 
 /// The body of a request. It is read by the handler, or by the stream that the handler returns as its response body. In
@@ -307,9 +311,8 @@ impl RequestBody {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
         }
-        // The body has outlived its response or its connection: the connection is serving a later request or is closed.
-        let kept = || Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())));
-        self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(kept)
+        let ended = || Poll::Ready(Err(RequestBodyError::ended()));
+        self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(ended)
     }
 
     /// Calls `action` if the connection is still receiving this body.
@@ -377,7 +380,7 @@ impl RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.pause();
+        self.with_source(|source| source.release());
     }
 }
 
@@ -417,4 +420,12 @@ pub enum RequestBodyError {
     /// The connection failed or was closed before the end of the body.
     #[error("connection closed while reading the request body: {0}")]
     Io(std::io::Error),
+}
+
+impl RequestBodyError {
+    /// The body has outlived its response or its connection: the connection serves a later request or is closed.
+    #[cold]
+    pub(crate) fn ended() -> Self {
+        Self::Io(std::io::ErrorKind::NotConnected.into())
+    }
 }

@@ -1,6 +1,5 @@
 //! One connection: serves requests until the client or the server closes it.
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -12,13 +11,14 @@ use super::deadline::Phase;
 #[cfg(feature = "http2")]
 use super::http2::{Http2Connection, PREFACE};
 use super::input::{Input, NextHead};
+use super::input_owner::InputOwner;
 use super::observer::RequestRecord;
 use super::output::{
     Outcome, Output, catch_handler_panic, invalid_response_fallback, is_handler_error, valid_status,
 };
-use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop, Suspension};
+use super::timer::{CancelReason, ConnectionTimer, ResetOnDrop, Suspension, Wait};
 use super::worker::Worker;
-use crate::h1::{CONTINUE, Head, Rejection};
+use crate::h1::{Head, Rejection};
 use crate::message::{
     BodyKind, Peer, Request, RequestBody, RequestBodyError as InputError, Response, Upgrade, Upgraded,
 };
@@ -28,16 +28,33 @@ use crate::transport::{Receiver, Sender};
 pub(crate) struct Connection<R: Receiver, W> {
     /// Declared first, so that it is dropped before the output.
     _reset_on_drop: ResetOnDrop,
-    input: Rc<RefCell<Input<R>>>,
+    input: InputOwner<R>,
     output: Output<W>,
     timer: Rc<ConnectionTimer>,
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     /// `Some` if requests are counted or logged.
     record: Option<Box<RequestRecord>>,
-    may_move: bool,
-    /// `true` if the connection should move to another worker.
-    is_moving: bool,
+    migration: Migration,
+}
+
+/// Whether the connection stays on its worker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Migration {
+    Disallowed,
+    Allowed,
+    /// The connection moves to another worker as soon as it has no request in progress.
+    Requested,
+}
+
+/// The state of a connection that was suspended, or moved from another worker. [`Connection::serve`] ends when it is idle
+/// again, and should be suspended or move.
+pub(crate) struct Resumed<C> {
+    /// Start of the first request.
+    pub received: C,
+    /// Number of further requests that the client may send.
+    pub requests_left: u64,
+    pub may_move: bool,
 }
 
 /// Why a connection is no longer served, other than an error.
@@ -66,10 +83,6 @@ enum AfterResponse {
     Upgrade(Box<Upgrade>),
 }
 
-#[allow(
-    clippy::await_holding_refcell_ref,
-    reason = "no handler runs while the input is borrowed, and a retained request body uses try_borrow"
-)]
 impl<R: Receiver, W: Sender> Connection<R, W> {
     pub fn new(
         receiver: R,
@@ -77,31 +90,29 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         timer: Rc<ConnectionTimer>,
         worker: Rc<Worker>,
         peer: Option<Rc<Peer>>,
+        resumed: Option<Resumed<R::Chunk>>,
     ) -> Self {
-        let input = Input::new(receiver, Rc::clone(&timer), &worker);
-        let output = Output::new(sender, Rc::clone(&timer));
+        let mut input = Input::new(receiver, Rc::clone(&timer), &worker);
+        let mut migration = Migration::Disallowed;
+        if let Some(Resumed { received, requests_left, may_move }) = resumed {
+            input.resume(received, worker.options.limits, requests_left);
+            timer.suspension.set(Suspension::Unregistered);
+            if may_move {
+                migration = Migration::Allowed;
+            }
+        }
+        let (input, output) = (InputOwner::new(input), Output::new(sender, Rc::clone(&timer)));
         let peer = peer.unwrap_or_else(|| Peer::new(timer.shutdown_handle.clone()));
         let record = RequestRecord::new(&worker.observer, &peer);
-        let (_reset_on_drop, input) = (ResetOnDrop(Rc::clone(&timer)), Rc::new(RefCell::new(input)));
-        let (may_move, is_moving) = (false, false);
-        Self { _reset_on_drop, input, output, timer, worker, peer, record, may_move, is_moving }
-    }
-
-    /// Sets what the client has sent before this connection was created, and the number of further requests that it may
-    /// send. Allows [`serve`](Self::serve) to end when the connection is idle and should be
-    /// suspended or, if `may_move` is set, move to another worker.
-    pub fn resume(mut self, received: R::Chunk, requests_left: u64, may_move: bool) -> Self {
-        self.input.borrow_mut().resume(received, self.worker.options.limits, requests_left);
-        self.timer.suspension.set(Suspension::Unregistered);
-        self.may_move = may_move;
-        self
+        let _reset_on_drop = ResetOnDrop(Rc::clone(&timer));
+        Self { _reset_on_drop, input, output, timer, worker, peer, record, migration }
     }
 
     /// Serves the connection until it is closed, should move to another worker, or should be suspended.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<End<R, W>> {
         #[cfg(feature = "http2")]
         if self.worker.may_use_http2() && self.timer.deadlines.phase.get() == Phase::FirstHead {
-            let start = self.input.borrow_mut().http2_start(PREFACE, self.worker.options.http2).await;
+            let start = self.input.get()?.http2_start(PREFACE, self.worker.options.http2).await;
             match start {
                 Ok(None) => {}
                 Ok(Some(received)) => {
@@ -124,8 +135,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             };
             return match self.serve_request(head, handler).await? {
                 AfterResponse::KeepAlive => {
-                    self.is_moving |= self.record_work() && self.may_move;
-                    if self.is_moving && self.is_ready_to_move().await? {
+                    if self.record_work() && self.migration == Migration::Allowed {
+                        self.migration = Migration::Requested;
+                    }
+                    if self.migration == Migration::Requested && self.is_ready_to_move().await? {
                         return self.into_halves(true);
                     }
                     continue;
@@ -154,18 +167,17 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// request in progress and nothing left to send.
     #[cold]
     async fn is_ready_to_move(&mut self) -> io::Result<bool> {
-        if !self.input.borrow().is_between_requests() {
+        if !self.input.get()?.is_between_requests() {
             return Ok(false);
         }
         Box::pin(self.output.flush_to_kernel()).await?;
-        Ok(self.timer.deadlines.expired.get().is_none() && Rc::strong_count(&self.input) == 1)
+        Ok(self.timer.deadlines.expired.get().is_none())
     }
 
     /// Returns the halves of the stream of an idle connection.
     #[cold]
     fn into_halves(self, is_moving: bool) -> io::Result<End<R, W>> {
-        // A retained request body holds a strong reference only while it is being polled.
-        let input = Rc::into_inner(self.input).ok_or(io::ErrorKind::InvalidInput)?.into_inner();
+        let input = self.input.into_input()?;
         let requests_left = input.decoder.requests_left();
         let (receiver, sender) = (input.into_receiver().0, self.output.sender);
         Ok(End::Idle { receiver, sender, peer: self.peer, requests_left, is_moving })
@@ -177,8 +189,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     fn into_http2(self, received: Vec<u8>) -> io::Result<Http2Connection<R, W>> {
         let Self { input, output, timer, worker, peer, .. } = self;
         timer.suspension.set(Suspension::Never);
-        let input = Rc::into_inner(input).ok_or(io::ErrorKind::InvalidInput)?;
-        let (receiver, _) = input.into_inner().into_receiver();
+        let (receiver, _) = input.into_input()?.into_receiver();
         Ok(Http2Connection { receiver, sender: output.sender, received, timer, worker, peer })
     }
 
@@ -187,7 +198,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     async fn fail(mut self, error: InputError) -> io::Result<End<R, W>> {
         match error {
             InputError::Rejected(rejection) => {
-                self.reject(&rejection);
+                self.reject(&rejection)?;
                 self.shutdown_and_linger().await?;
                 Ok(End::Closed(CloseReason::ProtocolError))
             }
@@ -196,30 +207,31 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     #[cold]
-    fn reject(&mut self, rejection: &Rejection) {
+    fn reject(&mut self, rejection: &Rejection) -> io::Result<()> {
         let observer = &self.worker.observer;
         observer.count(|metrics| metrics.parse_error(ParseErrorKind::of(rejection.status)));
-        let input = self.input.borrow();
+        let input = self.input.get()?;
         self.output.push_rejection(rejection, input.decoder.rejected_method());
         if let Some(record) = &self.record {
             let first_line = input.decoder.first_line();
             record.reject(observer, first_line, rejection.status, self.output.body_bytes);
         }
+        Ok(())
     }
 
     /// Decodes the next request from the received data. If there is none, flushes the buffered responses before
     /// receiving.
     #[inline]
     async fn next_head(&mut self) -> Result<NextHead, InputError> {
-        let buffered = self.input.borrow_mut().try_next_head().map_err(InputError::Rejected)?;
-        if let Some(head) = buffered {
+        let input = self.input.get().map_err(InputError::Io)?;
+        if let Some(head) = input.try_next_head().map_err(InputError::Rejected)? {
             if self.output.is_full() {
                 self.output.flush().await.map_err(InputError::Io)?;
             }
             return Ok(NextHead::Head(head));
         }
         self.output.flush_all().await.map_err(InputError::Io)?;
-        self.input.borrow_mut().next_head().await
+        self.input.get().map_err(InputError::Io)?.next_head().await
     }
 
     #[inline]
@@ -232,7 +244,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let (has_body, max_discarded) =
             (head.framing().has_body(), self.worker.options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));
-        let request = self.begin_request(head, has_body);
+        let request = self.begin_request(head, has_body)?;
         let mut response = {
             let handler_future = pin!(async { handler(request).await });
             let mut handler_future = pin!(catch_handler_panic(handler_future));
@@ -263,7 +275,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Outcome::Tunnel(Some(upgrade)) if !has_body || self.discard(max_discarded).await? => {
                 AfterResponse::Upgrade(upgrade)
             }
-            Outcome::Close if !may_keep_alive && !has_body && !self.input.borrow().has_buffered_input() => {
+            Outcome::Close if !may_keep_alive && !has_body && !self.input.get()?.has_buffered_input() => {
                 AfterResponse::Close
             }
             _ => AfterResponse::Linger,
@@ -271,14 +283,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     #[inline]
-    fn begin_request(&mut self, head: Head, has_body: bool) -> Request {
+    fn begin_request(&mut self, head: Head, has_body: bool) -> io::Result<Request> {
         let has_timeout = self.worker.options.request_timeout.is_some();
         self.timer.deadlines.begin_request(self.timer.now(), has_timeout);
-        let body = if has_body { RequestBody::new(self.input.clone()) } else { RequestBody::default() };
+        let body = if has_body { self.input.lend()? } else { RequestBody::default() };
         if let Some(record) = &mut self.record {
             record.begin(&head);
         }
-        Request::new(head, body, Rc::clone(&self.peer))
+        Ok(Request::new(head, body, Rc::clone(&self.peer)))
     }
 
     /// Decides how to handle the rest of the request body. Returns whether a streamed response may still read the rest,
@@ -287,7 +299,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
         let body_continues = has_body && self.body_still_read(response);
         let max_discarded = self.worker.options.max_discarded_body_bytes;
-        let is_consumed = !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
+        let is_consumed = !has_body || body_continues || self.finish_body(max_discarded);
         // After a timeout, no more requests are received.
         let closes =
             !is_consumed || self.worker.is_draining.get() || self.timer.deadlines.expired.get().is_some();
@@ -304,22 +316,24 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             record.finish(&self.worker.observer, valid_status(status), self.output.body_bytes);
         }
         if body_continues {
-            self.input.borrow_mut().finish_body(self.worker.options.max_discarded_body_bytes);
+            self.finish_body(self.worker.options.max_discarded_body_bytes);
         }
         self.timer.deadlines.end_request();
+    }
+
+    /// Ends the request body. Returns `true` if the connection can be kept alive.
+    fn finish_body(&mut self, max_discarded: u64) -> bool {
+        self.input.take_back().is_ok_and(|input| input.finish_body(max_discarded))
     }
 
     /// Returns `true` if a streamed response may still read the request body. First sends `100 Continue` if the client
     /// is waiting for it, because it must not follow the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
-        let may_be_read =
-            matches!(response.body().0, BodyKind::Stream { .. }) && Rc::weak_count(&self.input) > 0;
-        if !may_be_read || !self.input.borrow().is_in_body {
+        if !matches!(response.body().0, BodyKind::Stream { .. }) || !self.input.may_be_read() {
             return false;
         }
-        let mut input = self.input.borrow_mut();
-        if std::mem::take(&mut input.continue_requested) | std::mem::take(&mut input.expects_continue) {
-            self.output.buffer.extend_from_slice(CONTINUE);
+        if self.input.take_continue_request(true) {
+            self.output.push_continue();
         }
         true
     }
@@ -332,10 +346,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         mut handler_future: Pin<&mut impl Future<Output = Response>>,
     ) -> io::Result<Response> {
         // The handler has just been polled, so the first iteration skips the poll unless it flushes data first.
-        let mut is_polled = self.output.buffer.is_empty() && !self.input.borrow().continue_requested;
+        let mut is_polled = self.output.is_empty() && !self.input.is_continue_requested();
         loop {
-            if std::mem::take(&mut self.input.borrow_mut().continue_requested) {
-                self.output.buffer.extend_from_slice(CONTINUE);
+            if self.input.take_continue_request(false) {
+                self.output.push_continue();
             }
             self.output.flush().await?;
             let step = poll_fn(|context| {
@@ -344,13 +358,13 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 {
                     return Poll::Ready(Some(response));
                 }
-                if self.input.borrow().continue_requested {
+                if self.input.is_continue_requested() {
                     return Poll::Ready(None);
                 }
                 self.output.sender.poll_progress(context);
                 Poll::Pending
             });
-            if let Some(response) = self.timer.cancellation.run_until_cancelled(step).await? {
+            if let Some(response) = self.timer.cancellation.run_until_cancelled(Wait::Response, step).await? {
                 return Ok(response);
             }
         }
@@ -362,7 +376,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     async fn abort_response(&mut self, error: io::Error) -> io::Error {
         if is_handler_error(&error) {
             match self.output.shutdown().await {
-                Ok(()) => self.input.borrow_mut().linger().await,
+                Ok(()) => match self.input.get() {
+                    Ok(input) => input.linger().await,
+                    Err(lost) => return lost,
+                },
                 Err(close_error) => {
                     tracing::debug!(%close_error, "connection failed while sending the last responses");
                 }
@@ -385,26 +402,22 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     async fn discard(&mut self, max_bytes: u64) -> io::Result<bool> {
-        if !self.input.borrow().is_in_body {
+        if self.input.get()?.body.is_complete() {
             return Ok(true);
         }
         // The response must not wait for the data to be discarded.
         self.output.flush().await?;
-        Ok(self.input.borrow_mut().discard_body(max_bytes).await)
+        Ok(self.input.get()?.discard_body(max_bytes).await)
     }
 
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
         self.timer.deadlines.disable();
-        let Some(input) = Rc::into_inner(self.input) else {
-            // A retained request body holds a strong reference only while it is being polled.
-            return Err(io::Error::other("cannot upgrade: the request body is still being read"));
-        };
-        let (receiver, buffered) = input.into_inner().into_receiver();
+        let (receiver, buffered) = self.input.into_input()?.into_receiver();
         if let Some(handler) = upgrade.handler {
             let upgraded = Upgraded::new(receiver, self.output.sender, buffered);
-            self.timer.cancellation.is_upgraded.set(true);
-            self.timer.cancellation.run_until_cancelled(handler(upgraded)).await?;
+            let cancellation = &self.timer.cancellation;
+            cancellation.run_until_cancelled(Wait::UpgradeHandler, handler(upgraded)).await?;
         }
         Ok(())
     }
@@ -412,7 +425,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Shuts down the connection while the client may still be sending.
     async fn shutdown_and_linger(mut self) -> io::Result<()> {
         self.output.shutdown().await?;
-        self.input.borrow_mut().linger().await;
+        self.input.get()?.linger().await;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anello::net::{AttachedStream, Chunk, Stream};
 
-use super::connection::{Connection, End};
+use super::connection::{Connection, End, Resumed};
 use super::deadline::Phase;
 use super::permit::{ConnectionPermit, MovedConnection};
 use super::tls;
@@ -200,7 +200,7 @@ where
         let Some((timer, _entry)) = worker.registry.activate(self.key, &worker.clock) else { return Ok(()) };
         let Suspended { stream, handler, permit: _permit, peer, .. } = suspended;
         let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
-        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
+        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer, None);
         let result = connection.serve(&*handler).await.map(|end| match end {
             End::Closed(reason) => reason,
             End::Idle { .. } => unreachable!("only connections without TLS may move or be suspended"),
@@ -234,8 +234,8 @@ where
         };
         let Self { stream, handler, permit, peer, requests_left, may_move } = self;
         let (reader, writer) = stream.into_split();
-        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer);
-        let connection = connection.resume(received, requests_left, may_move);
+        let resumed = Some(Resumed { received, requests_left, may_move });
+        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer, resumed);
         let result = match connection.serve(&*handler).await {
             Ok(End::Idle { receiver, sender, peer, requests_left, is_moving }) => {
                 let stream = receiver.reunite(sender).map_err(|_| io::ErrorKind::InvalidInput)?;

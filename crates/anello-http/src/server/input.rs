@@ -7,13 +7,14 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 
+use super::body_progress::BodyProgress;
 use super::deadline::{Phase, Timeout};
 #[cfg(feature = "http2")]
 use super::options::Http2Mode;
 use super::timer::ConnectionTimer;
 use super::worker::Worker;
 use crate::h1::{Decoder, Event, Head, Limits, Rejection, Trailers};
-use crate::message::{BodySource, RequestBodyError as InputError, spare_head};
+use crate::message::{RequestBodyError as InputError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
 use crate::transport::Receiver;
 
@@ -25,16 +26,9 @@ pub(crate) struct Input<R: Receiver> {
     decoded_bytes: usize,
     at_eof: bool,
     has_served_request: bool,
-    /// Incremented when a body starts and when it is finished, so that a stale reader can be detected.
-    body_number: u64,
-    /// `true` if the body of the current request has not been received completely.
-    pub is_in_body: bool,
-    /// `true` while the client is waiting for `100 Continue` before sending the body.
-    pub expects_continue: bool,
-    /// `true` if `100 Continue` must be sent.
-    pub continue_requested: bool,
+    /// Progress of the body of the current request.
+    pub(super) body: BodyProgress,
     trailers: Option<Trailers>,
-    body_waker: BodyWaker,
     timer: Rc<ConnectionTimer>,
     metrics: Option<Rc<WorkerMetrics>>,
 }
@@ -48,12 +42,6 @@ pub(crate) enum NextHead {
     Suspend,
 }
 
-/// Waker for the task that is reading the current request body: the connection's task, or a task to which the handler
-/// has moved the body. The socket stores only the last waker, and closing the socket does not wake it. This waker is
-/// therefore woken when no more body data will arrive and when the connection is closed.
-#[derive(Default)]
-struct BodyWaker(Option<Waker>);
-
 const REQUEST_TIMEOUT: Rejection = Rejection::new(408, "request not received in time");
 
 impl<R: Receiver> Input<R> {
@@ -65,12 +53,8 @@ impl<R: Receiver> Input<R> {
             decoded_bytes: 0,
             at_eof: false,
             has_served_request: false,
-            body_number: 0,
-            is_in_body: false,
-            expects_continue: false,
-            continue_requested: false,
+            body: BodyProgress::Complete,
             trailers: None,
-            body_waker: BodyWaker::default(),
             timer,
             metrics: worker.observer.metrics.clone(),
         }
@@ -79,7 +63,7 @@ impl<R: Receiver> Input<R> {
     /// Decodes the next head. Returns `None` if more data is needed.
     #[inline]
     pub fn try_next_head(&mut self) -> Result<Option<Head>, Rejection> {
-        debug_assert!(!self.is_in_body);
+        debug_assert!(self.body.is_complete());
         let Some(chunk) = &self.chunk else { return Ok(None) };
         if self.decoded_bytes == chunk.len() {
             // The chunk is fully decoded, which is the usual case after a request.
@@ -104,10 +88,7 @@ impl<R: Receiver> Input<R> {
     fn begin_request(&mut self, head: &Head) {
         self.has_served_request = true;
         if head.framing().has_body() {
-            self.is_in_body = true;
-            self.body_number += 1;
-            self.expects_continue = head.expects_continue();
-            self.continue_requested = false;
+            self.body = BodyProgress::begin(head.expects_continue());
             self.timer.deadlines.begin_body();
         } else {
             self.decoder.skip_end();
@@ -170,10 +151,13 @@ impl<R: Receiver> Input<R> {
             match received.await.map_err(InputError::Io)? {
                 Some(true) => {}
                 Some(false) => {
-                    // A request completed at the last moment has been answered; this is the EOF after its response.
-                    if self.timer.deadlines.expired.get() == Some(Timeout::Phase(Phase::Head))
-                        && !self.decoder.is_idle()
-                    {
+                    // A request completed at the last moment has been answered; this is the EOF after its response. The
+                    // start of a head may have arrived when the server had already stopped to wait for it.
+                    let is_late = matches!(
+                        self.timer.deadlines.expired.get(),
+                        Some(Timeout::Phase(Phase::FirstHead | Phase::Idle | Phase::Head))
+                    );
+                    if is_late && !self.decoder.is_idle() {
                         return Err(InputError::Rejected(REQUEST_TIMEOUT));
                     }
                     let end = self.decoder.finish_eof().map_err(InputError::Rejected);
@@ -190,11 +174,14 @@ impl<R: Receiver> Input<R> {
             return Poll::Ready(Ok(false));
         }
         let Poll::Ready(received) = self.receiver.poll_receive(context) else {
-            let phase = match () {
-                () if self.is_in_body => Phase::Body,
-                () if !self.decoder.is_idle() => Phase::Head,
-                () if self.has_served_request => Phase::Idle,
-                () => Phase::FirstHead,
+            let phase = if !self.body.is_complete() {
+                Phase::Body
+            } else if !self.decoder.is_idle() {
+                Phase::Head
+            } else if self.has_served_request {
+                Phase::Idle
+            } else {
+                Phase::FirstHead
             };
             self.timer.deadlines.enter(phase, self.timer.now());
             return Poll::Pending;
@@ -226,7 +213,7 @@ impl<R: Receiver> Input<R> {
 
     /// Returns `true` if all received data has been decoded, and the next byte starts a request.
     pub fn is_between_requests(&self) -> bool {
-        !self.is_in_body && !self.at_eof && !self.has_buffered_input() && self.decoder.is_idle()
+        self.body.is_complete() && !self.at_eof && !self.has_buffered_input() && self.decoder.is_idle()
     }
 
     /// Sets what the client has sent before the input was created, and the number of further requests that it may send.
@@ -240,38 +227,34 @@ impl<R: Receiver> Input<R> {
     /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or
     /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
-        self.body_number += 1;
-        // The task that is reading the body finds a different body number. If it polls while `self` is borrowed,
-        // `try_borrow_mut` fails, which has the same effect.
-        self.body_waker.wake();
         // The handler may have stopped while it was waiting for data.
-        self.timer.deadlines.pause_body(self.timer.now());
-        if self.is_in_body && (self.expects_continue || std::mem::take(&mut self.continue_requested)) {
-            // `100 Continue` was not sent, so the client may or may not send the body.
+        self.pause_body();
+        if self.body.lacks_continue() {
+            // The client may or may not send the body.
             return false;
         }
         let mut context = Context::from_waker(Waker::noop());
         let mut discarded_bytes = 0;
-        while self.is_in_body && discarded_bytes <= max_bytes {
+        while !self.body.is_complete() && discarded_bytes <= max_bytes {
             match self.poll_body(&mut context) {
                 Poll::Ready(Ok(Some(chunk))) => discarded_bytes += chunk.len() as u64,
                 Poll::Ready(Ok(None)) => break,
                 Poll::Ready(Err(_)) => return false,
                 Poll::Pending => {
                     // The response is sent before the rest is received.
-                    self.timer.deadlines.pause_body(self.timer.now());
+                    self.pause_body();
                     return self.decoder.body_bytes_left().is_some_and(|bytes| bytes <= max_bytes);
                 }
             }
         }
         self.trailers = None;
-        !self.is_in_body
+        self.body.is_complete()
     }
 
     /// Receives and discards the rest of the body, up to `max_bytes`. Returns `true` if the body is complete, so that
     /// another request can follow.
     pub async fn discard_body(&mut self, mut max_bytes: u64) -> bool {
-        while self.is_in_body {
+        while !self.body.is_complete() {
             match poll_fn(|context| self.poll_body(context)).await {
                 Ok(Some(chunk)) => match max_bytes.checked_sub(chunk.len() as u64) {
                     Some(left) => max_bytes = left,
@@ -313,15 +296,37 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
-        if !self.is_in_body {
+    /// Polls for the next part of the body of the current request. Returns `None` at its end.
+    pub fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
+        if self.body.is_complete() {
             return Poll::Ready(Ok(None));
         }
         let result = ready!(self.poll_body_data(context));
-        self.timer.deadlines.pause_body(self.timer.now());
-        self.expects_continue = false;
-        self.is_in_body = !matches!(result, Ok(None));
+        self.pause_body();
+        self.body = match result {
+            Ok(None) => BodyProgress::Complete,
+            // The client does not wait for `100 Continue`.
+            _ => BodyProgress::Receiving,
+        };
         Poll::Ready(result)
+    }
+
+    /// Called when a task waits for the body. `100 Continue` is sent by the connection's task, which may not be the
+    /// current task.
+    pub fn request_continue(&mut self) {
+        if self.body.request_continue() {
+            self.timer.cancellation.wake();
+        }
+    }
+
+    /// Pauses the body timeout, because no task is waiting for the body.
+    pub fn pause_body(&self) {
+        self.timer.deadlines.pause_body(self.timer.now());
+    }
+
+    /// Takes the trailers of a body that has been received completely.
+    pub fn take_trailers(&mut self) -> Option<Trailers> {
+        self.trailers.take()
     }
 
     /// Receives until the decoder returns body data or the end of the body.
@@ -355,48 +360,5 @@ impl<R: Receiver> Input<R> {
                 return Poll::Ready(Err(InputError::Io(io::ErrorKind::UnexpectedEof.into())));
             }
         }
-    }
-}
-
-impl<R: Receiver> BodySource for Input<R> {
-    fn body_number(&self) -> u64 {
-        self.body_number
-    }
-
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, InputError>> {
-        let poll_result = self.poll_body(context);
-        if poll_result.is_ready() {
-            self.body_waker.0 = None;
-            return poll_result;
-        }
-        self.body_waker.0.get_or_insert_with(|| context.waker().clone()).clone_from(context.waker());
-        if std::mem::take(&mut self.expects_continue) {
-            self.continue_requested = true;
-            // `100 Continue` is sent by the connection's task, which may not be the current task.
-            self.timer.cancellation.wake();
-        }
-        poll_result
-    }
-
-    fn pause(&self) {
-        self.timer.deadlines.pause_body(self.timer.now());
-    }
-
-    fn take_trailers(&mut self) -> Option<Trailers> {
-        self.trailers.take()
-    }
-}
-
-impl BodyWaker {
-    fn wake(&mut self) {
-        if let Some(waker) = self.0.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for BodyWaker {
-    fn drop(&mut self) {
-        self.wake();
     }
 }

@@ -17,12 +17,14 @@
 
 mod accept;
 mod admission;
+mod body_progress;
 mod connection;
 mod connection_task;
 mod deadline;
 #[cfg(feature = "http2")]
 mod http2;
 mod input;
+mod input_owner;
 mod observer;
 mod options;
 mod output;

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -15,16 +16,16 @@ use anello::fs::File;
 use anello::net::SendBuf;
 use bytes::Bytes;
 
-use super::timer::ConnectionTimer;
+use super::timer::{ConnectionTimer, Wait};
 use crate::h1::{
-    BodyEncoder, BodyError, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming,
-    ResponseHead,
+    BodyEncoder, BodyError, BodyLength, CONTINUE, FieldBlock, Method, Rejection, RequestContext,
+    ResponseFraming, ResponseHead,
 };
 use crate::message::{
     Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, Response, StreamEnd, Upgrade,
     recycle_fields,
 };
-use crate::transport::Sender;
+use crate::transport::{MAX_MOVED_BYTES, Sender};
 
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 /// Maximum number of bytes that are sent in one write without copying. The send timeout restarts with each write, so
@@ -32,10 +33,10 @@ const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 const MAX_WRITE_BYTES: usize = 128 * 1024;
 /// Larger chunks are split into parts of this size.
 const MAX_PART_BYTES: usize = 64 * 1024;
+/// Minimum capacity of a buffer, which suffices for most heads and for the framing of a chunk.
+const INITIAL_BUFFER_BYTES: usize = 256;
 /// Number of parts for which memory is allocated at first.
 const INITIAL_PARTS: usize = 8;
-/// Maximum capacity of an empty buffer that a connection retains.
-const MAX_RETAINED_BYTES: usize = 4 * 1024;
 /// Maximum number of large buffers kept for reuse by the connections on a thread.
 const MAX_SPARE_BUFFERS: usize = 16;
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
@@ -46,7 +47,8 @@ thread_local! {
 
 pub(crate) struct Output<W> {
     pub sender: W,
-    pub buffer: Vec<u8>,
+    /// Responses that are sent together.
+    buffer: Vec<u8>,
     /// Body data to be sent without copying, each preceded by the buffered bytes before this offset.
     parts: Vec<(usize, Bytes)>,
     /// Total length of `parts`.
@@ -103,9 +105,20 @@ impl<W: Sender> Output<W> {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES || self.parts_bytes >= MAX_WRITE_BYTES
     }
 
+    /// Returns `true` if nothing is buffered.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Appends `100 Continue`.
+    pub fn push_continue(&mut self) {
+        self.prepare_buffer().extend_from_slice(CONTINUE);
+    }
+
     /// `method` is the method of the rejected request.
     pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
+        self.prepare_buffer();
         rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
         let response = &self.buffer[start..];
         let head_end = response.windows(4).position(|window| window == b"\r\n\r\n");
@@ -120,7 +133,7 @@ impl<W: Sender> Output<W> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        with_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
+        with_timer(&self.timer, self.sender.send(&mut self.buffer)).await?;
         self.release_buffer();
         Ok(())
     }
@@ -128,10 +141,31 @@ impl<W: Sender> Output<W> {
     /// Sends the buffered data and the parts between it in one write.
     #[inline(never)]
     async fn flush_parts(&mut self) -> io::Result<()> {
-        let buffered = Bytes::copy_from_slice(&self.buffer);
+        let pieces = self.take_pieces();
+        self.release_buffer();
+        self.has_unflushed = true;
+        with_timer(&self.timer, self.sender.send_vectored(pieces)).await
+    }
+
+    /// Takes the parts, and the buffered data before, between and after them.
+    fn take_pieces(&mut self) -> Vec<SendBuf> {
         // Taken, so that an idle connection retains no memory.
-        let parts = std::mem::take(&mut self.parts);
+        let parts = mem::take(&mut self.parts);
+        self.parts_bytes = 0;
+        let is_moved = self.buffer.capacity() <= MAX_MOVED_BYTES;
         let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
+        if is_moved && matches!(parts[..], [(end @ 1.., _)] if end == self.buffer.len()) {
+            // One response, whose body is one part.
+            pieces.push(SendBuf::from(mem::take(&mut self.buffer)));
+            pieces.extend(parts.into_iter().map(|(_, body)| SendBuf::from(body)));
+            return pieces;
+        }
+        let buffered = if is_moved {
+            Bytes::from(mem::take(&mut self.buffer))
+        } else {
+            // The memory of a large buffer is reused.
+            Bytes::copy_from_slice(&self.buffer)
+        };
         let mut start = 0;
         for (end, part) in parts {
             if start < end {
@@ -143,10 +177,17 @@ impl<W: Sender> Output<W> {
         if start < buffered.len() {
             pieces.push(SendBuf::from(buffered.slice(start..)));
         }
-        self.parts_bytes = 0;
-        self.release_buffer();
-        self.has_unflushed = true;
-        with_timer(&self.timer, self.sender.send_vectored(pieces)).await
+        pieces
+    }
+
+    /// Sets an empty buffer if the last one was sent with its memory. Must be called before data is appended.
+    #[inline]
+    fn prepare_buffer(&mut self) -> &mut Vec<u8> {
+        if self.buffer.capacity() == 0 {
+            self.buffer = SendBuf::spare_vec();
+            self.buffer.reserve(INITIAL_BUFFER_BYTES);
+        }
+        &mut self.buffer
     }
 
     /// Clears the buffer after its data has been sent. Large buffers are shared by the connections of the thread, so that
@@ -154,8 +195,8 @@ impl<W: Sender> Output<W> {
     #[inline]
     fn release_buffer(&mut self) {
         self.buffer.clear();
-        if self.buffer.capacity() > MAX_RETAINED_BYTES {
-            let buffer = std::mem::take(&mut self.buffer);
+        if self.buffer.capacity() > MAX_MOVED_BYTES {
+            let buffer = mem::take(&mut self.buffer);
             SPARE_BUFFERS.with_borrow_mut(|spare| {
                 if spare.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= MAX_SPARE_BUFFER_BYTES {
                     spare.push(buffer);
@@ -225,11 +266,12 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub async fn respond(&mut self, context: RequestContext, response: Response) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
-            && response.body().length().is_none_or(|bytes| bytes > MAX_RETAINED_BYTES as u64)
+            && response.body().length().is_none_or(|bytes| bytes > MAX_MOVED_BYTES as u64)
             && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
         {
             self.buffer = spare;
         }
+        self.prepare_buffer();
         if let Some(encoded) = response.as_encoded()
             && let Some(body_bytes) = encoded.write(&mut self.buffer, context, &self.timer.date())
         {
@@ -240,7 +282,7 @@ impl<W: Sender> Output<W> {
         if let Some((mut encoder, body)) = unsent {
             // Boxed, so that connections stay small.
             let trailers = Box::pin(self.send_body(&mut encoder, body)).await?;
-            encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_error)?;
+            encoder.finish_with_trailers(self.prepare_buffer(), &trailers).map_err(handler_error)?;
         }
         Ok(outcome)
     }
@@ -332,7 +374,7 @@ impl<W: Sender> Output<W> {
         if bytes.len() <= MAX_PART_BYTES.min(MAX_WRITE_BYTES - self.parts_bytes) {
             return self.buffer_chunk(encoder, bytes).map_err(handler_error);
         }
-        if encoder.begin_chunk(&mut self.buffer, bytes.len()).map_err(handler_error)? {
+        if encoder.begin_chunk(self.prepare_buffer(), bytes.len()).map_err(handler_error)? {
             while !bytes.is_empty() {
                 let part = bytes.split_to(bytes.len().min(MAX_PART_BYTES));
                 if self.parts_bytes + part.len() > MAX_WRITE_BYTES {
@@ -342,7 +384,7 @@ impl<W: Sender> Output<W> {
                 self.body_bytes += part.len() as u64;
                 self.parts.push((self.buffer.len(), part));
             }
-            encoder.end_chunk(&mut self.buffer);
+            encoder.end_chunk(self.prepare_buffer());
         }
         Ok(())
     }
@@ -355,7 +397,7 @@ impl<W: Sender> Output<W> {
         length: u64,
     ) -> io::Result<()> {
         let file_bytes = usize::try_from(length).map_err(io::Error::other)?;
-        if !encoder.begin_chunk(&mut self.buffer, file_bytes).map_err(handler_error)? {
+        if !encoder.begin_chunk(self.prepare_buffer(), file_bytes).map_err(handler_error)? {
             return Ok(());
         }
         // Allows the kernel to send the head together with the start of the file.
@@ -373,7 +415,7 @@ impl<W: Sender> Output<W> {
             let message = format!("file truncated while being sent: only {sent} of {length} bytes were sent");
             return Err(handler_error(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
-        encoder.end_chunk(&mut self.buffer);
+        encoder.end_chunk(self.prepare_buffer());
         Ok(())
     }
 
@@ -404,15 +446,15 @@ impl<W: Sender> Output<W> {
     fn buffer_chunk(&mut self, encoder: &mut BodyEncoder, chunk: Bytes) -> Result<(), BodyError> {
         self.body_bytes += chunk.len() as u64;
         if chunk.len() <= W::MAX_COPIED_BYTES {
-            return encoder.write(&mut self.buffer, &chunk);
+            return encoder.write(self.prepare_buffer(), &chunk);
         }
-        if encoder.begin_chunk(&mut self.buffer, chunk.len())? {
+        if encoder.begin_chunk(self.prepare_buffer(), chunk.len())? {
             if self.parts.is_empty() {
                 self.parts.reserve(INITIAL_PARTS);
             }
             self.parts_bytes += chunk.len();
             self.parts.push((self.buffer.len(), chunk));
-            encoder.end_chunk(&mut self.buffer);
+            encoder.end_chunk(self.prepare_buffer());
         }
         Ok(())
     }
@@ -434,7 +476,7 @@ impl<W: Sender> Output<W> {
                         }
                         poll_result
                     });
-                    self.timer.cancellation.run_until_cancelled(next).await?
+                    self.timer.cancellation.run_until_cancelled(Wait::Response, next).await?
                 }
             };
             let Some(chunk) = chunk else { return Ok(()) };

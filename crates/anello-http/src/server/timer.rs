@@ -204,8 +204,7 @@ impl ConnectionTimer {
     /// Cancels the connection if the client has reset it while a handler is pending. In this state, no task is polling
     /// the socket. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
-        let is_handler_pending = self.cancellation.is_waiting.get() && !self.cancellation.is_upgraded.get();
-        if is_handler_pending
+        if self.cancellation.wait.get() == Wait::Response
             && let Err(error) = self.shutdown_handle.peer_addr()
             && error.kind() == io::ErrorKind::NotConnected
         {
@@ -252,10 +251,19 @@ pub(crate) enum CancelReason {
 pub(crate) struct Cancellation {
     pub reason: Cell<Option<CancelReason>>,
     waker: RefCell<Option<Waker>>,
-    /// `true` while the task is waiting for a handler or a response body. Most requests complete without waiting.
-    is_waiting: Cell<bool>,
-    /// The handler of an upgraded connection detects a client reset itself.
-    pub is_upgraded: Cell<bool>,
+    wait: Cell<Wait>,
+}
+
+/// The event that the task of a connection is waiting for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// An event of the socket. Most requests complete without any other wait.
+    #[default]
+    Socket,
+    /// The handler, or the next part of a response body.
+    Response,
+    /// The handler of an upgraded connection, which detects a client reset itself.
+    UpgradeHandler,
 }
 
 impl Cancellation {
@@ -288,7 +296,7 @@ impl Cancellation {
 
     /// Awaits a handler or a response body until the connection is cancelled. The future is not polled again after
     /// that.
-    pub async fn run_until_cancelled<T>(&self, future: impl Future<Output = T>) -> io::Result<T> {
+    pub async fn run_until_cancelled<T>(&self, wait: Wait, future: impl Future<Output = T>) -> io::Result<T> {
         let mut future = pin!(future);
         let _end_wait = EndWaitOnDrop(self);
         let result = poll_fn(|context| {
@@ -297,7 +305,7 @@ impl Cancellation {
             }
             // Registered before the poll, because the handler itself can shut down the server.
             self.register(context.waker());
-            self.is_waiting.set(true);
+            self.wait.set(wait);
             future.as_mut().poll(context).map(Ok)
         });
         result.await
@@ -308,7 +316,7 @@ struct EndWaitOnDrop<'a>(&'a Cancellation);
 
 impl Drop for EndWaitOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.is_waiting.set(false);
+        self.0.wait.set(Wait::Socket);
     }
 }
 

@@ -362,6 +362,10 @@ impl<S: Stream> PollSender for TlsSender<S> {
 impl<S: Stream> Sender for TlsSender<S> {
     const MAX_COPIED_BYTES: usize = COPIED_BODY_BYTES;
 
+    async fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        self.write_all(buffer).await
+    }
+
     async fn send_vectored(&mut self, buffers: Vec<SendBuf>) -> io::Result<()> {
         for buffer in buffers {
             self.write_all(&buffer).await?;

@@ -35,8 +35,15 @@ pub(crate) struct Worker {
     pub registry: Registry,
     /// `true` if each response must be the last one on its connection.
     pub is_draining: Cell<bool>,
-    /// `true` while the clock task is running, that is, while there are connections.
-    is_ticking: Cell<bool>,
+    clock_task: Cell<ClockTask>,
+}
+
+/// The task that updates the clock and checks the deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClockTask {
+    /// There are no connections.
+    Stopped,
+    Running,
 }
 
 impl Worker {
@@ -56,14 +63,14 @@ impl Worker {
             rebalancer,
             registry: Registry::new(),
             is_draining: Cell::new(false),
-            is_ticking: Cell::new(false),
+            clock_task: Cell::new(ClockTask::Stopped),
         })
     }
 
     /// Registers a connection that has been accepted or moved to this worker, so that the timeouts apply. Returns its
     /// key in the registry. `phase` is [`Phase::FirstHead`] or [`Phase::Idle`].
     pub fn register(self: &Rc<Self>, phase: Phase, shutdown_handle: ShutdownHandle) -> usize {
-        if !self.is_ticking.replace(true) {
+        if self.clock_task.replace(ClockTask::Running) == ClockTask::Stopped {
             // The clock was not updated while there were no connections.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
@@ -86,7 +93,7 @@ impl Worker {
             }
         }
         self.observer.flush();
-        self.is_ticking.set(false);
+        self.clock_task.set(ClockTask::Stopped);
     }
 
     /// Records a request that sent `body_bytes`. Returns `true` if its connection should move to another worker.

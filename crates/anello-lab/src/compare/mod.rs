@@ -103,21 +103,29 @@ impl<'a> Side<'a> {
 
     fn position(&self, cell: &Cell, contender: &str) -> Option<Position> {
         let contender = self.result.contenders.iter().position(|record| record.name == contender)?;
-        Some((self.cell(cell)?, contender))
+        Some(Position { cell: self.cell(cell)?, contender })
     }
 
     /// Returns the ratios to the reference, grouped by process.
-    fn ratios(&self, (cell, contender): Position, measure: Measure) -> Vec<Vec<f64>> {
-        self.reference.map_or_else(Vec::new, |to| self.slices.ratios(cell, contender, to, measure))
+    fn ratios(&self, at: Position, measure: Measure) -> Vec<Vec<f64>> {
+        self.reference.map_or_else(Vec::new, |to| self.slices.ratios(at.cell, at.contender, to, measure))
     }
 
-    fn row(&self, (cell, contender): Position) -> Option<&'a Row> {
-        self.result.cells.get(cell)?.rows.get(contender)
+    fn values(&self, at: Position, measure: Measure) -> Vec<Vec<f64>> {
+        self.slices.values(at.cell, at.contender, measure)
+    }
+
+    fn row(&self, at: Position) -> Option<&'a Row> {
+        self.result.cells.get(at.cell)?.rows.get(at.contender)
     }
 }
 
-/// Indices of a cell and a contender.
-type Position = (usize, usize);
+/// Indices in a run.
+#[derive(Clone, Copy)]
+struct Position {
+    cell: usize,
+    contender: usize,
+}
 
 struct Runs<'a> {
     before: Side<'a>,
@@ -141,7 +149,7 @@ impl Runs<'_> {
             };
             match (self.before.position(cell, name), self.after.position(cell, name)) {
                 (Some(before), Some(after)) => {
-                    changes.extend(self.changes_at(*cell, name, (before, after), &noise))
+                    changes.extend(self.changes_at(*cell, name, before, after, &noise))
                 }
                 (Some(_), None) => changes.push(absent(&self.after, "second")),
                 (None, Some(_)) => changes.push(absent(&self.before, "first")),
@@ -155,10 +163,11 @@ impl Runs<'_> {
         &self,
         cell: Cell,
         name: &str,
-        position: (Position, Position),
+        before: Position,
+        after: Position,
         noise: &HashMap<(usize, Measure), f64>,
     ) -> Vec<Change> {
-        let rows = self.before.row(position.0).zip(self.after.row(position.1));
+        let rows = self.before.row(before).zip(self.after.row(after));
         let Some((row_before, row_after)) = rows else {
             return vec![missing(name, cell, "one of the runs was stopped before this cell")];
         };
@@ -179,8 +188,8 @@ impl Runs<'_> {
         Measure::of_cell(&cell)
             .iter()
             .filter_map(|&measure| {
-                let noise = noise.get(&(position.0.0, measure)).copied();
-                self.change(cell, name, position, measure, noise)
+                let noise = noise.get(&(before.cell, measure)).copied();
+                self.change(cell, name, before, after, measure, noise)
             })
             .collect()
     }
@@ -189,18 +198,19 @@ impl Runs<'_> {
         &self,
         cell: Cell,
         name: &str,
-        position: (Position, Position),
+        before: Position,
+        after: Position,
         measure: Measure,
         noise: Option<f64>,
     ) -> Option<Change> {
-        let absolute = self.absolute(position, measure);
+        let absolute = self.absolute(before, after, measure);
         let blank = Change { measure: Some(measure), absolute, noise, ..missing(name, cell, "") };
         if [&self.before, &self.after].iter().all(|side| side.result.plan.reference == name) {
             return Some(Change { verdict: ChangeVerdict::Reference, why: None, ..blank });
         }
-        let (before, after) =
-            (self.before.ratios(position.0, measure), self.after.ratios(position.1, measure));
-        let Some(change) = ratio_of_medians(&before, &after, &mut stream(position.0, measure)) else {
+        let mut random = stream(before, measure);
+        let (before, after) = (self.before.ratios(before, measure), self.after.ratios(after, measure));
+        let Some(change) = ratio_of_medians(&before, &after, &mut random) else {
             // Skip figures that neither run has, such as the CPU time of a disk worker that used no measurable CPU
             // time.
             let has_no_figure = before.concat().is_empty() && after.concat().is_empty() && absolute.is_none();
@@ -227,12 +237,12 @@ impl Runs<'_> {
         })
     }
 
-    fn absolute(&self, (before, after): (Position, Position), measure: Measure) -> Option<Ratio> {
+    fn absolute(&self, before: Position, after: Position, measure: Measure) -> Option<Ratio> {
         if !self.obstacles.is_empty() {
             return None;
         }
-        let before_values = self.before.slices.values(before.0, before.1, measure);
-        let after_values = self.after.slices.values(after.0, after.1, measure);
+        let (before_values, after_values) =
+            (self.before.values(before, measure), self.after.values(after, measure));
         ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
@@ -244,9 +254,12 @@ impl Runs<'_> {
         for measure in Measure::ALL {
             let cells = self.before.result.plan.cells.iter().enumerate();
             let deviation = |(index, cell): (usize, &Cell)| {
-                let (before, after) = ((index, twin_before), (self.after.cell(cell)?, twin_after));
-                let ratios = (self.before.ratios(before, measure), self.after.ratios(after, measure));
-                let change = ratio_of_medians(&ratios.0, &ratios.1, &mut stream(before, measure));
+                let before = Position { cell: index, contender: twin_before };
+                let after = Position { cell: self.after.cell(cell)?, contender: twin_after };
+                let mut random = stream(before, measure);
+                let (before, after) =
+                    (self.before.ratios(before, measure), self.after.ratios(after, measure));
+                let change = ratio_of_medians(&before, &after, &mut random);
                 Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
             };
             let deviations: Vec<(usize, Option<f64>)> =
@@ -263,8 +276,8 @@ impl Runs<'_> {
     }
 }
 
-fn stream((cell, contender): Position, measure: Measure) -> Random {
-    Random::stream(cell as u64 * 4096 + contender as u64, 1 << 40 | measure as u64)
+fn stream(at: Position, measure: Measure) -> Random {
+    Random::stream(at.cell as u64 * 4096 + at.contender as u64, 1 << 40 | measure as u64)
 }
 
 fn missing(name: &str, cell: Cell, why: &str) -> Change {

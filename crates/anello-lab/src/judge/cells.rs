@@ -65,7 +65,7 @@ fn analyse_row(clean: &CleanSlices<'_>, of_cell: &[&Slice], cell_index: usize, c
     let other = reference.filter(|&reference| measured && reference != contender);
     // Each comparison has its own random stream, so adding a contender does not change the other intervals.
     let mut random = Random::stream(result.plan.seed, 1000 + cell_index as u64 * 1000 + contender as u64);
-    let compare = |other| clean.compare(cell_index, (contender, other), Measure::ALL, &mut random);
+    let compare = |other| clean.compare(cell_index, contender, other, Measure::ALL, &mut random);
     let (comparison, mixed_phase_rounds) = other.map(compare).unwrap_or_default();
     let cpu = |contender| clean.values(cell_index, contender, Measure::Cpu);
     let cpu_low_ratio = other

@@ -33,7 +33,7 @@ pub(super) fn compare_with_peers(slices: &CleanSlices<'_>, cells: &[CellResult])
                 Some(Kind::Runtime) => 1,
                 _ => 2,
             };
-            lists[list].extend(compare_pair(slices, cells, (own_index, peer_index)));
+            lists[list].extend(compare_pair(slices, cells, own_index, peer_index));
         }
     }
     lists
@@ -45,14 +45,15 @@ pub(super) fn compare_with_bases(slices: &CleanSlices<'_>, cells: &[CellResult])
         let base = slices.result.original_index(record.base.as_deref()?)?;
         (base != own).then_some((own, base))
     });
-    pairs.flat_map(|pair| compare_pair(slices, cells, pair)).collect()
+    pairs.flat_map(|(own, base)| compare_pair(slices, cells, own, base)).collect()
 }
 
 /// Compares two contenders in every cell where both were measured.
 fn compare_pair(
     slices: &CleanSlices<'_>,
     cells: &[CellResult],
-    (own, other): (usize, usize),
+    own: usize,
+    other: usize,
 ) -> Vec<PairComparison> {
     let plan = &slices.result.plan;
     let name = |contender: usize| slices.result.contenders[contender].name.clone();
@@ -68,7 +69,7 @@ fn compare_pair(
         } else {
             let stream = PAIR_STREAM_BASE + ((index as u64) << 24) + ((own as u64) << 12) + other as u64;
             let measures = Measure::ALL.into_iter().filter(|measure| *measure != Measure::P50);
-            slices.compare(index, (own, other), measures, &mut Random::stream(plan.seed, stream))
+            slices.compare(index, own, other, measures, &mut Random::stream(plan.seed, stream))
         };
         Some(PairComparison {
             contender: name(own),

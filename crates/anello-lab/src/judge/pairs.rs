@@ -84,7 +84,8 @@ impl<'a> CleanSlices<'a> {
     pub(super) fn compare(
         &self,
         cell: usize,
-        (contender, other): (usize, usize),
+        contender: usize,
+        other: usize,
         measures: impl IntoIterator<Item = Measure>,
         random: &mut Random,
     ) -> (Comparison, usize) {

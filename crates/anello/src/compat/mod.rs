@@ -53,8 +53,7 @@
 //!   it is ready as soon as the remaining bytes are queued for the runtime's next turn, because hyper flushes after
 //!   each response and does not need a wake-up for each. It still waits for bytes that the kernel could not accept
 //!   because the socket buffer was full. It also waits for the kernel where sends do not complete at submission: on
-//!   io_uring before Linux 5.17, with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission
-//!   polling, and for zero-copy sends.
+//!   io_uring before Linux 6.1, with submission polling, and for zero-copy sends.
 //! - `poll_close` and `poll_shutdown` shut down the write half after the accepted bytes, as
 //!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does. They are ready immediately and do not wait for the
 //!   peer to read; flush first to wait until the kernel has accepted all bytes. A dropped stream continues to send

@@ -50,7 +50,7 @@ pub struct DriverMetrics {
     /// Number of operations that the kernel has taken from the submission queue. 0 on epoll, which has no operations.
     pub submissions: u64,
     /// Number of completions (io_uring) or readiness events (epoll) that the kernel has reported. A send that succeeds
-    /// reports none on io_uring with [`SendCompletion::Inline`](crate::SendCompletion::Inline).
+    /// reports none on io_uring if the kernel can suppress it.
     pub completions: u64,
     /// Number of receive buffers that currently contain received data: those of all chunks, including the chunks that
     /// no task has taken yet, and of copied data that waits in send queues.

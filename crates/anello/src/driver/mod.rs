@@ -81,9 +81,9 @@ pub(crate) use self::memory::table::{Packed, Table};
 use self::proactor::Proactor;
 use self::reactor::Reactor;
 pub use self::settings::kind::{DriverInfo, DriverKind};
-pub use self::settings::options::{
-    DisabledFeatures, DriverOptions, NapiPolling, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
-};
+#[doc(hidden)]
+pub use self::settings::options::{DisabledFeatures, TestOptions};
+pub use self::settings::options::{DriverOptions, SubmissionPolling, TaskWork, ZeroCopy};
 #[cfg(feature = "sim")]
 pub use self::settings::sim_options::{SimFaults, SimModel, SimOptions};
 pub(crate) use self::sim::SimSignal;
@@ -327,11 +327,10 @@ impl Drop for Driver {
 /// would use it.
 ///
 /// ```
-/// use anello::{DisabledFeatures, DriverOptions, probe_uring};
+/// use anello::{DriverOptions, TaskWork, probe_uring};
 ///
-/// let disabled = DisabledFeatures::default().multishot_receive(true);
-/// match probe_uring(&DriverOptions::default().disabled_features(disabled)) {
-///     Ok(features) => assert!(features.contains(&("multishot-recv", false))),
+/// match probe_uring(&DriverOptions::default().task_work(TaskWork::Cooperative)) {
+///     Ok(features) => assert!(features.contains(&("defer-taskrun", false))),
 ///     Err(error) => println!("{error}"),
 /// }
 /// ```
@@ -340,21 +339,4 @@ impl Drop for Driver {
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
     Ok(Uring::new(options)?.features.named().to_vec())
-}
-
-/// Returns whether io_uring on this kernel can receive into memory of the program without a copy
-/// (`IORING_REGISTER_ZCRX_IFQ`, Linux 6.15). No driver uses this. It also requires a network card that splits headers from
-/// data, a receive queue that is reserved for it, and `CAP_NET_ADMIN`.
-///
-/// ```
-/// match anello::probe_zero_copy_receive() {
-///     Ok(is_supported) => println!("supported by the kernel: {is_supported}"),
-///     Err(error) => println!("{error}"),
-/// }
-/// ```
-///
-/// # Errors
-/// Returns an error that states the cause and the remedy if io_uring is unavailable.
-pub fn probe_zero_copy_receive() -> io::Result<bool> {
-    uring::probe_zero_copy_receive()
 }

@@ -59,7 +59,6 @@ fn for_each_driver(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
     let variants = [
         (DriverKind::Uring, TaskWork::Deferred),
         (DriverKind::Uring, TaskWork::Cooperative),
-        (DriverKind::Uring, TaskWork::Interrupting),
         (DriverKind::Epoll, TaskWork::Deferred),
     ];
     for (kind, task_work) in variants {

@@ -1,30 +1,25 @@
 //! The budget of the running task: how futures of this crate and of others consume it, and how tasks yield.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::context::{has_budget_or_yield, is_running, try_current, with_current};
 
-/// Value whose asynchronous operations consume the budget of the running task.
-///
-/// - For a future: [`cooperative`] creates it, and it is itself a future.
-/// - For a channel or lock: the types in [`sync`](crate::sync) are aliases of this type. It contains the type of the
-///   same name in `tokio::sync`, and each of its futures is a cooperative one.
+/// Future returned by [`cooperative`].
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
-/// // `async_channel::Receiver::recv`, for example, does not consume budget by itself.
-/// let answer = anello::task::cooperative(std::future::ready(42));
+/// use anello::task::{Cooperative, cooperative};
+///
+/// let answer: Cooperative<_> = cooperative(std::future::ready(42));
 /// assert_eq!(answer.await, 42);
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct Coop<X: ?Sized>(pub(crate) X);
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Cooperative<F>(F);
 
 /// Returns a future that consumes one unit of the running task's budget when it completes.
 ///
@@ -33,7 +28,8 @@ pub struct Coop<X: ?Sized>(pub(crate) X);
 /// and timers. Outside a runtime of this crate, the future is polled without a budget. Cancel-safe if the given future
 /// is. See [`consume_budget`](crate::task::consume_budget) for the size of the budget.
 ///
-/// Futures of this crate already consume budget.
+/// Futures of this crate already consume budget. A future that waits in a queue, such as that of a lock, enters it only
+/// when it is polled: to keep its place, await it directly, and then [`consume_budget`](crate::task::consume_budget).
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -50,8 +46,8 @@ pub struct Coop<X: ?Sized>(pub(crate) X);
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub const fn cooperative<F: Future>(future: F) -> Coop<F> {
-    Coop(future)
+pub const fn cooperative<F: Future>(future: F) -> Cooperative<F> {
+    Cooperative(future)
 }
 
 /// Yields to the other tasks. The task is polled again after the driver and the timers have run. Outside a runtime of
@@ -90,10 +86,10 @@ pub async fn yield_now() {
 /// driver.
 ///
 /// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
-/// of data, and so does an operation on a channel or lock in [`sync`](crate::sync). Futures of other crates do not
+/// of data, and so does receiving from a channel of [`sync`](crate::sync). Locks and futures of other crates do not
 /// consume budget: a task that receives from such a channel that is never empty would starve the sockets and timers of
-/// its worker. Wrap these futures in [`cooperative`](crate::task::cooperative). Call this function in long computations.
-/// Does nothing outside a runtime of this crate. Cancel-safe.
+/// its worker. Wrap these futures in [`cooperative`](crate::task::cooperative), or call this function after them, and in
+/// long computations. Does nothing outside a runtime of this crate. Cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -201,34 +197,14 @@ pub(crate) fn assert_may_block(method: &str) {
     );
 }
 
-impl<X: ?Sized> Coop<X> {
-    /// Returns the pointer to the same value as its inner type.
-    pub(crate) fn into_inner_arc(self: Arc<Self>) -> Arc<X> {
-        // SAFETY: the pointer comes from `Arc::into_raw`, and `repr(transparent)` gives both types the same size,
-        // alignment, metadata and destructor.
-        unsafe { Arc::from_raw(Arc::into_raw(self) as *const X) }
-    }
-
-    /// Projects the pin to the inner value.
-    pub(crate) fn inner_pin(self: Pin<&mut Self>) -> Pin<&mut X> {
-        // SAFETY: the inner value is pinned whenever the outer one is: `Coop` has no destructor of its own, is `Unpin`
-        // only if the inner value is, and no function moves the inner value out of a pinned `Coop`.
-        unsafe { self.map_unchecked_mut(|coop| &mut coop.0) }
-    }
-}
-
-impl<F: Future> Future for Coop<F> {
+impl<F: Future> Future for Cooperative<F> {
     type Output = F::Output;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.inner_pin();
+        // SAFETY: the inner future is pinned whenever the outer one is: `Cooperative` has no destructor of its own, is
+        // `Unpin` only if the inner future is, and no function moves the inner future out of a pinned `Cooperative`.
+        let future = unsafe { self.map_unchecked_mut(|cooperative| &mut cooperative.0) };
         poll_cooperatively(context, |context| future.poll(context), |_| 0)
-    }
-}
-
-impl<X: fmt::Debug + ?Sized> fmt::Debug for Coop<X> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
     }
 }

@@ -195,10 +195,12 @@ impl Shared {
                 return;
             }
             let info = task.info();
-            let state = match () {
-                () if Some(info.id) == running => TaskState::Running,
-                () if task.is_scheduled() => TaskState::Ready,
-                () => TaskState::Waiting,
+            let state = if Some(info.id) == running {
+                TaskState::Running
+            } else if task.is_scheduled() {
+                TaskState::Ready
+            } else {
+                TaskState::Waiting
             };
             let measured = info.details().filter(|details| details.polls.get() > 0);
             tasks.push(TaskDump {

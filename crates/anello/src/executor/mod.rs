@@ -52,9 +52,10 @@ pub(crate) use blocking::disk;
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub use builder::Builder;
 pub(crate) use context::{
-    ExhaustionLog, Shared, current, flush_wakes_before_blocking, try_current, with_current,
+    ExhaustionLog, Shared, current, flush_wakes_before_blocking, has_budget_or_yield, try_current,
+    with_current,
 };
-pub use coop::{Coop, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
+pub use coop::{Cooperative, consume_budget, cooperative, has_budget_remaining, unconstrained, yield_now};
 pub(crate) use coop::{assert_may_block, poll_cooperatively};
 pub use dump::{Dump, TaskDump, TaskState, dump, id, try_id};
 pub(crate) use file_queue::FileQueue;

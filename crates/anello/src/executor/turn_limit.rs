@@ -93,10 +93,12 @@ impl TurnLimit {
         let (elapsed_ns, polls) = (now_ns.saturating_sub(started_ns), self.polls.get());
         let average_ns = elapsed_ns / polls;
         let delays_messages = average_ns >= self.long_poll_ns && has_unsubmitted();
-        let (interval, limit_ns) = match () {
-            () if !delays_messages => (INTERVAL_NS / average_ns.max(1), MAX_TURN_NS),
-            () if polls < MIN_POLLS => (1, MAX_UNSUBMITTED_NS),
-            () => (1, UNSUBMITTED_NS),
+        let (interval, limit_ns) = if !delays_messages {
+            (INTERVAL_NS / average_ns.max(1), MAX_TURN_NS)
+        } else if polls < MIN_POLLS {
+            (1, MAX_UNSUBMITTED_NS)
+        } else {
+            (1, UNSUBMITTED_NS)
         };
         let interval = interval.clamp(1, MAX_INTERVAL);
         self.interval.set(interval);

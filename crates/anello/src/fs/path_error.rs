@@ -117,7 +117,8 @@ pub(super) async fn on_path_changing<T: Send + 'static>(
 /// Runs an operation on two paths on the file pool. `run` performs it on the disk. Messages have the form "cannot
 /// OPERATION FROM PREPOSITION TO".
 pub(super) async fn on_paths<T: Send + 'static>(
-    (operation, preposition): (&'static str, &'static str),
+    operation: &'static str,
+    preposition: &'static str,
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
     run: impl FnOnce(Disk, &Path, &Path) -> io::Result<T> + Send + 'static,

@@ -80,7 +80,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     let copy = |disk: Disk, from: &Path, to: &Path| {
         disk.on_path(NameChange::Replace, to, || std::fs::copy(from, to))
     };
-    on_paths(("copy", "to"), from, to, copy).await
+    on_paths("copy", "to", from, to, copy).await
 }
 
 /// Renames a file or directory, and replaces the target if it exists (`rename(2)`, file pool).
@@ -103,7 +103,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 /// `EXDEV` if the target is on another file system.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let rename = |disk: Disk, from: &Path, to: &Path| disk.rename(from, to, || std::fs::rename(from, to));
-    on_paths(("rename", "to"), from, to, rename).await
+    on_paths("rename", "to", from, to, rename).await
 }
 
 /// Removes a file or symbolic link (`unlink(2)`, file pool). Dropping the future does not cancel the operation.
@@ -215,7 +215,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
     let create = |disk: Disk, original: &Path, link: &Path| {
         disk.on_path(NameChange::Create, link, || std::fs::hard_link(original, link))
     };
-    on_paths(("link", "as"), original, link, create).await
+    on_paths("link", "as", original, link, create).await
 }
 
 /// Creates a symbolic link (`symlink(2)`, file pool). Dropping the future does not cancel the operation.
@@ -235,7 +235,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let create =
         |disk: Disk, original: &Path, link: &Path| disk.read(|| std::os::unix::fs::symlink(original, link));
-    on_paths(("create symbolic link to", "at"), original, link, create).await
+    on_paths("create symbolic link to", "at", original, link, create).await
 }
 
 /// Returns the target of a symbolic link (`readlink(2)`, file pool). Cancel-safe.

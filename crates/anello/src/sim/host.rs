@@ -66,9 +66,8 @@ impl Host {
         options.seed = mix(state.seed, u64::from(self.id) << 32 | self.starts);
         let network =
             SimNetwork::for_host(&options, Uplink { world: Rc::clone(&state.world), host: self.id });
-        let driver_options = DriverOptions::default()
-            .initial_receive_buffers(RECEIVE_BUFFERS)
-            .max_receive_buffers(MAX_RECEIVE_BUFFERS);
+        let mut driver_options = DriverOptions::default().max_receive_buffers(MAX_RECEIVE_BUFFERS);
+        driver_options.testing.initial_receive_buffers = RECEIVE_BUFFERS;
         let driver = Driver::simulated(network.clone(), &options, &driver_options);
         let stepped = SteppedRuntime::new(driver)?;
         let main = stepped.runtime().spawn(main);

@@ -12,6 +12,10 @@
 //! | [`CancellationToken`] | request to stop, passed to a tree of tasks |
 //! | [`local`] | channels between tasks of one worker, which need no atomic operations |
 //!
+//! Most items are those of `tokio::sync`, and can be passed to libraries that expect tokio's. The receivers of [`mpsc`],
+//! and senders and receivers of [`broadcast`] and [`watch`], contain tokio's type: they dereference to it, and `from`
+//! and `into` convert them. [`CancellationToken`] has the methods of `tokio_util::sync::CancellationToken`.
+//!
 //! # Between workers
 //!
 //! Except in [`local`], every item can be used by tasks on different workers, by tasks of other runtimes, and, with the
@@ -25,35 +29,91 @@
 //!
 //! # Budget
 //!
-//! Every asynchronous operation consumes one unit of the budget of the running task, as the operations of sockets and
-//! timers do (see [`consume_budget`](crate::task::consume_budget)). A task that sends to a channel which is never full,
-//! or receives from one which is never empty, yields when its budget is exhausted.
+//! Receiving from a channel consumes one unit of the budget of the running task, as the operations of sockets and timers
+//! do (see [`consume_budget`](crate::task::consume_budget)): a task yields even if other threads send values as fast as
+//! it receives them. So do all operations of [`local`] channels and [`CancellationToken::cancelled`].
 //!
-//! # Differences from tokio
+//! tokio's own types consume budget only within a runtime of tokio: locks, semaphores, [`Notify`], [`oneshot`] and the
+//! senders of `mpsc`. A task without budget therefore enters their queues like any other task, and is served in FIFO
+//! order. But a loop that awaits nothing else, and never has to wait, does not yield: call `consume_budget` in it.
 //!
-//! The items have the names and methods of `tokio::sync`, whose implementations they contain. They are aliases of
-//! [`Coop`](crate::task::Coop), which adds the budget: inside a tokio type, tokio's budget applies, which is unlimited
-//! outside a tokio runtime. [`CancellationToken`] has the methods of `tokio_util::sync::CancellationToken`, and is
-//! implemented here.
+//! ```
+//! # anello::Runtime::new()?.block_on(async {
+//! use std::cell::Cell;
+//! use std::rc::Rc;
+//!
+//! use anello::sync::Mutex;
+//!
+//! let (counter, is_stopped) = (Mutex::new(0), Rc::new(Cell::new(false)));
+//! let stop = Rc::clone(&is_stopped);
+//! anello::spawn(async move { stop.set(true) }).detach();
+//! while !is_stopped.get() {
+//!     *counter.lock().await += 1;
+//!     // Without this line, the other task would never run.
+//!     anello::task::consume_budget().await;
+//! }
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Methods that block
+//!
+//! On the thread of a runtime, the methods `blocking_recv` of the receivers of [`mpsc`] and [`broadcast`] panic. Those
+//! of tokio's own types (`blocking_send`, `blocking_lock`, `oneshot::Receiver::blocking_recv`) block the worker. Call
+//! them on other threads, such as those of [`spawn_blocking`](crate::task::spawn_blocking).
+
+/// Gives a type the methods and conversions of tokio's type that it contains.
+macro_rules! contain {
+    ($name:ident, $($inner:ident)::+) => {
+        impl<T> std::ops::Deref for $name<T> {
+            type Target = $($inner)::+<T>;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+
+        impl<T> std::ops::DerefMut for $name<T> {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.0
+            }
+        }
+
+        impl<T> From<$($inner)::+<T>> for $name<T> {
+            fn from(inner: $($inner)::+<T>) -> Self {
+                Self(inner)
+            }
+        }
+
+        impl<T> From<$name<T>> for $($inner)::+<T> {
+            fn from(outer: $name<T>) -> Self {
+                outer.0
+            }
+        }
+
+        impl<T> std::fmt::Debug for $name<T>
+        where
+            $($inner)::+<T>: std::fmt::Debug,
+        {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
 
 pub mod broadcast;
 mod cancellation;
-mod delegate;
-mod event;
 pub mod local;
-mod lock;
 pub mod mpsc;
-pub mod oneshot;
-mod semaphore;
 pub mod watch;
 
 pub use cancellation::{CancellationToken, DropGuard, DropGuardRef};
-pub use event::{Barrier, Notified, Notify, OnceCell, OwnedNotified, SetOnce};
-pub use lock::{Mutex, RwLock};
-pub use semaphore::Semaphore;
+#[doc(inline)]
 pub use tokio::sync::{
-    AcquireError, BarrierWaitResult, MappedMutexGuard, MutexGuard, OwnedMappedMutexGuard, OwnedMutexGuard,
-    OwnedRwLockMappedWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit,
-    RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit, SetError, SetOnceError,
-    TryAcquireError, TryLockError,
+    AcquireError, Barrier, BarrierWaitResult, MappedMutexGuard, Mutex, MutexGuard, Notify, OnceCell,
+    OwnedMappedMutexGuard, OwnedMutexGuard, OwnedRwLockMappedWriteGuard, OwnedRwLockReadGuard,
+    OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, RwLockMappedWriteGuard, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphorePermit, SetError, SetOnce, SetOnceError, TryAcquireError,
+    TryLockError, futures, oneshot,
 };

@@ -13,7 +13,7 @@
 pub mod join_set;
 
 pub use crate::executor::{
-    AbortHandle, AccessError, Builder, Coop, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump,
+    AbortHandle, AccessError, Builder, Cooperative, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump,
     TaskLocalFuture, TaskState, consume_budget, cooperative, dump, has_budget_remaining, id, spawn,
     spawn_blocking, try_id, unconstrained, yield_now,
 };

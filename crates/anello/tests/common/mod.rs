@@ -76,14 +76,14 @@ pub fn random_simulator(seed: u64) -> (Setup, bool) {
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
     let setup = Setup::new("sim", kind, |options| {
-        options.initial_receive_buffers = 1 << random.usize(..7);
-        options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
+        options.testing.initial_receive_buffers = 1 << random.usize(..7);
+        options.max_receive_buffers = options.testing.initial_receive_buffers << random.usize(..3);
         options.receive_buffer_bytes = 64 << random.usize(..7);
         options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
         options.max_received_chunks = 1 + random.usize(..16);
         options.max_accept_queue = 1 + random.usize(..8);
         options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
-        options.deferred_send_threshold_edges = random.usize(..4);
+        options.testing.deferred_send_threshold_edges = random.usize(..4);
     });
     (setup, is_lossy)
 }

@@ -4,15 +4,11 @@
 use std::io;
 
 use anello::net::echo;
-use anello::{
-    DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, probe_zero_copy_receive,
-    spawn,
-};
+use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
 
 use crate::common::child::{Child, can_inject, is_child};
 use crate::common::{
-    all_drivers, fallback_setups, is_uring_unavailable, kernel_version, on_both_drivers, on_each, pair,
-    within,
+    all_drivers, fallback_setups, is_uring_unavailable, on_both_drivers, on_each, pair, within,
 };
 
 #[test]
@@ -52,14 +48,8 @@ fn conflicting_options_are_resolved() {
         if setup.options.task_work != TaskWork::Deferred {
             assert!(!has("defer-taskrun"), "{used:?}");
         }
-        if setup.options.one_shot_receive {
-            assert!(!has("multishot-recv"), "{used:?}");
-        }
         let may_batch = !setup.options.max_batch_delay.is_zero() && has("defer-taskrun");
         assert!(may_batch || !has("min-wait"), "{used:?}");
-        assert!(setup.options.napi_polling.is_some() || !has("napi-busy-poll"), "{used:?}");
-        // Registered files are used only if the kernel closes them in time.
-        assert!(setup.options.registered_files || !has("registered-files"), "{used:?}");
         let probed = probe_uring(&setup.options).unwrap();
         let named: Vec<_> = probed.into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect();
         assert_eq!(named.join(","), features);
@@ -70,9 +60,9 @@ fn conflicting_options_are_resolved() {
 fn options_are_clamped_to_range() {
     on_both_drivers(|setup| {
         let setup = setup.with(|options| {
-            options.sq_entries = 0;
-            options.cq_entries = u32::MAX;
-            options.initial_receive_buffers = 0;
+            options.testing.sq_entries = 0;
+            options.testing.cq_entries = u32::MAX;
+            options.testing.initial_receive_buffers = 0;
             options.max_receive_buffers = 0;
             options.max_accept_queue = 0;
             options.max_received_chunks = 0;
@@ -125,16 +115,6 @@ fn error_contains_unknown_driver_in_environment() {
     });
 }
 
-#[test]
-fn zero_copy_receive_is_probed() {
-    match probe_zero_copy_receive() {
-        // Also without the option of the kernel's configuration.
-        Ok(false) => {}
-        Ok(true) => assert!(kernel_version() >= (6, 15)),
-        Err(error) => assert!(is_uring_unavailable(&error), "{error}"),
-    }
-}
-
 fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
     Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
 }
@@ -149,7 +129,6 @@ fn expect_setup_refused(part_of_message: &'static str) {
         let text = error.to_string();
         assert!(text.contains(part_of_message) && text.contains("epoll"), "{text}");
         assert!(probe_uring(&options).is_err());
-        assert!(!matches!(probe_zero_copy_receive(), Ok(true)));
         let runtime = build(DriverKind::Auto, &options).unwrap();
         let description = runtime.driver();
         assert_eq!((description.name, description.fallback_reason), ("epoll", Some(text)));

@@ -41,9 +41,8 @@ fn fault_01_interrupted_waits() {
             on_every_driver(|setup| {
                 let features = setup.runtime().driver().features;
                 let features_expected = !setup.is_uring()
-                    || setup.options.one_shot_receive
-                    || setup.options.disabled_features.multishot_receive
-                    || setup.options.disabled_features.buffer_ring
+                    || setup.options.testing.disabled_features.multishot_receive
+                    || setup.options.testing.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
                 assert!(features_expected, "{}: features lost to an interruption: {features}", setup.name);
                 setup.run(check_runtime_works(1));
@@ -186,10 +185,10 @@ async fn many_clients(count: usize, rounds: u64, size: usize) {
 #[test]
 fn fault_05_empty_buffer_ring() {
     let mut setups = crate::common::both_drivers();
-    setups.push(setups[0].with(|options| options.one_shot_receive = true));
+    setups.push(setups[0].with(|options| options.testing.disabled_features.multishot_receive = true));
     setups.push(setups[0].with(|options| options.max_received_chunks = 1));
     for setup in &mut setups {
-        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (4, 4);
+        (setup.options.testing.initial_receive_buffers, setup.options.max_receive_buffers) = (4, 4);
     }
     on_each(setups, |setup| {
         let runtime = setup.runtime();
@@ -204,7 +203,7 @@ fn fault_05_empty_buffer_ring() {
 #[test]
 fn fault_05_buffer_ring_grows_first() {
     on_each(vec![crate::common::both_drivers().remove(0)], |setup| {
-        let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
+        let runtime = setup.with(|options| options.testing.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
         let metrics = runtime.metrics().driver;
         // The ring starts with one buffer and doubles repeatedly, so receive operations rarely run out of buffers.
@@ -217,7 +216,7 @@ fn fault_06_no_memory_to_map_ring() {
     Child::default().run(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let mut options = DriverOptions::default();
-        (options.sq_entries, options.cq_entries) = (32_768, 65_536);
+        (options.testing.sq_entries, options.testing.cq_entries) = (32_768, 65_536);
         let build = |kind| {
             Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
         };
@@ -288,17 +287,20 @@ fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
 fn fault_08_submission_queue_full() {
     assert!(raise_open_files() > 2100, "needs descriptors for 1000 connections");
     let mut setups = crate::common::both_drivers();
-    setups.push(setups[0].with(|options| options.send_completion = anello::SendCompletion::PerSend));
+    setups.push(setups[0].with(|options| options.testing.disabled_features.cqe_skip = true));
     for setup in &mut setups {
-        setup.options.sq_entries = 2;
+        setup.options.testing.sq_entries = 2;
     }
     on_each(setups, |setup| setup.run(many_clients(1000, 3, 100)));
-    on_each(each_with(|options| options.sq_entries = 2), |setup| setup.run(many_clients(50, 5, 2000)));
+    on_each(each_with(|options| options.testing.sq_entries = 2), |setup| {
+        setup.run(many_clients(50, 5, 2000))
+    });
 }
 
 #[test]
 fn fault_09_completion_queue_overflows() {
-    let change = |options: &mut DriverOptions| (options.sq_entries, options.cq_entries) = (4, 4);
+    let change =
+        |options: &mut DriverOptions| (options.testing.sq_entries, options.testing.cq_entries) = (4, 4);
     on_each(each_with(change), |setup| {
         let runtime = setup.runtime();
         runtime.block_on(many_clients(100, 10, 300));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anello::net::{TcpStream, echo};
+use anello::net::{SendBuf, TcpStream, echo};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 
@@ -48,6 +48,31 @@ fn no_allocation_per_request() {
                 assert_eq!(allocations, 0, "{}: 500 requests of {size} bytes", setup.name);
                 drop(client);
                 echoing.await.unwrap().unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn no_allocation_per_message_in_spare_vector() {
+    let mut setups = all_drivers();
+    setups.retain(|setup| !setup.name.contains("small"));
+    on_each(setups, |setup| {
+        setup.run(async {
+            for size in [1, 200, 4096] {
+                let (mut client, mut server) = pair().await.unwrap();
+                let replying = spawn(async move {
+                    while let Some(request) = server.recv().await? {
+                        let mut message = SendBuf::spare_vec();
+                        message.extend_from_slice(&request);
+                        server.send(message).await?;
+                    }
+                    Ok::<_, std::io::Error>(())
+                });
+                let allocations = allocations_of(500, async || request(&mut client, size).await).await;
+                assert_eq!(allocations, 0, "{}: 500 messages of {size} bytes", setup.name);
+                drop(client);
+                replying.await.unwrap().unwrap();
             }
         });
     });

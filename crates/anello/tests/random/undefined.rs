@@ -10,7 +10,7 @@
 //! | task-local values (`executor/task_local.rs`) | a future is not moved and is dropped once | scopes dropped at every poll, with panics in destructors |
 //! | receive memory (`driver/buffer`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
 //! | operations (`driver/uring`, `driver/sim`) | memory used by an operation lives until the operation has completed | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
-//! | budget (`executor/coop.rs`) | a reference-counted wrapper has the layout of its content; a pinned wrapper pins its content | owned guards of sized and unsized locks; notified futures that are enabled, polled and dropped |
+//! | budget (`executor/coop.rs`) | a pinned wrapper pins its content | notified futures that are polled and dropped |
 
 #![forbid(unsafe_code)]
 
@@ -414,42 +414,20 @@ fn fault_15_tasks_abort_themselves_and_each_other() {
     });
 }
 
-/// Owned guards convert the pointer to a lock into a pointer to its content. Notified futures are linked into a list by
-/// address, so they must not move.
+/// Notified futures are linked into a list by address, so they must not move.
 #[test]
-fn fault_15_owned_guards_and_pinned_notifications() {
+fn fault_15_pinned_cooperative_futures() {
     on_each_and_sim(both_drivers, |setup| {
         setup.run(async {
-            let lock: Arc<sync::Mutex<dyn std::fmt::Debug>> = Arc::new(sync::Mutex::new(vec![1, 2]));
-            let guard = Arc::clone(&lock).lock_owned().await;
-            assert!(Arc::clone(&lock).try_lock_owned().is_err());
-            assert_eq!(format!("{:?}", &*guard), "[1, 2]");
-            drop(lock);
-            drop(guard);
-            let slice: Arc<sync::RwLock<[u8]>> = Arc::new(sync::RwLock::new([1, 2, 3]));
-            let mapped =
-                sync::OwnedRwLockWriteGuard::map(Arc::clone(&slice).write_owned().await, |all| &mut all[1]);
-            assert_eq!(*mapped, 2);
-            drop((slice, mapped));
-            let semaphore = Arc::new(sync::Semaphore::new(2));
-            let mut permits = Arc::clone(&semaphore).acquire_many_owned(2).await.unwrap();
-            let half = permits.split(1).unwrap();
-            drop((semaphore, permits, half));
-
-            let notify = Arc::new(sync::Notify::new());
+            let notify = sync::Notify::new();
             let mut waiting: Vec<_> =
-                (0..6).map(|_| Box::pin(Arc::clone(&notify).notified_owned())).collect();
-            for (index, notified) in waiting.iter_mut().enumerate() {
-                match index % 2 {
-                    0 => assert!(!notified.as_mut().enable()),
-                    _ => assert!(
-                        poll_fn(|context| Poll::Ready(notified.as_mut().poll(context).is_pending())).await
-                    ),
-                }
+                (0..6).map(|_| Box::pin(task::cooperative(notify.notified()))).collect();
+            for notified in &mut waiting {
+                assert!(poll_fn(|context| Poll::Ready(notified.as_mut().poll(context).is_pending())).await);
             }
-            waiting.remove(3);
+            drop(waiting.remove(3));
             notify.notify_one();
-            waiting.remove(0);
+            drop(waiting.remove(0));
             notify.notify_waiters();
             for notified in waiting {
                 notified.await;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use anello::net::{TcpListener, TcpStream};
-use anello::sync::Semaphore;
+use anello::sync::mpsc;
 use anello::{Runtime, task, yield_now};
 
 use crate::common::{ANY_PORT, Setup, TURNS, both_drivers, on_each, simulated_drivers};
@@ -72,12 +72,12 @@ fn fault_15_waker_drops_runtime_in_which_a_future_yields() {
 #[test]
 fn fault_15_waker_drops_runtime_whose_budget_is_exhausted() {
     on_all(|setup| {
-        for uses_lock in [false, true] {
+        for uses_channel in [false, true] {
             let waker = hold(setup, pending::<()>);
             let mut context = Context::from_waker(&waker);
-            let semaphore = Semaphore::new(1);
-            let mut poll = || match uses_lock {
-                true => pin!(semaphore.acquire()).poll(&mut context).map(drop),
+            let mut receiver = mpsc::channel::<()>(1).1;
+            let mut poll = || match uses_channel {
+                true => receiver.poll_recv(&mut context).map(drop),
                 false => pin!(task::consume_budget()).poll(&mut context),
             };
             while poll().is_ready() && is_held() {}

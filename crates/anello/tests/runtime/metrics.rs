@@ -51,7 +51,7 @@ fn receive_ring_shrinks_after_burst() {
     let mut setups = vec![both_drivers().remove(0)];
     setups.extend(simulated_drivers().into_iter().filter(|setup| setup.name == "sim-completion"));
     for setup in &mut setups {
-        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
+        (setup.options.testing.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
     }
     on_each(setups, move |setup| {
         let ring_buffers = || RuntimeMetrics::current().expect("a runtime").driver.ring_buffers;
@@ -97,7 +97,7 @@ fn receive_ring_shrinks_while_few_buffers_are_in_use() {
     let mut setups = simulated_drivers();
     setups.retain(|setup| setup.name == "sim-completion");
     for setup in &mut setups {
-        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
+        (setup.options.testing.initial_receive_buffers, setup.options.max_receive_buffers) = (2, 64);
     }
     on_each(setups, |setup| {
         let driver = || RuntimeMetrics::current().expect("a runtime").driver;

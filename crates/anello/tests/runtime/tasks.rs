@@ -382,8 +382,8 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 fn runtimes_wake_each_other() {
     // Two rings wake each other through MSG_RING; all other pairs use an eventfd. All pairs are tested.
     let mut setups = both_drivers();
-    setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
-    setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
+    setups.push(setups[0].with(|options| options.testing.disabled_features.msg_ring = true));
+    setups.push(setups[0].with(|options| options.testing.disabled_features.defer_taskrun = true));
     on_each(setups.clone(), move |one| {
         for other in &setups {
             if other.builder().build().is_ok() {

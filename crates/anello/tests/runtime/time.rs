@@ -472,7 +472,7 @@ fn epoll_timeouts_are_in_nanoseconds_unless_disabled() {
             return;
         }
         let features = setup.runtime().driver().features;
-        let is_disabled = setup.options.disabled_features.epoll_pwait2;
+        let is_disabled = setup.options.testing.disabled_features.epoll_pwait2;
         assert_eq!(features.contains("nanosecond-timeouts"), !is_disabled, "{}: {features}", setup.name);
     });
 }

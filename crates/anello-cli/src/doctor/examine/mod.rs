@@ -88,7 +88,7 @@ struct KnownFeature {
     option: bool,
 }
 
-const KNOWN: [KnownFeature; 16] = [
+const KNOWN: [KnownFeature; 14] = [
     known("no-sqarray", (6, 6), "submissions do not need the index array"),
     known("defer-taskrun", (6, 1), "task work runs in batches, when the worker waits"),
     known("single-issuer", (6, 0), "only one thread submits, so the kernel needs fewer locks"),
@@ -102,9 +102,7 @@ const KNOWN: [KnownFeature; 16] = [
     known("send-zc", (6, 0), "large buffers are sent to other hosts without copying"),
     known("msg-ring", (5, 18), "workers wake each other through their rings"),
     known("registered-ring", (5, 18), "system calls do not look up the descriptor of the ring"),
-    option("registered-files", (6, 14), "ring-local indexes instead of descriptors (--registered-files)"),
     option("min-wait", (6, 12), "a worker waits for several events at once (--max-batch-delay)"),
-    option("napi-busy-poll", (6, 9), "a worker polls the network card before it sleeps (--napi-busy-poll)"),
 ];
 
 const fn known(name: &'static str, since: Version, meaning: &'static str) -> KnownFeature {
@@ -374,13 +372,6 @@ impl Examination<'_> {
                 self.advise(text, &[&format!("sysctl -w net.ipv4.{setting}='{min} {default} 6291456'")]);
             }
         }
-        let state = match self.facts.uring.zero_copy_receive {
-            Some(true) => "supported by the kernel",
-            Some(false) => "not supported by the kernel",
-            None => "unknown",
-        };
-        let note = "not used by anello; needs Linux 6.15, CAP_NET_ADMIN, and a network card that splits headers from data";
-        self.check("zero-copy receive", Note, state, note);
     }
 
     fn processor(&mut self) {

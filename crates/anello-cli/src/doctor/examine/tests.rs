@@ -39,7 +39,7 @@ fn healthy() -> Facts {
         },
         interfaces: vec![interface(&[0, 1, 2, 3])],
         irqbalance: Some(false),
-        uring: Uring { features, zero_copy_receive: Some(true), refusal: None },
+        uring: Uring { features, refusal: None },
         epoll: Epoll::default(),
         choice: Choice { auto: Some(chosen("uring", None)), ..Default::default() },
     }
@@ -66,11 +66,7 @@ fn interface(cores: &[usize]) -> Interface {
 /// Returns the facts about a host on which io_uring is unavailable.
 fn without_uring(cause: Cause, error: &str) -> Facts {
     Facts {
-        uring: Uring {
-            features: Vec::new(),
-            zero_copy_receive: None,
-            refusal: Some(Refusal { cause, error: error.to_owned() }),
-        },
+        uring: Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_owned() }) },
         choice: Choice { auto: Some(chosen("epoll", Some(error))), ..Default::default() },
         ..healthy()
     }
@@ -160,15 +156,14 @@ fn old_kernel_gets_advice_to_upgrade() {
 #[test]
 fn options_report_whether_the_kernel_accepts_them() {
     let mut facts = healthy();
-    let napi = facts.uring.features.iter_mut().find(|feature| feature.name == "napi-busy-poll").unwrap();
-    napi.available = false;
+    let sqpoll = facts.uring.features.iter_mut().find(|feature| feature.name == "sqpoll").unwrap();
+    sqpoll.available = false;
     facts.kernel_release = "6.18.0".to_owned();
     let diagnosis = examine(&facts);
     let checks: Vec<&Check> = diagnosis.sections.iter().flat_map(|section| &section.checks).collect();
     let check = |topic| *checks.iter().find(|check| check.topic == topic).unwrap();
-    assert!(check("napi-busy-poll").note.starts_with("option, not available: "));
+    assert!(check("sqpoll").note.starts_with("option, not available: "));
     assert!(check("min-wait").note.starts_with("option, off: "));
-    assert_eq!(check("zero-copy receive").value, "supported by the kernel");
     assert_eq!(advice(&diagnosis), "");
 }
 

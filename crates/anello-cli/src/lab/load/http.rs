@@ -21,7 +21,9 @@ const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 pub fn load(
     server: Server,
     cell: &Cell,
-    (target, pipelining, reconnect): (Target, usize, bool),
+    target: Target,
+    pipelining: usize,
+    reconnect: bool,
     timeout: Duration,
 ) -> LoadConfig {
     let pending_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
@@ -81,28 +83,28 @@ mod tests {
     fn load_follows_cell_and_timeout_grows_with_responses() {
         let server = Server::from(SocketAddr::from(([127, 0, 0, 1], 80)));
         let second = Duration::from_secs(1);
-        let load = |target, (pipelining, reconnect): (usize, bool), connections| {
+        let load = |target, pipelining: usize, reconnect: bool, connections| {
             let cell = Cell::http(target, connections);
-            super::load(server.clone(), &cell, (target, pipelining, reconnect), second)
+            super::load(server.clone(), &cell, target, pipelining, reconnect, second)
         };
         let http = |load: &LoadConfig| match &load.protocol {
             Protocol::Http(http) => http.clone(),
             other => panic!("{other:?}"),
         };
-        let small = load(Target::Page, (16, false), 50);
+        let small = load(Target::Page, 16, false, 50);
         assert!(small.validate().is_ok() && small.verify && small.connections == 50);
         assert_eq!((http(&small).pipeline_depth, http(&small).keep_alive), (16, true));
         assert_eq!(http(&small).paths, ["/page.html"]);
         assert_eq!(http(&small).expected_body.unwrap().len(), 6144);
         assert_eq!((http(&small).method.as_str(), http(&small).body.len()), ("GET", 0));
-        let echo = load(Target::Echo, (1, false), 50);
+        let echo = load(Target::Echo, 1, false, 50);
         assert!(echo.validate().is_ok());
         assert_eq!((http(&echo).method.as_str(), http(&echo).body.len()), ("POST", 1024));
         assert_eq!(http(&echo).expected_body.unwrap(), http(&echo).body);
-        let reconnecting = load(Target::Fixed, (1, true), 50);
+        let reconnecting = load(Target::Fixed, 1, true, 50);
         assert!(reconnecting.validate().is_ok() && !http(&reconnecting).keep_alive);
         // 3 GiB at 100 MB/s.
-        assert_eq!(load(Target::Huge, (1, false), 300).stall_timeout.as_secs(), 1 + 31);
-        assert_eq!(load(Target::Huge, (1, false), 300).connect_timeout, second);
+        assert_eq!(load(Target::Huge, 1, false, 300).stall_timeout.as_secs(), 1 + 31);
+        assert_eq!(load(Target::Huge, 1, false, 300).connect_timeout, second);
     }
 }

@@ -151,7 +151,7 @@ impl Load for LabLoad {
             Workload::Echo { message_bytes } => Ok(Box::new(self.open(echo(message_bytes), cell)?)),
             Workload::Http { target: requested, pipelining, reconnect, cipher } => {
                 let server = self.http_server(target, cipher)?;
-                let load = http::load(server, cell, (requested, pipelining, reconnect), TIMEOUT);
+                let load = http::load(server, cell, requested, pipelining, reconnect, TIMEOUT);
                 Ok(Box::new(self.open(load, cell)?))
             }
             Workload::Idle => {

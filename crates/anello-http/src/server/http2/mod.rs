@@ -43,11 +43,11 @@ use self::poll_waker::PollWaker;
 use self::request_body::StreamBody;
 use self::response::{ResponseSender, StreamError};
 use self::timers::{StreamTimers, Task};
-use self::transport::{Output, Transport, TransportState};
+use self::transport::{Eof, Output, Transport, TransportState};
 use super::deadline::Phase;
 use super::observer::RequestRecord;
 use super::output::{catch_handler_panic, invalid_response_fallback, valid_status};
-use super::timer::{CancelReason, ConnectionTimer};
+use super::timer::{CancelReason, ConnectionTimer, Wait};
 use super::worker::Worker;
 use crate::h1::{Http2Heads, Rejection};
 use crate::message::{Peer, Request, RequestBody, Response, spare_head};
@@ -116,8 +116,19 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
         let heads = RefCell::new(Http2Heads::new(worker.options.limits));
         let records = RefCell::default();
         let shared = Shared { timer: Rc::clone(&timer), worker, peer, heads, records, timers, state };
-        timer.cancellation.run_until_cancelled(serve_streams(transport, &output, &shared, handler)).await?
+        let serving = serve_streams(transport, &output, &shared, handler);
+        timer.cancellation.run_until_cancelled(Wait::Response, serving).await?
     }
+}
+
+/// Whether the server is closing the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shutdown {
+    None,
+    /// GOAWAY has asked the client to send no more requests.
+    Graceful,
+    /// GOAWAY has named the last request that was served.
+    Abrupt,
 }
 
 fn builder(worker: &Worker) -> Builder {
@@ -150,7 +161,7 @@ where
     state.is_established.set(true);
     let mut streams = FuturesUnordered::new();
     let mut requests_left = worker.options.limits.max_requests_per_connection.max(1);
-    let (mut is_going_away, mut is_closing) = (false, false);
+    let mut shutdown = Shutdown::None;
     let mut probe = None;
     let poll_waker = PollWaker::new();
     let waker = Waker::from(Arc::clone(&poll_waker));
@@ -181,16 +192,16 @@ where
                     return Poll::Ready(Ok(CloseReason::ProtocolError));
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(into_io(error))),
-                Poll::Ready(None) if is_closing || is_going_away => {
-                    return Poll::Ready(Ok(CloseReason::Complete));
+                Poll::Ready(None) if shutdown == Shutdown::None => {
+                    return Poll::Ready(Ok(CloseReason::Peer));
                 }
-                Poll::Ready(None) => return Poll::Ready(Ok(CloseReason::Peer)),
+                Poll::Ready(None) => return Poll::Ready(Ok(CloseReason::Complete)),
                 Poll::Pending
                     if (worker.is_draining.get() || requests_left == 0)
-                        && !is_going_away
-                        && !state.is_eof.get() =>
+                        && shutdown == Shutdown::None
+                        && state.eof.get() == Eof::NotReceived =>
                 {
-                    is_going_away = true;
+                    shutdown = Shutdown::Graceful;
                     connection.graceful_shutdown();
                 }
                 Poll::Pending => break,
@@ -202,7 +213,7 @@ where
         };
         let was_idle = streams.is_empty();
         while let Poll::Ready(Some(())) = streams.poll_next_unpin(context) {}
-        if state.is_eof.get() && !state.is_eof_reported.get() && !is_closing {
+        if state.eof.get() == Eof::Received && shutdown != Shutdown::Abrupt {
             if !streams.is_empty() {
                 // A client that has only shut down its write half receives its responses. If it is gone, its kernel
                 // responds to the PING with a reset.
@@ -217,12 +228,12 @@ where
             } else {
                 // The responses that were queued in this poll are sent in the next one.
                 if was_idle && is_flushed {
-                    is_closing = timer.deadlines.expired.get().is_some() || worker.is_draining.get();
-                    if is_closing {
+                    if timer.deadlines.expired.get().is_some() || worker.is_draining.get() {
+                        shutdown = Shutdown::Abrupt;
                         // The server has shut down the read half. GOAWAY names the last request that was served.
                         connection.abrupt_shutdown(Reason::NO_ERROR);
                     } else {
-                        state.is_eof_reported.set(true);
+                        state.eof.set(Eof::Reported);
                     }
                 }
                 if is_flushed || !was_idle {
@@ -322,7 +333,7 @@ impl Shared {
             if let Poll::Ready(response) = handling.as_mut().poll(context) {
                 return Poll::Ready(Ok(response));
             }
-            if source.is_some_and(|source| std::mem::take(&mut source.borrow_mut().continue_requested)) {
+            if source.is_some_and(|source| source.borrow_mut().progress.take_continue_request()) {
                 let mut head = http::Response::new(());
                 *head.status_mut() = http::StatusCode::CONTINUE;
                 if let Err(error) = respond.send_informational(head) {

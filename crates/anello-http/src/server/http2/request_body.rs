@@ -8,9 +8,10 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use super::timers::{StreamTimer, Task};
-use super::transport::TransportState;
+use super::transport::{Eof, TransportState};
 use crate::h1::{Limits, Rejection, Trailers};
 use crate::message::{BodySource, RequestBodyError};
+use crate::server::body_progress::BodyProgress;
 use crate::server::deadline::Phase;
 use crate::server::timer::ConnectionTimer;
 
@@ -21,11 +22,8 @@ pub(super) struct StreamBody {
     stream: RecvStream,
     left: u64,
     limits: Limits,
-    is_ended: bool,
+    pub progress: BodyProgress,
     trailers: Option<Trailers>,
-    /// Set when the handler is waiting for a body that the client announces with `Expect: 100-continue`.
-    pub expects_continue: bool,
-    pub continue_requested: bool,
     timer: Rc<StreamTimer>,
     connection: Rc<ConnectionTimer>,
     state: Rc<TransportState>,
@@ -44,10 +42,8 @@ impl StreamBody {
             stream,
             left: limits.max_body_bytes,
             limits,
-            is_ended: false,
+            progress: BodyProgress::begin(expects_continue),
             trailers: None,
-            expects_continue,
-            continue_requested: false,
             timer,
             connection,
             state,
@@ -66,7 +62,7 @@ impl StreamBody {
             return Poll::Ready(Ok(Some(data)));
         }
         let trailers = ready!(self.stream.poll_trailers(context)).map_err(into_body_error)?;
-        self.is_ended = true;
+        self.progress = BodyProgress::Complete;
         if let Some(fields) = trailers {
             if fields.len() > self.limits.max_trailer_fields {
                 return Poll::Ready(Err(RequestBodyError::Rejected(Rejection::new(
@@ -86,7 +82,7 @@ impl BodySource for StreamBody {
     }
 
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
-        if self.is_ended {
+        if self.progress.is_complete() {
             return Poll::Ready(Ok(None));
         }
         if self.timer.deadlines.expired.get().is_some() {
@@ -95,16 +91,18 @@ impl BodySource for StreamBody {
         let poll_result = self.poll_data(context);
         if poll_result.is_ready() {
             self.pause();
-            self.expects_continue = false;
+            if self.progress.lacks_continue() {
+                // The client does not wait for `100 Continue`.
+                self.progress = BodyProgress::Receiving;
+            }
             return poll_result;
         }
-        if self.state.is_eof.get() {
+        if self.state.eof.get() != Eof::NotReceived {
             return Poll::Ready(Err(RequestBodyError::Io(io::ErrorKind::UnexpectedEof.into())));
         }
         self.timer.register(Task::BodyReader, context);
         self.timer.deadlines.enter(Phase::Body, self.connection.now());
-        if std::mem::take(&mut self.expects_continue) {
-            self.continue_requested = true;
+        if self.progress.request_continue() {
             // `100 Continue` is sent by the task that serves the stream, which may not be the current task.
             self.timer.wake(Task::Server);
         }

@@ -57,20 +57,25 @@ pub(super) struct Output<W> {
 pub(super) struct TransportState {
     /// The waker of the task, for which the socket has a faster path than for the waker that `h2` passes on.
     task: RefCell<Waker>,
-    /// `true` after the client has shut down its write half, or the server its read half.
-    pub is_eof: Cell<bool>,
-    /// `true` if `h2` may learn of EOF. It then drops all streams, so it must not before they are complete.
-    pub is_eof_reported: Cell<bool>,
+    pub eof: Cell<Eof>,
     /// `true` after the handshake: GOAWAY can be sent, and the connection's task flushes the output.
     pub is_established: Cell<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eof {
+    NotReceived,
+    /// The client has shut down its write half, or the server its read half.
+    Received,
+    /// `h2` may learn of EOF. It then drops all streams, so it must not before they are complete.
+    Reported,
 }
 
 impl TransportState {
     pub fn new() -> Self {
         Self {
             task: RefCell::new(Waker::noop().clone()),
-            is_eof: Cell::default(),
-            is_eof_reported: Cell::default(),
+            eof: Cell::new(Eof::NotReceived),
             is_established: Cell::default(),
         }
     }
@@ -187,9 +192,10 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
         let waker = if state.is_established.get() { &*task } else { context.waker() };
         let mut context = Context::from_waker(waker);
         loop {
-            if this.state.is_eof.get() {
-                let is_reported = this.state.is_eof_reported.get() || !this.state.is_established.get();
-                return if is_reported { Poll::Ready(Ok(())) } else { Poll::Pending };
+            match this.state.eof.get() {
+                Eof::NotReceived => {}
+                Eof::Received if this.state.is_established.get() => return Poll::Pending,
+                Eof::Received | Eof::Reported => return Poll::Ready(Ok(())),
             }
             if let Some(chunk) = &this.chunk {
                 let rest = &chunk[this.chunk_pos..];
@@ -204,7 +210,7 @@ impl<R: Receiver, W: PollSender> AsyncRead for Transport<R, W> {
             this.chunk = match ready!(this.poll_receive(&mut context)) {
                 Ok(Some(chunk)) => Some(chunk),
                 Ok(None) => {
-                    this.state.is_eof.set(true);
+                    this.state.eof.set(Eof::Received);
                     continue;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -251,10 +257,10 @@ impl<R: Receiver, W: PollSender> AsyncWrite for Transport<R, W> {
             ready!(output.poll_write_out(context))?;
             ready!(output.sender.poll_shutdown(context))?;
         }
-        while !this.state.is_eof.get() {
+        while this.state.eof.get() == Eof::NotReceived {
             this.timer.deadlines.enter(Phase::Linger, this.timer.now());
             if ready!(this.poll_receive(context)).map_or(true, |chunk| chunk.is_none()) {
-                this.state.is_eof.set(true);
+                this.state.eof.set(Eof::Received);
             }
         }
         Poll::Ready(Ok(()))

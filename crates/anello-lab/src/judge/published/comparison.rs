@@ -146,7 +146,8 @@ fn compare_with_source(slices: &CleanSlices<'_>, source: &'static Source) -> Opt
     for (index, pair) in source.pairs.iter().enumerate() {
         for &measure in &pair.measures {
             let published = pair.figures(&figures).into_iter();
-            comparisons.extend(published.filter_map(|pair| compare(slices, source, index, measure, pair)));
+            comparisons
+                .extend(published.filter_map(|(one, to)| compare(slices, source, index, measure, one, to)));
         }
     }
     let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
@@ -159,7 +160,8 @@ fn compare(
     source: &Source,
     pair: usize,
     measure: Measure,
-    (published, published_to): (&Figure, &Figure),
+    published: &Figure,
+    published_to: &Figure,
 ) -> Option<Comparison> {
     let cell = matching_cell(slices.result, source, &published.cell)?;
     let value = |figure: &Figure| match measure {

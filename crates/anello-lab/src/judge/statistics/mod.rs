@@ -52,7 +52,7 @@ impl Ratio {
         let estimate = median(&mut all);
         let mut draw = Vec::with_capacity(all.len());
         let medians = (0..RESAMPLES).map(|_| resampled_median(&passes, &mut draw, random)).collect();
-        Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
+        Ratio::of_resampled(estimate, medians, all.len(), passes.len(), 1)
     }
 
     /// Builds the ratio from its estimate and its resampled values. `runs` is the number of compared runs. Returns
@@ -60,7 +60,8 @@ impl Ratio {
     fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
-        (pairs, passes): (usize, usize),
+        pairs: usize,
+        passes: usize,
         runs: usize,
     ) -> Option<Ratio> {
         resampled.retain(|ratio| ratio.is_finite());
@@ -105,7 +106,7 @@ impl Ratio {
             }
             ratios.push(decile(&mut all_left)? / decile(&mut all_right)?);
         }
-        Ratio::of_resampled(estimate, ratios, (pairs, both.len()), 1)
+        Ratio::of_resampled(estimate, ratios, pairs, both.len(), 1)
     }
 
     /// Returns `true` if the interval contains 1.
@@ -135,7 +136,7 @@ pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Ra
     let min = |count: fn(&[Vec<f64>]) -> usize| count(before).min(count(after));
     let pairs = min(|passes| passes.iter().map(Vec::len).sum());
     let passes = min(|passes| passes.iter().filter(|pass| !pass.is_empty()).count());
-    Ratio::of_resampled(estimate, ratios, (pairs, passes), 2)
+    Ratio::of_resampled(estimate, ratios, pairs, passes, 2)
 }
 
 /// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
 use crate::driver::kernel::op::{Wait, timespec};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Edge, Kernel, ReadinessKernel};
-use crate::driver::settings::options::{DriverOptions, NapiPolling, log_rejected_napi};
+use crate::driver::settings::options::DriverOptions;
 use crate::driver::sockets::OsSockets;
 use crate::driver::wake::notifier::Descriptors;
 
@@ -34,7 +33,6 @@ pub(crate) struct Epoll {
     next: usize,
     /// Whether the kernel has `epoll_pwait2(2)` and the sandbox permits it.
     has_pwait2: bool,
-    has_napi_polling: bool,
 }
 
 impl Epoll {
@@ -44,19 +42,16 @@ impl Epoll {
         let data = EventData::new_u64(Token::internal(Kind::Wake).0);
         epoll::add(&epoll, &*wake, data, EventFlags::IN | EventFlags::ET)?;
         let events = vec![MaybeUninit::uninit(); EDGES_PER_WAIT].into_boxed_slice();
-        let has_napi_polling =
-            options.napi_polling.is_some_and(|polling| log_rejected_napi(set_napi(&epoll, polling)));
         let sockets = OsSockets::new(true);
-        let mut kernel =
-            Self { epoll, sockets, wake, events, count: 0, next: 0, has_pwait2: false, has_napi_polling };
-        kernel.has_pwait2 = !options.disabled_features.epoll_pwait2 && kernel.wait_nanoseconds(0).is_ok();
+        let mut kernel = Self { epoll, sockets, wake, events, count: 0, next: 0, has_pwait2: false };
+        let is_disabled = options.testing.disabled_features.epoll_pwait2;
+        kernel.has_pwait2 = !is_disabled && kernel.wait_nanoseconds(0).is_ok();
         Ok(kernel)
     }
 
     pub fn features(&self) -> String {
         let timeouts = if self.has_pwait2 { ",nanosecond-timeouts" } else { "" };
-        let napi = if self.has_napi_polling { ",napi-busy-poll" } else { "" };
-        format!("edge-triggered,speculative{timeouts}{napi}")
+        format!("edge-triggered,speculative{timeouts}")
     }
 
     /// Waits with `epoll_pwait2(2)` and returns the number of events. The wrapper in `rustix` uses this system call only
@@ -81,31 +76,6 @@ impl Epoll {
         usize::try_from(count)
             .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
-}
-
-/// `struct epoll_params`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-struct EpollParams {
-    busy_poll_us: u32,
-    /// Packets per poll of the device; zero for the kernel's default of 8.
-    budget: u16,
-    prefer_busy_poll: u8,
-    padding: u8,
-}
-
-/// `EPIOCSPARAMS` (Linux 6.9).
-const SET_PARAMS: Opcode = opcode::write::<EpollParams>(0x8a, 1);
-
-/// Enables busy polling.
-fn set_napi(epoll: &OwnedFd, polling: NapiPolling) -> io::Result<()> {
-    let params = EpollParams {
-        busy_poll_us: polling.limited_us(),
-        prefer_busy_poll: polling.prefer.into(),
-        ..EpollParams::default()
-    };
-    // SAFETY: the argument has the type that the operation reads.
-    Ok(unsafe { ioctl(epoll, Setter::<SET_PARAMS, EpollParams>::new(params)) }?)
 }
 
 impl AsFd for Epoll {
@@ -196,27 +166,5 @@ impl ReadinessKernel for Epoll {
                 .intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR | EventFlags::PRI),
             events: flags.bits(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::ioctl::Getter;
-
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri does not support this operation")]
-    fn napi_parameters_are_stored_by_kernel() {
-        /// `EPIOCGPARAMS`.
-        const GET_PARAMS: Opcode = opcode::read::<EpollParams>(0x8a, 2);
-        let polling = NapiPolling { max_us: u32::MAX, prefer: true };
-        let kernel = Epoll::new(&DriverOptions::default().napi_polling(Some(polling))).unwrap();
-        // SAFETY: the operation writes a value of this type.
-        let stored = unsafe { ioctl(&kernel, Getter::<GET_PARAMS, EpollParams>::new()) };
-        assert_eq!(kernel.has_napi_polling, stored.is_ok());
-        let Ok(stored) = stored else { return };
-        let expected = EpollParams { busy_poll_us: 10_000, prefer_busy_poll: 1, ..stored };
-        assert_eq!(stored, expected);
     }
 }

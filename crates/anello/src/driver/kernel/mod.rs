@@ -99,10 +99,8 @@ pub(crate) trait CompletionKernel: Kernel {
     /// Creates the socket from the result of a successful accept operation.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
-    /// Called when a stream is added to the table.
-    fn attached(&mut self, _key: Key, _socket: &Socket<Self>) {}
     /// Called when a stream is removed from the table.
-    fn detached(&mut self, key: Key);
+    fn detached(&mut self, _key: Key) {}
 
     /// Called when a readiness source is removed from the table.
     fn source_removed(&mut self, _key: Key) {}

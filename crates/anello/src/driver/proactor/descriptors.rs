@@ -26,8 +26,11 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check_open()?;
         if stream.sending == Sending::Idle {
-            let socket = (self.kernel.sockets_mut(), &stream.socket);
-            if let Some(count) = stream.sends.send_with_fds(socket, message, &mut self.metrics)? {
+            let (sockets, (data, descriptors)) = (self.kernel.sockets_mut(), message);
+            let sends = &mut stream.sends;
+            if let Some(count) =
+                sends.send_with_fds(sockets, &stream.socket, data, descriptors, &mut self.metrics)?
+            {
                 return Poll::Ready(Ok(count));
             }
             stream.sending = Sending::Polling;
@@ -50,10 +53,15 @@ impl<K: CompletionKernel> Proactor<K> {
         if !is_direct || !is_open || !stream.received.is_empty() || stream.released {
             return self.poll_read(key, buffer, waker);
         }
-        let socket = (self.kernel.sockets_mut(), &stream.socket, &stream.sends);
-        if let Some(count) =
-            stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
-        {
+        let received = stream.reads.receive_with_fds(
+            self.kernel.sockets_mut(),
+            &stream.socket,
+            &stream.sends,
+            buffer,
+            descriptors,
+            &mut self.metrics,
+        )?;
+        if let Some(count) = received {
             return Poll::Ready(Ok(count));
         }
         self.wait_for_receive(key, waker);

@@ -59,7 +59,7 @@ impl<K: CompletionKernel> Proactor<K> {
         log(|| {
             tracing::error!(
                 "the kernel dropped completions for lack of memory; resetting connections with operations in flight \
-                 (raise the memory limit or DriverOptions::cq_entries)"
+                 (raise the memory limit)"
             )
         });
         // All operations in flight are in doubt again, including cancellations from an earlier recovery.

@@ -208,8 +208,8 @@ mod tests {
         const COUNT: u8 = 100;
         let options = |defers: bool, cooperates: bool| {
             let mut options = DriverOptions::default();
-            options.disabled_features.defer_taskrun = !defers;
-            options.disabled_features.coop_taskrun = !cooperates;
+            options.testing.disabled_features.defer_taskrun = !defers;
+            options.testing.disabled_features.coop_taskrun = !cooperates;
             options
         };
         for options in

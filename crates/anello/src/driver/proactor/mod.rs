@@ -192,11 +192,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     fn insert(&mut self, socket: Socket<K>, family: Family, connect: Connect) -> Key {
         let direct = !self.capabilities.ring_receive || family != Family::Internet;
-        let key = self.streams.insert(Stream::new(socket, family, connect, direct));
-        if let Some(stream) = self.streams.get(key) {
-            self.kernel.attached(key, &stream.socket);
-        }
-        key
+        self.streams.insert(Stream::new(socket, family, connect, direct))
     }
 
     fn cancel(&mut self, kind: Kind, key: Key) {

@@ -50,8 +50,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
-            let socket = (&stream.socket, &stream.sends);
-            let chunk = stream.reads.receive(self.kernel.sockets_mut(), socket, &self.pools)?;
+            let sockets = self.kernel.sockets_mut();
+            let chunk = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools)?;
             if stream.reads.state == ReadState::Eof {
                 return Poll::Ready(Ok(()));
             }

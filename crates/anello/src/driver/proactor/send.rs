@@ -156,9 +156,10 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.sockets_mut().prepare_send_file(&stream.socket)?;
                 stream.sends_files = true;
             }
-            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
+            let (sockets, family) = (self.kernel.sockets_mut(), stream.family);
             if stream.is_connected()
-                && let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)?
+                && let Some(count) =
+                    stream.sends.send_file(sockets, &stream.socket, family, range, &mut self.metrics)?
             {
                 return Poll::Ready(Ok(count));
             }
@@ -208,10 +209,12 @@ impl<K: CompletionKernel> Proactor<K> {
             let send_directly = stream.is_connected()
                 && (length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent());
             if zero_copy || would_block || !send_directly {
-                let mode = match () {
-                    () if zero_copy => SendMode::ZeroCopy,
-                    () if would_block => SendMode::Async,
-                    () => self.default_send_mode,
+                let mode = if zero_copy {
+                    SendMode::ZeroCopy
+                } else if would_block {
+                    SendMode::Async
+                } else {
+                    self.default_send_mode
                 };
                 self.submit_send(key, mode);
                 return Ok(());

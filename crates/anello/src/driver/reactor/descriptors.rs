@@ -23,8 +23,11 @@ impl<K: ReadinessKernel> Reactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check_open()?;
         if stream.writable {
-            let socket = (self.kernel.sockets_mut(), &stream.socket);
-            if let Some(count) = stream.sends.send_with_fds(socket, message, &mut self.metrics)? {
+            let (sockets, (data, descriptors)) = (self.kernel.sockets_mut(), message);
+            let sends = &mut stream.sends;
+            if let Some(count) =
+                sends.send_with_fds(sockets, &stream.socket, data, descriptors, &mut self.metrics)?
+            {
                 return Poll::Ready(Ok(count));
             }
             stream.writable = false;
@@ -44,10 +47,15 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.state != ReadState::Open {
             return self.poll_read(key, buffer, waker);
         }
-        let socket = (self.kernel.sockets_mut(), &stream.socket, &stream.sends);
-        if let Some(count) =
-            stream.reads.receive_with_fds(socket, (buffer, descriptors), &mut self.metrics)?
-        {
+        let received = stream.reads.receive_with_fds(
+            self.kernel.sockets_mut(),
+            &stream.socket,
+            &stream.sends,
+            buffer,
+            descriptors,
+            &mut self.metrics,
+        )?;
+        if let Some(count) = received {
             return Poll::Ready(Ok(count));
         }
         stream.receive_waker.wait(waker);

@@ -117,8 +117,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.writable {
-            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
-            if let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)? {
+            let (sockets, family) = (self.kernel.sockets_mut(), stream.family);
+            let sent = stream.sends.send_file(sockets, &stream.socket, family, range, &mut self.metrics)?;
+            if let Some(count) = sent {
                 return Poll::Ready(Ok(count));
             }
             stream.writable = false;

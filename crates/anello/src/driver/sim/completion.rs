@@ -25,7 +25,7 @@ use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
 use crate::driver::memory::buffer::{BufferRing, Pools};
 use crate::driver::memory::key::Key;
-use crate::driver::settings::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
+use crate::driver::settings::options::{DriverOptions, TaskWork, ZeroCopy};
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
 use crate::driver::source::interest::Direction;
 
@@ -74,8 +74,8 @@ enum Later {
 
 impl SimCompletion {
     pub fn new(network: SimNetwork, sim: &SimOptions, options: &DriverOptions) -> Self {
-        let disabled = &options.disabled_features;
-        let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
+        let disabled = &options.testing.disabled_features;
+        let (initial, limit) = (options.testing.initial_receive_buffers, options.max_receive_buffers);
         let ring = (!disabled.buffer_ring)
             .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
             .flatten();
@@ -85,9 +85,7 @@ impl SimCompletion {
             capabilities: Capabilities {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
-                inline_sends: options.send_completion == SendCompletion::Inline
-                    && !disabled.cqe_skip
-                    && options.submission_polling.is_none(),
+                inline_sends: !disabled.cqe_skip && options.submission_polling.is_none(),
                 zero_copy: !disabled.zero_copy,
                 files: false,
             },
@@ -109,8 +107,8 @@ impl SimCompletion {
     }
 
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
-        let (disabled, has_ring) = (&self.options.disabled_features, self.capabilities.ring_receive);
-        let multishot_receive = has_ring && !self.options.one_shot_receive && !disabled.multishot_receive;
+        let (disabled, has_ring) = (&self.options.testing.disabled_features, self.capabilities.ring_receive);
+        let multishot_receive = has_ring && !disabled.multishot_receive;
         let (socket, request) = match op {
             Op::Accept { listener, multishot } => {
                 let multishot = multishot && has_ring && !disabled.multishot_accept;
@@ -200,7 +198,7 @@ impl SimCompletion {
         // target.
         if races {
             self.post(token, -libc::ENOENT, 0);
-        } else if self.options.disabled_features.cqe_skip {
+        } else if self.options.testing.disabled_features.cqe_skip {
             self.post(token, 0, 0);
         }
     }
@@ -391,7 +389,7 @@ impl SimCompletion {
     }
 
     fn completion_entries(&self) -> usize {
-        self.options.cq_entries.max(1) as usize
+        self.options.testing.cq_entries.max(1) as usize
     }
 
     fn has_completions(&self) -> bool {
@@ -441,8 +439,8 @@ impl Kernel for SimCompletion {
 
     fn sockets_mut(&mut self) -> &mut SimNetwork {
         // With deferred task work, operations run only during `enter`.
-        let is_deferred =
-            self.options.task_work == TaskWork::Deferred && !self.options.disabled_features.defer_taskrun;
+        let is_deferred = self.options.task_work == TaskWork::Deferred
+            && !self.options.testing.disabled_features.defer_taskrun;
         if !is_deferred && self.fault(|faults| faults.reordering) {
             self.run_some();
         }

@@ -113,7 +113,7 @@ impl SimUnixDatagram {
         self.0.maybe_refuse(|network| network.faults.refused_sends)?;
         self.0.with(|network, id| {
             let to = to.map(name).transpose()?;
-            network.send_unix_datagram(id, (payload, descriptors), to.as_deref())
+            network.send_unix_datagram(id, payload, descriptors, to.as_deref())
         })
     }
 }

@@ -92,7 +92,8 @@ impl Network {
     pub fn send_unix_datagram(
         &mut self,
         id: Id,
-        (payload, descriptors): (&[u8], Vec<OwnedFd>),
+        payload: &[u8],
+        descriptors: Vec<OwnedFd>,
         to: Option<&[u8]>,
     ) -> Result<usize, i32> {
         let peer = self.unix_datagrams(id).peer;

@@ -460,7 +460,7 @@ impl World {
                     }
                 }
                 Event::Timeout { link, number } => {
-                    if let Some(segment) = self.time_out(link, number) {
+                    if let Some(segment) = self.time_out(link.0, link.1, number) {
                         return Some(Due::Segment(segment));
                     }
                 }
@@ -499,7 +499,7 @@ impl World {
     }
 
     /// Fails the connection of a packet if the packet still waits. Returns the report to its sender.
-    fn time_out(&mut self, (from, to): (HostId, HostId), number: u64) -> Option<Segment> {
+    fn time_out(&mut self, from: HostId, to: HostId, number: u64) -> Option<Segment> {
         let link = self.links.get_mut(&(from, to))?;
         let sender = link.waiting.iter().find(|(other, _)| *other == number)?.1.from;
         link.waiting.retain(|(_, segment)| segment.from != sender);

@@ -60,11 +60,12 @@ impl DirectRead {
     pub fn receive<S: Sockets>(
         &mut self,
         sockets: &mut S,
-        (socket, sends): (&S::Socket, &SendSide),
+        socket: &S::Socket,
+        sends: &SendSide,
         pools: &Rc<Pools>,
     ) -> io::Result<Option<Chunk>> {
         let mut chunk = pools.lease(usize::from(self.class));
-        let received = self.receive_into(sockets, (socket, sends), chunk.spare())?;
+        let received = self.receive_into(sockets, socket, sends, chunk.spare())?;
         let Some(count) = received else { return Ok(None) };
         chunk.mark_filled(count);
         self.adapt(count);
@@ -77,7 +78,8 @@ impl DirectRead {
     pub fn receive_into<S: Sockets>(
         &mut self,
         sockets: &mut S,
-        (socket, sends): (&S::Socket, &SendSide),
+        socket: &S::Socket,
+        sends: &SendSide,
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
         let (length, result) = (buffer.len(), sockets.receive(socket, buffer));
@@ -90,8 +92,11 @@ impl DirectRead {
     /// Receives bytes and descriptors like [`receive_into`](Self::receive_into).
     pub fn receive_with_fds<S: Sockets>(
         &mut self,
-        (sockets, socket, sends): (&mut S, &S::Socket, &SendSide),
-        (buffer, descriptors): (&mut [u8], &mut Vec<OwnedFd>),
+        sockets: &mut S,
+        socket: &S::Socket,
+        sends: &SendSide,
+        buffer: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
         if !self.readable {

@@ -1,5 +1,6 @@
 //! The send queue of a stream: an ordered, bounded queue of owned buffers that the kernel has not yet taken.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Deref;
@@ -44,7 +45,50 @@ pub enum SendBuf {
     Vec(Vec<u8>),
 }
 
+/// Maximum number of sent vectors that a thread keeps. One turn of the event loop runs at most as many tasks.
+const MAX_SPARE_VECTORS: usize = 256;
+/// Maximum capacity of a vector that is kept.
+const MAX_SPARE_VECTOR_BYTES: usize = CLASS_BYTES[0];
+
+/// The vectors of [`SendBuf::spare_vec`].
+struct SpareVectors {
+    /// Empty vectors, reused in LIFO order, so that the next message is written to memory that is in the CPU cache.
+    free: Vec<Vec<u8>>,
+    /// Number of vectors that were returned to a caller and not kept again. No more than these are kept, so that a
+    /// program that sends other vectors does not occupy their memory.
+    taken: usize,
+}
+
+thread_local! {
+    static SPARE_VECTORS: RefCell<SpareVectors> =
+        const { RefCell::new(SpareVectors { free: Vec::new(), taken: 0 }) };
+}
+
 impl SendBuf {
+    /// Returns an empty vector for a message. If it can, it reuses the memory of a vector that was sent on this thread:
+    /// up to 256 vectors of at most 4 KiB are kept. A program that writes its messages to such vectors neither allocates
+    /// nor copies when it sends them.
+    ///
+    /// ```
+    /// # anello::Runtime::new()?.block_on(async {
+    /// use anello::net::{SendBuf, UnixStream};
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// let mut message = SendBuf::spare_vec();
+    /// message.extend_from_slice(b"ciao");
+    /// one.send(message).await?;
+    /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
+    /// # Ok::<(), std::io::Error>(()) })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[inline]
+    pub fn spare_vec() -> Vec<u8> {
+        SPARE_VECTORS.with_borrow_mut(|spare| {
+            spare.taken = MAX_SPARE_VECTORS.min(spare.taken + 1);
+            spare.free.pop().unwrap_or_default()
+        })
+    }
+
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
@@ -159,10 +203,29 @@ impl Queued {
 impl Drop for Queued {
     #[inline]
     fn drop(&mut self) {
-        if let SendBuf::Bytes(bytes) = &mut self.0 {
-            drop_shared(bytes);
+        match &mut self.0 {
+            SendBuf::Chunk(_) => {}
+            SendBuf::Vec(vector) => keep_spare(std::mem::take(vector)),
+            SendBuf::Bytes(bytes) => drop_shared(bytes),
         }
     }
+}
+
+/// Keeps the memory of a sent vector for [`SendBuf::spare_vec`].
+fn keep_spare(mut vector: Vec<u8>) {
+    if !(1..=MAX_SPARE_VECTOR_BYTES).contains(&vector.capacity()) {
+        return;
+    }
+    let kept = SPARE_VECTORS.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.taken > 0 && spare.free.len() < MAX_SPARE_VECTORS {
+            vector.clear();
+            spare.taken -= 1;
+            spare.free.push(vector);
+        }
+    });
+    // When the thread exits, the spare vectors may already have been destroyed.
+    kept.ok();
 }
 
 #[cold]
@@ -340,14 +403,19 @@ impl SendQueue {
         }
     }
 
-    /// Replaces the chunk at the front with a copy of exactly the required size if most of its buffer is empty or
-    /// already sent. Data that waits for a slow peer must not hold a large receive buffer. Must not be called while an
-    /// operation is reading the memory.
+    /// Replaces the buffer at the front with a copy of exactly the required size if most of its memory is empty or
+    /// already sent. Data that waits for a slow peer must not hold a receive buffer or a vector that can be reused. Must
+    /// not be called while an operation is reading the memory.
     pub fn shrink_front(&mut self) {
-        let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
-        let pending_bytes = chunk.len() - self.sent_bytes;
-        if pending_bytes * 2 < chunk.capacity() {
-            let copy = chunk[self.sent_bytes..].to_vec();
+        let Some(Queued(front)) = &self.front else { return };
+        let capacity = match front {
+            SendBuf::Chunk(chunk) => chunk.capacity(),
+            SendBuf::Vec(vector) if vector.capacity() <= MAX_SPARE_VECTOR_BYTES => vector.capacity(),
+            SendBuf::Bytes(_) | SendBuf::Vec(_) => return,
+        };
+        let pending_bytes = front.len() - self.sent_bytes;
+        if pending_bytes * 2 < capacity {
+            let copy = front[self.sent_bytes..].to_vec();
             self.sent_bytes = 0;
             self.front = Some(Queued(SendBuf::Vec(copy)));
         }
@@ -419,6 +487,61 @@ mod tests {
         send_queue.shrink_front();
         assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
         assert_eq!(drain(&mut send_queue, 7), vec![7; 60]);
+    }
+
+    #[test]
+    fn partly_sent_vector_is_replaced_by_exact_copy() {
+        for (capacity, is_replaced) in [(MAX_SPARE_VECTOR_BYTES, true), (MAX_SPARE_VECTOR_BYTES + 1, false)] {
+            let mut vector = Vec::with_capacity(capacity);
+            vector.extend_from_slice(&[7; 100]);
+            let mut send_queue = SendQueue::default();
+            send_queue.push(Queued(SendBuf::Vec(vector)));
+            send_queue.mark_sent(40);
+            send_queue.shrink_front();
+            let length = if is_replaced { 60 } else { 100 };
+            assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(front))) if front.len() == length));
+            assert_eq!(drain(&mut send_queue, 7), vec![7; 60]);
+        }
+    }
+
+    /// Writes a message of this length and sends it. Returns the capacity of the vector before and after that.
+    fn send_spare(length: usize) -> (usize, usize) {
+        let mut vector = SendBuf::spare_vec();
+        let before = vector.capacity();
+        assert!(vector.is_empty());
+        vector.resize(length, 7);
+        let after = vector.capacity();
+        let mut send_queue = SendQueue::default();
+        send_queue.push(Queued(SendBuf::Vec(vector)));
+        drain(&mut send_queue, 99);
+        (before, after)
+    }
+
+    #[test]
+    fn sent_vectors_are_reused() {
+        let (first, capacity) = send_spare(100);
+        assert_eq!(first, 0);
+        assert_eq!(send_spare(10), (capacity, capacity));
+        assert_eq!(SendBuf::spare_vec().capacity(), capacity);
+        drop(Queued(SendBuf::Vec(Vec::with_capacity(1000))));
+        assert_eq!(SendBuf::spare_vec().capacity(), 1000, "replaces the vector that was not sent");
+        drop(Queued(SendBuf::Vec(Vec::with_capacity(MAX_SPARE_VECTOR_BYTES + 1))));
+        assert_eq!(SendBuf::spare_vec().capacity(), 0, "too large");
+    }
+
+    #[test]
+    fn only_vectors_that_are_reused_are_kept() {
+        for _ in 0..3 {
+            drop(Queued(SendBuf::Vec(vec![7; 100])));
+        }
+        assert_eq!(SendBuf::spare_vec().capacity(), 0);
+        let vectors = Vec::from_iter((0..MAX_SPARE_VECTORS * 2).map(|_| SendBuf::spare_vec()));
+        for mut vector in vectors {
+            vector.push(7);
+            drop(Queued(SendBuf::Vec(vector)));
+        }
+        let kept = (0..MAX_SPARE_VECTORS * 2).take_while(|_| SendBuf::spare_vec().capacity() > 0);
+        assert_eq!(kept.count(), MAX_SPARE_VECTORS);
     }
 
     #[test]

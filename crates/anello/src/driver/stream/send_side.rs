@@ -97,8 +97,10 @@ impl SendSide {
     /// the stream only if the connection is broken, and not if it is caused by the descriptors.
     pub fn send_with_fds<S: Sockets>(
         &mut self,
-        (sockets, socket): (&mut S, &S::Socket),
-        (data, descriptors): (&[u8], &[BorrowedFd<'_>]),
+        sockets: &mut S,
+        socket: &S::Socket,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
         match sockets.send_with_fds(socket, data, descriptors) {
@@ -133,7 +135,9 @@ impl SendSide {
     /// Sends bytes from a file; the queue must be empty. Returns `None` if the socket buffer is full.
     pub fn send_file<S: Sockets>(
         &mut self,
-        (sockets, socket, family): (&mut S, &S::Socket, Family),
+        sockets: &mut S,
+        socket: &S::Socket,
+        family: Family,
         range: FileRange<'_>,
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {

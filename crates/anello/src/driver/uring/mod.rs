@@ -14,13 +14,12 @@ mod setup;
 mod sqe;
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags, io_uring_files_update};
+use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags};
 use socket2::SockAddr;
 
 use crate::driver::errors::catch_panic::log;
@@ -29,16 +28,14 @@ use crate::driver::kernel::op::{Completion, Op, SINGLE_WAKE_UP, SendMode, Wait};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
 use crate::driver::memory::buffer::Pools;
-use crate::driver::memory::key::Key;
 use crate::driver::memory::table::Table;
 use crate::driver::settings::options::{DriverOptions, ZeroCopy};
 use crate::driver::sockets::{OsSockets, is_loopback};
 use crate::driver::wake::notifier::{Descriptors, Notifier};
 use registered_buffers::RegisteredBuffers;
 use ring::Ring;
-pub(crate) use setup::probe_zero_copy_receive;
-use setup::{BUFFER_GROUP, Features, REGISTERED_FILES};
-use sqe::{File, Sqe};
+use setup::{BUFFER_GROUP, Features};
+use sqe::Sqe;
 
 #[derive(Debug)]
 pub(crate) struct Uring {
@@ -54,8 +51,6 @@ pub(crate) struct Uring {
     /// Messages to other workers whose completions have not yet arrived.
     sent_wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
-    /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
-    registered_files: u32,
     /// Created when the first buffer is registered.
     registered_buffers: Option<RegisteredBuffers>,
     overflows: u64,
@@ -76,7 +71,6 @@ impl Uring {
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
-        let registered_files = if features.registered_files { REGISTERED_FILES } else { 0 };
         let mut uring = Self {
             ring,
             features,
@@ -87,7 +81,6 @@ impl Uring {
             wake,
             sent_wakes: Table::new(),
             zero_copy: options.zero_copy,
-            registered_files,
             registered_buffers: None,
             overflows: 0,
             overflow_pending: false,
@@ -189,11 +182,6 @@ impl Uring {
     /// Always inlined: each caller knows the operation, so most of the function is optimised away.
     #[inline(always)]
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
-        let index = token.key().index;
-        let file = |socket: &OwnedFd| match index < self.registered_files {
-            true => File::Registered(index),
-            false => File::Descriptor(socket.as_raw_fd()),
-        };
         let entry = match op {
             Op::Accept { listener, multishot } => {
                 Sqe::accept(listener.as_raw_fd(), multishot && self.features.multishot_accept)
@@ -205,20 +193,17 @@ impl Uring {
                 entry
             }
             Op::Receive { socket, multishot } => {
-                Sqe::receive(file(socket), BUFFER_GROUP, multishot && self.features.multishot_receive)
+                let multishot = multishot && self.features.multishot_receive;
+                Sqe::receive(socket.as_raw_fd(), BUFFER_GROUP, multishot)
             }
             Op::Send { socket, data, length_bytes, mode } => {
-                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+                let (socket, flags) = (socket.as_raw_fd(), libc::MSG_NOSIGNAL | libc::MSG_WAITALL);
                 match mode {
                     SendMode::Inline => {
-                        Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT)
-                            .skip_success_cqe()
+                        Sqe::send(socket, data, length_bytes, flags | libc::MSG_DONTWAIT).skip_success_cqe()
                     }
-                    SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
-                    // Use the descriptor: the index of this token selects a zero-copy send, not the slot of the stream.
-                    SendMode::ZeroCopy => {
-                        Sqe::send_zero_copy(File::Descriptor(socket.as_raw_fd()), data, length_bytes, flags)
-                    }
+                    SendMode::Async => Sqe::send(socket, data, length_bytes, flags),
+                    SendMode::ZeroCopy => Sqe::send_zero_copy(socket, data, length_bytes, flags),
                 }
             }
             // Do not poll for POLLPRI: every wake-up would report urgent data, even if there is none. On a TCP socket,
@@ -444,19 +429,6 @@ impl CompletionKernel for Uring {
         unsafe { OwnedFd::from_raw_fd(result) }
     }
 
-    fn attached(&mut self, key: Key, socket: &OwnedFd) {
-        if key.index < self.registered_files {
-            self.update_registered(key, socket.as_raw_fd());
-        }
-    }
-
-    fn detached(&mut self, key: Key) {
-        // Required even if no further files are registered, because a file in the table keeps its socket open.
-        if self.features.registered_files && key.index < REGISTERED_FILES {
-            self.update_registered(key, -1);
-        }
-    }
-
     fn zero_copy_pays(&self, socket: &OwnedFd) -> bool {
         matches!(self.zero_copy, ZeroCopy::Always { .. }) || !is_loopback(socket.as_fd())
     }
@@ -467,21 +439,5 @@ impl CompletionKernel for Uring {
 
     fn operations(&self) -> OperationCounts {
         self.ring.operations
-    }
-}
-
-impl Uring {
-    fn update_registered(&mut self, key: Key, descriptor: RawFd) {
-        let mut update = io_uring_files_update::default();
-        update.offset = key.index;
-        update.fds = (&raw const descriptor).cast_mut().cast::<c_void>().into();
-        // SAFETY: the argument is one update of one descriptor, which the kernel reads only during the call.
-        let updated =
-            unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };
-        if let Err(error) = updated {
-            // Receives and sends in this slot would fail with the registered file, but work with the descriptor.
-            log(|| tracing::warn!(%error, "cannot register a file; using plain descriptors"));
-            self.registered_files = 0;
-        }
     }
 }

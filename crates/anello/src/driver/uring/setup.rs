@@ -8,49 +8,35 @@
 //!  COOP_TASKRUN, TASKRUN_FLAG    5.19                 registered ring     5.18  by registering
 //!  SUBMIT_ALL                    5.18                 CQE_SKIP_SUCCESS    5.17  by feature bit
 //!  CQSIZE, CLAMP                 5.6                  inline send         5.17  by overfilling a socket buffer
-//!                                                     registered files    6.14  by feature bit, if requested
 //!                                                     minimum wait time   6.12  by feature bit, if requested
 //!                                                                               (requires DEFER_TASKRUN)
-//!                                                     NAPI polling        6.9   by registering, if requested
 //!                                                     minimum: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::ptr;
 use std::rc::Rc;
 
-use rustix::io::Errno;
 use rustix::io_uring::{
     IoringCqeFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringSetupFlags, io_uring_buf_reg,
-    io_uring_params, io_uring_setup,
+    io_uring_params,
 };
 
 use super::ring::Ring;
-use super::sqe::{File, Sqe};
+use super::sqe::Sqe;
 use crate::driver::errors::context::{with_context, with_text};
 use crate::driver::kernel::op::Wait;
 use crate::driver::memory::buffer::{BufferRing, Pools};
-use crate::driver::settings::options::{
-    DriverOptions, NapiPolling, SendCompletion, TaskWork, log_rejected_napi,
-};
+use crate::driver::settings::options::{DriverOptions, TaskWork};
 use crate::driver::wait::batch_wait::BatchWait;
 use crate::driver::wake::notifier::Notifier;
 
 /// Buffer group ID of the receive ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
-
-/// Number of entries in the table of registered files, if enabled.
-pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
-
-/// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix that was made one version earlier and has no feature bit of its
-/// own. Without the fix, a file removed from the table is closed only when all previously submitted operations on any
-/// registered file have ended: a pending receive keeps open all sockets that are closed after it was submitted.
-const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// `IORING_FEAT_MIN_TIMEOUT` (6.12).
 const MIN_TIMEOUT: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 15);
@@ -67,14 +53,12 @@ pub(crate) struct Features {
     pub zero_copy: bool,
     pub msg_ring: bool,
     pub registered_ring: bool,
-    pub registered_files: bool,
     pub min_wait: bool,
-    pub napi_busy_poll: bool,
 }
 
 impl Features {
     /// Returns the name of each feature, and whether it is used.
-    pub fn named(&self) -> [(&'static str, bool); 16] {
+    pub fn named(&self) -> [(&'static str, bool); 14] {
         [
             ("no-sqarray", self.setup.contains(IoringSetupFlags::NO_SQARRAY)),
             ("defer-taskrun", self.setup.contains(IoringSetupFlags::DEFER_TASKRUN)),
@@ -89,9 +73,7 @@ impl Features {
             ("send-zc", self.zero_copy),
             ("msg-ring", self.msg_ring),
             ("registered-ring", self.registered_ring),
-            ("registered-files", self.registered_files),
             ("min-wait", self.min_wait),
-            ("napi-busy-poll", self.napi_busy_poll),
         ]
     }
 }
@@ -115,7 +97,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
             "io_uring requires Linux 5.13 or later (upgrade the kernel or use the epoll driver)",
         ));
     }
-    let disabled = &options.disabled_features;
+    let disabled = &options.testing.disabled_features;
     limit_io_wq_workers(&ring);
 
     let is_supported = probe_opcodes(&ring);
@@ -123,7 +105,6 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.msg_ring = is_supported(IoringOp::MsgRing) && !disabled.msg_ring;
     features.cqe_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !disabled.cqe_skip;
     features.inline_sends = features.cqe_skip
-        && options.send_completion == SendCompletion::Inline
         && options.submission_polling.is_none()
         && is_tested_release(rustix::system::uname().release())
         && log_failed_probe(reports_short_inline_sends(&mut ring), "inline sends");
@@ -132,38 +113,24 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.buffer_ring = pools.ring.is_some();
     features.multishot_accept = features.buffer_ring && !disabled.multishot_accept;
     features.multishot_receive = features.buffer_ring
-        && !options.one_shot_receive
         && !disabled.multishot_receive
         && log_failed_probe(supports_multishot_recv(&mut ring, &pools), "multishot receive");
-    if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
-        tracing::warn!(
-            "registered files disabled: kernels before 6.14 can delay closing them; using plain descriptors"
-        );
-    } else if options.registered_files {
-        let advice = "cannot register files: open-file limit too low (raise it, e.g. ulimit -n 20000)";
-        register_files(&ring).map_err(|error| with_context(advice, error))?;
-        features.registered_files = true;
-    }
     // Without deferred task work, Linux before 6.19 (fixed in stable releases) does not wake the worker for an event that
     // arrives after the minimum wait time ("io_uring: fix min_wait wakeups for SQPOLL").
     if kernel.contains(MIN_TIMEOUT) && features.setup.contains(IoringSetupFlags::DEFER_TASKRUN) {
         ring.batch = BatchWait::new(options.max_batch_delay);
     }
     features.min_wait = ring.batch.is_on();
-    if let Some(polling) = options.napi_polling {
-        features.napi_busy_poll = log_rejected_napi(register_napi(&ring, polling).map(drop));
-    }
     features.registered_ring = !disabled.registered_ring && ring.register_itself();
     Ok((ring, features, pools))
 }
 
 /// Opens a ring with the best flags, removing one at a time until the kernel accepts the rest.
 fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
-    let disabled = &options.disabled_features;
-    let task_work = options.task_work;
+    let disabled = &options.testing.disabled_features;
     let has_task_work_flags = options.submission_polling.is_none();
-    let defers = has_task_work_flags && task_work == TaskWork::Deferred && !disabled.defer_taskrun;
-    let cooperates = has_task_work_flags && task_work != TaskWork::Interrupting && !disabled.coop_taskrun;
+    let defers = has_task_work_flags && options.task_work == TaskWork::Deferred && !disabled.defer_taskrun;
+    let cooperates = has_task_work_flags && !disabled.coop_taskrun;
     // The newest flags come first.
     let mut optional = VecDeque::from([
         (IoringSetupFlags::NO_SQARRAY, !disabled.no_sqarray),
@@ -175,7 +142,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     ]);
     optional.retain(|(_, is_wanted)| *is_wanted);
     let mut parameters = io_uring_params::default();
-    parameters.cq_entries = options.cq_entries.max(options.sq_entries).max(1);
+    parameters.cq_entries = options.testing.cq_entries.max(options.testing.sq_entries).max(1);
     let mut required = IoringSetupFlags::CLAMP | IoringSetupFlags::CQSIZE;
     // Keeps the other ring open during the setup.
     let shared = options.polling_thread_of.as_ref().and_then(Notifier::ring);
@@ -193,7 +160,7 @@ fn open_with_best_flags(options: &DriverOptions) -> io::Result<Ring> {
     }
     loop {
         parameters.flags = optional.iter().fold(required, |flags, (flag, _)| flags | *flag);
-        match Ring::new(options.sq_entries.max(1), parameters) {
+        match Ring::new(options.testing.sq_entries.max(1), parameters) {
             Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(setup_error(error)),
             Err(error) if optional.pop_front().is_none() => {
                 return Err(unsupported_flags_error(required, options, error));
@@ -282,46 +249,12 @@ fn probe_opcodes(ring: &Ring) -> impl Fn(IoringOp) -> bool + use<> {
     }
 }
 
-/// Registers an empty table of files (`struct io_uring_rsrc_register`, Linux 5.19).
-fn register_files(ring: &Ring) -> io::Result<()> {
-    const SPARSE: u32 = 1;
-    let table: [u32; 8] = [REGISTERED_FILES, SPARSE, 0, 0, 0, 0, 0, 0];
-    // SAFETY: the argument is one registration of the given size, which the kernel reads only during the call.
-    unsafe { ring.register(IoringRegisterOp::RegisterFiles2, table.as_ptr(), size_of_val(&table) as u32) }?;
-    Ok(())
-}
-
-/// `struct io_uring_napi`. In Linux 6.9, which has no `opcode` and `operation_parameter`, these must be zero. Later
-/// versions then set the time, and find the queues of the sockets themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-struct NapiRegistration {
-    busy_poll_us: u32,
-    prefer_busy_poll: u8,
-    opcode: u8,
-    padding: [u8; 2],
-    operation_parameter: u32,
-    reserved: u32,
-}
-
-/// Enables busy polling. Returns the previous registration.
-fn register_napi(ring: &Ring, polling: NapiPolling) -> io::Result<NapiRegistration> {
-    let mut registration = NapiRegistration {
-        busy_poll_us: polling.limited_us(),
-        prefer_busy_poll: polling.prefer.into(),
-        ..NapiRegistration::default()
-    };
-    // SAFETY: the argument is one registration, which the kernel reads and writes only during the call.
-    unsafe { ring.register(IoringRegisterOp::RegisterNapi, &raw mut registration, 1) }?;
-    Ok(registration)
-}
-
 /// Registers the receive ring. Returns pools without a ring if the kernel does not support buffer rings.
 fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
-    if options.disabled_features.buffer_ring {
+    if options.testing.disabled_features.buffer_ring {
         return Pools::new(None);
     }
-    let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
+    let (initial, limit) = (options.testing.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
         tracing::debug!("cannot reserve address space for receive buffers; receiving with poll and recv");
         return Pools::new(None);
@@ -343,36 +276,6 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     }
 }
 
-/// Returns whether the kernel can receive without copies. It checks the ring and the privileges before it reads the
-/// argument, which is invalid here.
-pub(crate) fn probe_zero_copy_receive() -> io::Result<bool> {
-    /// `IORING_REGISTER_ZCRX_IFQ`, which rustix does not have.
-    const REGISTER_ZCRX_IFQ: libc::c_uint = 32;
-
-    let mut parameters = io_uring_params::default();
-    parameters.flags =
-        IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::DEFER_TASKRUN | IoringSetupFlags::CQE32;
-    // SAFETY: the parameters refer to no memory (no `NO_MMAP`).
-    let ring = match unsafe { io_uring_setup(1, &mut parameters) } {
-        Ok(ring) => ring,
-        // The flags are older than zero-copy receive.
-        Err(Errno::INVAL) => return Ok(false),
-        Err(error) => return Err(setup_error(error.into())),
-    };
-    let argument = ptr::without_provenance::<c_void>(usize::MAX);
-    // SAFETY: the kernel cannot read an argument at this address, so the call has no effect.
-    let result = unsafe {
-        libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), REGISTER_ZCRX_IFQ, argument, 1)
-    };
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        // Without `CAP_NET_ADMIN`, the kernel refuses before it reads the argument.
-        Some(libc::EFAULT | libc::EPERM) if result < 0 => Ok(true),
-        Some(libc::EINVAL | libc::EOPNOTSUPP) if result < 0 => Ok(false),
-        _ => Err(with_context("cannot probe zero-copy receive", error)),
-    }
-}
-
 /// Returns the result of a probe, or `false` if it failed.
 fn log_failed_probe(works: io::Result<bool>, feature: &str) -> bool {
     works.unwrap_or_else(|error| {
@@ -388,7 +291,7 @@ fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<boo
     const CANCEL: u64 = 2;
     let (mut near, far) = UnixStream::pair()?;
     near.write_all(b"?")?;
-    let receive = Sqe::receive(File::Descriptor(far.as_raw_fd()), BUFFER_GROUP, true);
+    let receive = Sqe::receive(far.as_raw_fd(), BUFFER_GROUP, true);
     ring.push(receive.with_user_data(RECEIVE));
     let (mut works, mut in_flight) = (false, 1);
     // Also waits for the completion of the cancellation, which the driver would count as one of an unknown operation.
@@ -439,7 +342,7 @@ fn reports_short_inline_sends(ring: &mut Ring) -> io::Result<bool> {
     near_socket.set_send_buffer_size(1)?;
     let message = vec![0u8; MESSAGE_BYTES];
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
-    let send = Sqe::send(File::Descriptor(near.as_raw_fd()), message.as_ptr(), MESSAGE_BYTES as u32, flags);
+    let send = Sqe::send(near.as_raw_fd(), message.as_ptr(), MESSAGE_BYTES as u32, flags);
     let submission_index = ring.submission_index();
     ring.push(send.skip_success_cqe().with_user_data(SEND));
     loop {
@@ -481,18 +384,6 @@ mod tests {
             let error = unsupported_flags_error(flags, &DriverOptions::default(), error);
             assert_eq!(raw_os_error(&error), Some(libc::EINVAL), "{error}");
         }
-    }
-
-    #[test]
-    fn napi_registration_is_stored_by_kernel() {
-        let polling = NapiPolling { max_us: u32::MAX, prefer: true };
-        let options = DriverOptions::default().napi_polling(Some(polling));
-        // io_uring may be unavailable.
-        let Ok((ring, features, _pools)) = ring(&options) else { return };
-        let stored = register_napi(&ring, NapiPolling { max_us: 0, prefer: false });
-        assert_eq!(features.napi_busy_poll, stored.is_ok());
-        let Ok(stored) = stored else { return };
-        assert_eq!((stored.busy_poll_us, stored.prefer_busy_poll), (10_000, 1));
     }
 
     #[test]

@@ -30,44 +30,33 @@ pub(super) struct Sqe {
 
 const _: () = assert!(size_of::<Sqe>() == 64);
 
-/// A descriptor, or the index of a registered file.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum File {
-    Descriptor(i32),
-    Registered(u32),
-}
-
 const ACCEPT_MULTISHOT: u16 = 1;
 const RECEIVE_MULTISHOT: u16 = 2;
 const POLL_MULTISHOT: u32 = 1;
 
 impl Sqe {
     #[inline(always)]
-    fn new(opcode: IoringOp, file: File) -> Self {
-        let (fd, flags) = match file {
-            File::Descriptor(descriptor) => (descriptor, 0),
-            File::Registered(index) => (index.cast_signed(), IoringSqeFlags::FIXED_FILE.bits()),
-        };
-        Self { opcode: opcode as u8, flags, fd, ..Self::default() }
+    fn new(opcode: IoringOp, descriptor: i32) -> Self {
+        Self { opcode: opcode as u8, fd: descriptor, ..Self::default() }
     }
 
     /// `IORING_OP_ACCEPT` (5.5; multishot 5.19).
     pub fn accept(listener: i32, multishot: bool) -> Self {
         let ioprio = if multishot { ACCEPT_MULTISHOT } else { 0 };
         let op_flags = libc::SOCK_CLOEXEC.cast_unsigned();
-        Self { ioprio, op_flags, ..Self::new(IoringOp::Accept, File::Descriptor(listener)) }
+        Self { ioprio, op_flags, ..Self::new(IoringOp::Accept, listener) }
     }
 
     /// `IORING_OP_CONNECT` (5.5). The kernel may read the address until the operation completes.
     pub fn connect(socket: i32, address: *const libc::sockaddr, length: u32) -> Self {
         let offset = u64::from(length);
-        let connect = Self::new(IoringOp::Connect, File::Descriptor(socket));
+        let connect = Self::new(IoringOp::Connect, socket);
         Self { address: address as u64, offset, ..connect }
     }
 
     /// `IORING_OP_RECV` (5.6; multishot 6.0) into a buffer of the given group.
-    pub fn receive(file: File, buffer_group: u16, multishot: bool) -> Self {
-        let mut receive = Self::new(IoringOp::Recv, file);
+    pub fn receive(socket: i32, buffer_group: u16, multishot: bool) -> Self {
+        let mut receive = Self::new(IoringOp::Recv, socket);
         receive.flags |= IoringSqeFlags::BUFFER_SELECT.bits();
         let ioprio = if multishot { RECEIVE_MULTISHOT } else { 0 };
         Self { ioprio, buffer_group, ..receive }
@@ -76,14 +65,14 @@ impl Sqe {
     /// `IORING_OP_SEND` (5.6). The kernel may read the data until the operation completes or, for an inline send, until
     /// the entry is consumed.
     #[inline(always)]
-    pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
+    pub fn send(socket: i32, data: *const u8, length: u32, flags: i32) -> Self {
         let op_flags = flags.cast_unsigned();
-        Self { address: data as u64, length, op_flags, ..Self::new(IoringOp::Send, file) }
+        Self { address: data as u64, length, op_flags, ..Self::new(IoringOp::Send, socket) }
     }
 
     /// `IORING_OP_SEND_ZC` (6.0). The kernel may read the data until the notification is posted.
-    pub fn send_zero_copy(file: File, data: *const u8, length: u32, flags: i32) -> Self {
-        Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
+    pub fn send_zero_copy(socket: i32, data: *const u8, length: u32, flags: i32) -> Self {
+        Self { opcode: IoringOp::SendZc as u8, ..Self::send(socket, data, length, flags) }
     }
 
     /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion each time the socket becomes ready.
@@ -95,18 +84,18 @@ impl Sqe {
     pub fn poll_once(descriptor: i32, mask: u32) -> Self {
         // The kernel defines the mask as two 16-bit halves in little-endian order; see `poll32_events`.
         let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
-        Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }
+        Self { op_flags, ..Self::new(IoringOp::PollAdd, descriptor) }
     }
 
     /// `IORING_OP_READ` (5.6) at an offset. The kernel may write to the memory until the operation completes.
     pub fn read(file: i32, data: *mut u8, length: u32, offset: u64) -> Self {
-        let read = Self::new(IoringOp::Read, File::Descriptor(file));
+        let read = Self::new(IoringOp::Read, file);
         Self { address: data as u64, length, offset, ..read }
     }
 
     /// `IORING_OP_WRITE` (5.6) at an offset. The kernel may read the memory until the operation completes.
     pub fn write(file: i32, data: *const u8, length: u32, offset: u64) -> Self {
-        let write = Self::new(IoringOp::Write, File::Descriptor(file));
+        let write = Self::new(IoringOp::Write, file);
         Self { address: data as u64, length, offset, ..write }
     }
 
@@ -120,12 +109,12 @@ impl Sqe {
 
     /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with the given `user_data`.
     pub fn cancel(target: u64) -> Self {
-        Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }
+        Self { address: target, ..Self::new(IoringOp::AsyncCancel, -1) }
     }
 
     /// `IORING_OP_MSG_RING` (Linux 5.18): posts a completion with the given `user_data` on another ring.
     pub fn message(ring: i32, user_data: u64) -> Self {
-        Self { offset: user_data, ..Self::new(IoringOp::MsgRing, File::Descriptor(ring)) }
+        Self { offset: user_data, ..Self::new(IoringOp::MsgRing, ring) }
     }
 
     pub fn with_user_data(self, user_data: u64) -> Self {

@@ -299,9 +299,7 @@ fn ipv6_connection() {
 #[test]
 fn urgent_byte_and_later_bytes_arrive_in_order() {
     on_every_driver(|setup| {
-        let options = &setup.options;
-        let is_multishot =
-            setup.is_uring() && !options.one_shot_receive && !options.disabled_features.multishot_receive;
+        let is_multishot = setup.is_uring() && !setup.options.testing.disabled_features.multishot_receive;
         let limit = if is_multishot { Duration::from_millis(100) } else { Duration::MAX };
         setup.run(async move {
             let (mut stream, mut peer) = with_std().await;

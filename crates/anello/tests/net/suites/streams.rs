@@ -311,7 +311,7 @@ fn leased_chunks_do_not_block_receives() {
     on_every_setup(|setup| {
         // The ring has sixteen buffers, and all of them are leased.
         let setup = setup.with(|options| {
-            options.initial_receive_buffers = options.initial_receive_buffers.min(4);
+            options.testing.initial_receive_buffers = options.testing.initial_receive_buffers.min(4);
             options.max_receive_buffers = options.max_receive_buffers.min(16);
         });
         setup.run(async {

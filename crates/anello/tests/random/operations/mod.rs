@@ -7,7 +7,8 @@
 //! - functions of `fs` that perform one call on the file pool, and methods of `File` that call listed ones,
 //! - `Stdout`, `Stderr` and `ChildStderr`, which are pipes like `pipe::Sender` and `ChildStdout`,
 //! - `time::advance`, which is a sleep on the simulated driver,
-//! - implementations of the traits in `io` and in other crates, which call the methods `poll_*`.
+//! - implementations of the traits in `io` and in other crates, which call the methods `poll_*`,
+//! - tokio's own types in `sync`, of which `oneshot::Receiver` and `Mutex` stand for all.
 //!
 //! `shutdown` of streams and `flush` of in-memory streams complete at the first poll. The methods of `event_loop` do not
 //! wait for single operations.

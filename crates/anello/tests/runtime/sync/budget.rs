@@ -1,12 +1,10 @@
-//! A task whose channels and locks are always ready does not starve the sockets and timers of its worker.
+//! A task whose channels are always ready does not starve the sockets and timers of its worker.
 
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::time::Duration;
 
-use anello::sync::{
-    Barrier, CancellationToken, Mutex, Notify, OnceCell, RwLock, Semaphore, SetOnce, broadcast, local, mpsc,
-    oneshot, watch,
-};
+use anello::sync::{CancellationToken, Mutex, broadcast, local, mpsc, watch};
+use anello::task::consume_budget;
 use anello::time::sleep;
 
 use super::drivers_and_simulators;
@@ -35,24 +33,17 @@ fn never_starves<S: AsyncFn(usize) + 'static>(make_step: impl Fn() -> S + Send +
 }
 
 #[test]
-fn mpsc_send_and_recv_never_starve_worker() {
+fn mpsc_recv_never_starves_worker() {
     never_starves(|| {
         let (sender, receiver) = mpsc::channel(1);
-        let receiver = tokio::sync::Mutex::new(receiver);
+        let receiver = Mutex::new(receiver);
         async move |round| {
             sender.send(round).await.unwrap();
-            assert_eq!(receiver.try_lock().unwrap().recv().await, Some(round));
-        }
-    });
-}
-
-#[test]
-fn mpsc_reserve_alone_never_starves_worker() {
-    never_starves(|| {
-        let (sender, receiver) = mpsc::channel::<()>(1);
-        async move |_| {
-            assert!(!receiver.is_closed());
-            drop(sender.reserve().await.unwrap());
+            let mut receiver = receiver.try_lock().unwrap();
+            match round % 2 {
+                0 => assert_eq!(receiver.recv().await, Some(round)),
+                _ => assert_eq!(poll_fn(|context| receiver.poll_recv(context)).await, Some(round)),
+            }
         }
     });
 }
@@ -61,21 +52,16 @@ fn mpsc_reserve_alone_never_starves_worker() {
 fn mpsc_recv_many_never_starves_worker() {
     never_starves(|| {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let receiver = tokio::sync::Mutex::new(receiver);
+        let receiver = Mutex::new(receiver);
         async move |round| {
             sender.send(round).unwrap();
-            assert_eq!(receiver.try_lock().unwrap().recv_many(&mut Vec::new(), 10).await, 1);
-        }
-    });
-}
-
-#[test]
-fn oneshot_never_starves_worker() {
-    never_starves(|| {
-        async |round| {
-            let (sender, receiver) = oneshot::channel();
-            sender.send(round).unwrap();
-            assert_eq!(receiver.await, Ok(round));
+            let (mut receiver, mut values) = (receiver.try_lock().unwrap(), Vec::new());
+            let received = match round % 3 {
+                0 => receiver.recv_many(&mut values, 10).await,
+                1 => poll_fn(|context| receiver.poll_recv_many(context, &mut values, 10)).await,
+                _ => receiver.recv().await.into_iter().count(),
+            };
+            assert_eq!(received, 1);
         }
     });
 }
@@ -84,7 +70,7 @@ fn oneshot_never_starves_worker() {
 fn watch_never_starves_worker() {
     never_starves(|| {
         let (sender, receiver) = watch::channel(0);
-        let receiver = tokio::sync::Mutex::new(receiver);
+        let receiver = Mutex::new(receiver);
         async move |round| {
             sender.send(round).unwrap();
             let mut receiver = receiver.try_lock().unwrap();
@@ -100,7 +86,7 @@ fn watch_never_starves_worker() {
 fn broadcast_never_starves_worker() {
     never_starves(|| {
         let (sender, receiver) = broadcast::channel(1);
-        let receiver = tokio::sync::Mutex::new(receiver);
+        let receiver = Mutex::new(receiver);
         async move |round| {
             sender.send(round).unwrap();
             assert_eq!(receiver.try_lock().unwrap().recv().await, Ok(round));
@@ -109,52 +95,27 @@ fn broadcast_never_starves_worker() {
 }
 
 #[test]
-fn notify_never_starves_worker() {
+fn subscribed_receivers_never_starve_worker() {
     never_starves(|| {
-        let notify = Arc::new(Notify::new());
+        let (values, events) = (watch::Sender::new(0), broadcast::Sender::new(1));
+        let receivers = Mutex::new((values.subscribe().clone(), events.subscribe().resubscribe()));
         async move |round| {
-            notify.notify_one();
-            match round % 2 {
-                0 => notify.notified().await,
-                _ => Arc::clone(&notify).notified_owned().await,
-            }
+            let (value, event) = &mut *receivers.try_lock().unwrap();
+            values.send(round + 1).unwrap();
+            value.changed().await.unwrap();
+            events.send(round).unwrap();
+            assert_eq!(event.recv().await, Ok(round));
         }
     });
 }
 
 #[test]
-fn semaphore_never_starves_worker() {
+fn lock_and_consume_budget_never_starve_worker() {
     never_starves(|| {
-        let semaphore = Arc::new(Semaphore::new(1));
-        async move |round| match round % 2 {
-            0 => drop(semaphore.acquire().await.unwrap()),
-            _ => drop(Arc::clone(&semaphore).acquire_many_owned(1).await.unwrap()),
-        }
-    });
-}
-
-#[test]
-fn locks_never_starve_worker() {
-    never_starves(|| {
-        let (mutex, lock) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
-        async move |round| match round % 4 {
-            0 => *mutex.lock().await += 1,
-            1 => *Arc::clone(&mutex).lock_owned().await += 1,
-            2 => *lock.write().await += 1,
-            _ => drop(Arc::clone(&lock).read_owned().await),
-        }
-    });
-}
-
-#[test]
-fn barrier_and_cells_never_starve_worker() {
-    never_starves(|| {
-        let barrier = Barrier::new(1);
-        let (cell, once) = (OnceCell::new(), SetOnce::new_with(Some(7)));
-        async move |round| match round % 3 {
-            0 => assert!(barrier.wait().await.is_leader()),
-            1 => assert_eq!(cell.get_or_init(async || 7).await, &7),
-            _ => assert_eq!(once.wait().await, &7),
+        let mutex = Mutex::new(0);
+        async move |_| {
+            *mutex.lock().await += 1;
+            consume_budget().await;
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use anello::sync::{Mutex, Semaphore, local, mpsc};
+use anello::sync::{local, mpsc};
 
 use super::drivers_and_simulators;
 use crate::common::*;
@@ -84,37 +84,5 @@ fn fault_10_dropped_local_mpsc_futures_lose_no_value() {
             poll_at_most(polls, sender.send(value)).await.is_some_and(|sent| sent.is_ok())
         };
         run_program(seed, send, async |polls| poll_at_most(polls, receiver.recv()).await).await;
-    });
-}
-
-#[test]
-fn fault_10_dropped_acquires_lose_no_permit() {
-    on_each_seed(async |seed| {
-        let (semaphore, mutex) = (Rc::new(Semaphore::new(3)), Rc::new(Mutex::new(0)));
-        let tasks: Vec<_> = (0..SENDERS)
-            .map(|task| {
-                let (semaphore, mutex) = (Rc::clone(&semaphore), Rc::clone(&mutex));
-                anello::spawn(async move {
-                    let mut random = Rng::with_seed(seed ^ task);
-                    let mut locked = 0;
-                    for _ in 0..VALUES {
-                        let count = random.u32(1..4);
-                        let permits = poll_at_most(random.usize(1..4), semaphore.acquire_many(count)).await;
-                        if let Some(mut count) = poll_at_most(random.usize(1..4), mutex.lock()).await {
-                            anello::yield_now().await;
-                            *count += 1;
-                            locked += 1;
-                        }
-                        drop(permits);
-                    }
-                    locked
-                })
-            })
-            .collect();
-        let mut locked = 0;
-        for task in tasks {
-            locked += task.await.unwrap();
-        }
-        assert_eq!((semaphore.available_permits(), *mutex.lock().await), (3, locked), "seed {seed}");
     });
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, echo};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{
-    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SendCompletion, SimFaults, SimModel, SimOptions,
+    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SimFaults, SimModel, SimOptions, SubmissionPolling,
     TaskWork, ZeroCopy, current_driver_metrics, spawn, yield_now,
 };
 use clients::{Client, Server, drop_after, receive_all, run_echo};
@@ -215,22 +215,22 @@ fn chance(random: &mut Rng, per_mille: u16) -> bool {
 /// Returns random driver options, which together cover many code paths of a driver.
 fn driver_options(random: &mut Rng) -> DriverOptions {
     let mut options = DriverOptions::default();
-    options.initial_receive_buffers = 1 << random.u64(..4);
-    options.max_receive_buffers = options.initial_receive_buffers << random.u64(..4);
+    options.testing.initial_receive_buffers = 1 << random.u64(..4);
+    options.max_receive_buffers = options.testing.initial_receive_buffers << random.u64(..4);
     options.receive_buffer_bytes = 64 << random.u64(..7);
     options.max_received_chunks = 1 + random.usize(..8);
     options.max_send_queue_bytes = 1 << (8 + random.u64(..9));
     options.direct_send_threshold_bytes = 1 << (6 + random.u64(..9));
-    options.deferred_send_threshold_edges = random.usize(..4);
-    options.cq_entries = 1 << random.u64(..8);
+    options.testing.deferred_send_threshold_edges = random.usize(..4);
+    options.testing.cq_entries = 1 << random.u64(..8);
     options.max_accept_queue = 1 + random.usize(..3);
-    options.send_completion =
-        if chance(random, 700) { SendCompletion::Inline } else { SendCompletion::PerSend };
-    options.one_shot_receive = chance(random, 200);
-    options.disabled_features.multishot_accept = chance(random, 200);
+    // With submission polling, every send posts a completion.
+    options.submission_polling = (!chance(random, 700)).then(SubmissionPolling::default);
+    options.testing.disabled_features.multishot_receive = chance(random, 200);
+    options.testing.disabled_features.multishot_accept = chance(random, 200);
     options.task_work = if chance(random, 700) { TaskWork::Deferred } else { TaskWork::Cooperative };
-    options.disabled_features.buffer_ring = chance(random, 100);
-    options.disabled_features.cqe_skip = chance(random, 100);
+    options.testing.disabled_features.buffer_ring = chance(random, 100);
+    options.testing.disabled_features.cqe_skip = chance(random, 100);
     if chance(random, 300) {
         options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.u64(..10)) };
     }
@@ -262,7 +262,7 @@ fn broken_connection_does_not_return_eof() {
                 faults.resets = 30;
                 let sim = SimOptions::new(seed).model(model).faults(faults);
                 let setup = Setup::new("sim", DriverKind::Sim(sim), |options| {
-                    options.disabled_features.buffer_ring = !buffer_ring;
+                    options.testing.disabled_features.buffer_ring = !buffer_ring;
                 });
                 let has_ended = setup.run(async {
                     let (mut client, mut server) = pair().await.expect("a connection");

@@ -163,19 +163,14 @@ const FILES: &[Call] = &[
     Only(libc::SYS_prlimit64, &[&[Is(0, 0), IsNull(2)]]),
 ];
 
-const FILES_UPDATE: u64 = rustix::io_uring::IoringRegisterOp::RegisterFilesUpdate as u64;
 const PBUF_STATUS: u64 = rustix::io_uring::IoringRegisterOp::RegisterPbufStatus as u64;
 const UNREGISTER_RING: u64 = rustix::io_uring::IoringRegisterOp::UnregisterRingFds as u64;
 
 /// Using existing rings. Creating a ring is denied.
 const RINGS: &[Call] = &[
     Any(&[libc::SYS_io_uring_enter]),
-    // Updates of the file table for each connection with --registered-files; shrinking the receive ring; unregistration
-    // when a ring is closed.
-    Only(
-        libc::SYS_io_uring_register,
-        &[&[Is(1, FILES_UPDATE)], &[Is(1, PBUF_STATUS)], &[Is(1, UNREGISTER_RING)]],
-    ),
+    // Shrinking the receive ring; unregistration when a ring is closed.
+    Only(libc::SYS_io_uring_register, &[&[Is(1, PBUF_STATUS)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
 /// Removing Unix socket files at exit.

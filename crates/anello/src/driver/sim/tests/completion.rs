@@ -119,7 +119,8 @@ fn write_before_zero_copy_notification_is_error() {
 #[test]
 fn receive_without_buffers_fails_when_armed() {
     let mut options = DriverOptions::default();
-    (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
+    options.testing.initial_receive_buffers = 1;
+    (options.max_receive_buffers, options.receive_buffer_bytes) = (1, 64);
     let (mut kernel, near, far) = connected(&options);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     assert_eq!(results(&mut kernel, Wait::None), []);
@@ -174,7 +175,8 @@ fn operation_in_flight_holds_socket_open() {
 
 #[test]
 fn completions_beyond_queue_capacity_are_kept() {
-    let options = DriverOptions { cq_entries: 2, ..DriverOptions::default() };
+    let mut options = DriverOptions::default();
+    options.testing.cq_entries = 2;
     let (mut kernel, ..) = connected(&options);
     for _ in 0..5 {
         kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });

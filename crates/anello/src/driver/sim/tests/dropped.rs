@@ -154,7 +154,7 @@ fn fault_09_zero_copy_send_without_result_is_not_repeated() {
     let (runs, aborted) = for_seeds(200, |seed| {
         let zero_copy = ZeroCopy::Always { threshold_bytes: 16 };
         let mut options = DriverOptions { zero_copy, ..DriverOptions::default() };
-        options.disabled_features.buffer_ring = true;
+        options.testing.disabled_features.buffer_ring = true;
         let test = async {
             let (mut near, mut far) = pair().await;
             assert!(poll_once(far.recv()).is_pending());
@@ -250,7 +250,7 @@ fn assert_rearmed_operation_is_cancelled(options: &DriverOptions, test: impl Asy
 #[test]
 fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled() {
     let mut options = DriverOptions::default();
-    options.disabled_features.multishot_accept = true;
+    options.testing.disabled_features.multishot_accept = true;
     assert_rearmed_operation_is_cancelled(&options, async || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(poll_once(listener.accept()).is_pending());
@@ -275,7 +275,7 @@ fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled()
 #[test]
 fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
     let mut options = DriverOptions { direct_send_threshold_bytes: 1, ..DriverOptions::default() };
-    options.disabled_features.buffer_ring = true;
+    options.testing.disabled_features.buffer_ring = true;
     assert_rearmed_operation_is_cancelled(&options, async || {
         let (mut near, mut far) = pair().await;
         assert!(poll_once(near.recv()).is_pending() && poll_once(far.recv()).is_pending());

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use super::error::{SendError, TrySendError};
 use super::{Channel, Sender, WeakSender, push};
 use crate::driver::wake_all;
-use crate::executor::poll_cooperatively;
+use crate::executor::{has_budget_or_yield, poll_cooperatively, with_current};
 
 /// Future of [`Sender::send`].
 struct Send<'a, T> {
@@ -17,16 +17,22 @@ struct Send<'a, T> {
 }
 
 impl<T> Send<'_, T> {
-    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<(), SendError<T>>> {
+    /// Without budget, the sender takes its place in the queue, but does not send: later senders must not overtake it.
+    fn poll(&mut self, context: &Context<'_>, has_budget: bool) -> Poll<Result<(), SendError<T>>> {
         let waker = context.waker().clone();
         let mut state = self.channel.borrow_mut();
         let is_granted = self.ticket.is_some_and(|ticket| state.granted.contains(&ticket));
         let is_closed = state.is_closed;
-        if !is_closed && !is_granted && (self.ticket.is_some() || state.is_full()) {
+        if !is_closed && !is_granted && (!has_budget || self.ticket.is_some() || state.is_full()) {
             let ticket = *self.ticket.get_or_insert_with(|| state.take_ticket());
             let replaced = state.waiting.insert(ticket, waker);
+            let granted = state.grant();
             drop(state);
             drop(replaced);
+            wake_all(granted);
+            return Poll::Pending;
+        }
+        if !has_budget {
             return Poll::Pending;
         }
         if let Some(ticket) = self.ticket.take() {
@@ -105,7 +111,14 @@ impl<T> Sender<T> {
     /// Returns the value if the receiver has been closed or dropped.
     pub fn send(&self, value: T) -> impl Future<Output = Result<(), SendError<T>>> {
         let mut send = Send { channel: &self.channel, value: Some(value), ticket: None };
-        poll_fn(move |context| poll_cooperatively(context, |context| send.poll(context), |_| 0))
+        poll_fn(move |context| {
+            let has_budget = has_budget_or_yield(context) != Some(false);
+            let polled = send.poll(context, has_budget);
+            if polled.is_ready() {
+                with_current(|shared| shared.spend_budget(0));
+            }
+            polled
+        })
     }
 
     /// Sends a value if the queue has a free slot and no sender waits for one.
