@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::data::variable;
 
-/// Time after which a test is considered to hang: a hundred times as long as any test needs.
+/// Time after which a test is considered to hang: a hundred times as long as tests need, also beside other programs.
 pub fn hang_timeout() -> Duration {
-    scaled_timeout(Duration::from_secs(60))
+    scaled_timeout(Duration::from_secs(180))
 }
 
 /// Multiplies a test's time limit by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or a memory

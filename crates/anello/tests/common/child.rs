@@ -1,12 +1,13 @@
 //! Runs tests in a child process: tests of process-wide limits, descriptors, memory or CPU time, and tests in which
 //! `strace` makes system calls fail.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Environment variable that contains the name of the test for which this process was started.
+/// Environment variable that is set in a child process.
 const CHILD: &str = "ANELLO_TEST_CHILD";
 
 /// Configuration of a child process.
@@ -41,37 +42,37 @@ impl Child {
         self
     }
 
-    /// Runs this test of this executable again in a child process, which calls `body`. The output of the child is
-    /// printed. Fails if the child fails.
-    pub fn run(self, test: &str, body: impl FnOnce()) {
-        let Some(output) = self.output(test, body) else { return };
+    /// Runs the test that contains the closure `body` again in a child process, which calls `body`. The output of the
+    /// child is printed. Fails if the child fails.
+    pub fn run(self, body: impl FnOnce()) {
+        let Some(output) = self.output(body) else { return };
         assert!(
             output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
-            "the child process of {test}: {}",
+            "the child process: {}",
             output.status
         );
     }
 
-    /// Runs this test like [`run`](Self::run), and expects the child to be killed by a signal.
-    pub fn run_killed_by(self, signal: i32, test: &str, body: impl FnOnce()) {
-        let Some(output) = self.output(test, body) else { return };
-        assert_eq!(output.status.signal(), Some(signal), "the child process of {test}: {}", output.status);
+    /// Runs the test like [`run`](Self::run), and expects the child to be killed by a signal.
+    pub fn run_killed_by(self, signal: i32, body: impl FnOnce()) {
+        let Some(output) = self.output(body) else { return };
+        assert_eq!(output.status.signal(), Some(signal), "the child process: {}", output.status);
     }
 
     /// Runs the child and returns its output. In the child, calls `body`.
-    fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
-        if std::env::var(CHILD).is_ok_and(|name| name == test) {
+    fn output(self, body: impl FnOnce()) -> Option<Output> {
+        if is_child() {
             // Otherwise, the kernel would eventually replace the memory in use with huge pages and thus change the
             // memory usage.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
             return None;
         }
-        let program = std::env::current_exe().unwrap();
-        let mut arguments = self.wrapper.into_iter().chain([program.to_string_lossy().into_owned()]);
+        let test = command_for(&body);
+        let program = [test.get_program()].into_iter().chain(test.get_args());
+        let mut arguments = self.wrapper.iter().map(OsStr::new).chain(program);
         let mut command = Command::new(arguments.next().unwrap());
-        command.args(arguments).args([test, "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(CHILD, test).envs(self.environment).stdin(Stdio::null());
+        command.args(arguments).env(CHILD, "1").envs(self.environment).stdin(Stdio::null());
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         for text in [&output.stdout, &output.stderr] {
             eprintln!("{}", String::from_utf8_lossy(text));
@@ -80,9 +81,20 @@ impl Child {
     }
 }
 
-/// Returns whether this process is the child of the test.
-pub fn is_child(test: &str) -> bool {
-    std::env::var(CHILD).is_ok_and(|name| name == test)
+/// Returns whether this process was started by [`Child`].
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Returns a command that runs one test of this program: the function `test`, or the one that contains the closure
+/// `test`.
+pub fn command_for<F>(_test: &F) -> Command {
+    let path = std::any::type_name::<F>();
+    let function = path.split("::{{closure}}").next().unwrap();
+    let (_program, name) = function.split_once("::").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    command
 }
 
 /// Returns whether system calls can be made to fail here, and prints the reason if not.
@@ -123,21 +135,25 @@ pub struct Usage {
     /// CPU time, with a resolution of 10 ms.
     pub processor: Duration,
     pub descriptors: usize,
+    /// Memory in use, without pages of files: code counts only once it has run.
     pub resident_bytes: usize,
 }
 
 /// Returns the current resource usage of a process.
 pub fn usage_of(process: u32) -> Usage {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
-    let (stat, statm) = (read("stat"), read("statm"));
+    let (stat, status) = (read("stat"), read("status"));
     // The name in parentheses may contain spaces. The times are fields 14 and 15.
     let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let kilobytes = |name: &str| -> usize {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
     Usage {
         processor: Duration::from_millis(ticks * 10),
         descriptors: std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
-        resident_bytes: pages * 4096,
+        resident_bytes: (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024,
     }
 }
 

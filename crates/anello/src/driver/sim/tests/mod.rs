@@ -1,4 +1,4 @@
-//! Tests that inspect or control the simulated kernels. `tests/simulator.rs` and `tests/swarm.rs` test what
+//! Tests that inspect or control the simulated kernels. `tests/sim/simulator.rs` and `tests/sim/swarm` test what
 //! applications can observe.
 
 mod completion;

@@ -1,0 +1,5 @@
+//! Copying, in-memory streams and buffered reading.
+
+mod buffered;
+mod copy;
+mod memory;

@@ -1,0 +1,13 @@
+//! Child processes and signals, and faults that concern the whole process: descriptors, memory, and system calls that
+//! fail. Tests that change the state of the process, or measure it, run in a process of their own (`common/child.rs`).
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod children;
+mod descriptors;
+mod fallbacks;
+mod faults_kernel;
+mod faults_peers;
+mod server;
+mod signals;

@@ -1,0 +1,176 @@
+//! Application code that misbehaves when the runtime calls it: wakers and byte owners that panic, or that drop streams,
+//! handles and runtimes on this thread.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use anello::time::{self, sleep};
+use bytes::Bytes;
+
+use crate::common::Rng;
+use crate::deliberate::panic_deliberately;
+
+thread_local! {
+    /// Objects that hostile code on this thread drops when it is called.
+    static VICTIMS: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+thread_local! {
+    /// Whether a runtime is running on this thread. Hostile code may also be called outside a runtime.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `run`, and records that a runtime is running on this thread during the call.
+pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
+    RUNS.set(true);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    RUNS.set(false);
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Stores an object that hostile code may drop later.
+pub fn leave_victim(victim: impl Any) {
+    VICTIMS.with(|victims| victims.borrow_mut().push(Box::new(victim)));
+}
+
+pub fn drop_victims() {
+    // One at a time: dropping an object may call hostile code again.
+    while let Some(victim) = VICTIMS.with(|victims| victims.borrow_mut().pop()) {
+        drop(victim);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum HostileAction {
+    Nothing,
+    Panic,
+    DropVictim,
+    Spawn,
+    ReadClock,
+}
+
+impl HostileAction {
+    fn random(random: &mut Rng, panics: bool) -> Self {
+        match random.usize(..6) {
+            0 | 1 if panics => Self::Panic,
+            2 => Self::DropVictim,
+            3 => Self::Spawn,
+            4 => Self::ReadClock,
+            _ => Self::Nothing,
+        }
+    }
+
+    fn perform(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Panic => panic_deliberately(),
+            Self::DropVictim => {
+                let victim = VICTIMS.try_with(|victims| victims.try_borrow_mut().ok()?.pop());
+                drop(victim);
+            }
+            // Hostile code may be called when no runtime is running.
+            Self::Spawn if RUNS.get() => anello::spawn(async {}).detach(),
+            Self::ReadClock if RUNS.get() => {
+                drop(sleep(time::monotonic_now()));
+            }
+            Self::Spawn | Self::ReadClock => {}
+        }
+    }
+}
+
+/// Creates hostile objects and counts the live ones.
+#[derive(Clone, Default)]
+pub struct Hostility {
+    alive: Arc<AtomicUsize>,
+    /// Whether the objects may also panic.
+    pub panics: bool,
+}
+
+impl Hostility {
+    pub fn new(panics: bool) -> Self {
+        Self { panics, ..Self::default() }
+    }
+
+    pub fn alive(&self) -> usize {
+        self.alive.load(Ordering::SeqCst)
+    }
+
+    fn token(&self) -> Token {
+        self.alive.fetch_add(1, Ordering::SeqCst);
+        Token(Arc::clone(&self.alive))
+    }
+
+    /// Returns a waker that misbehaves when it is called or dropped.
+    pub fn waker(&self, random: &mut Rng) -> Waker {
+        Waker::from(Arc::new(HostileWaker {
+            on_wake: HostileAction::random(random, self.panics),
+            on_drop: HostileAction::random(random, self.panics),
+            _token: self.token(),
+        }))
+    }
+
+    /// Returns bytes whose owner misbehaves when it is dropped.
+    pub fn bytes(&self, random: &mut Rng, bytes: Vec<u8>) -> Bytes {
+        let on_drop = HostileAction::random(random, self.panics);
+        Bytes::from_owner(HostileOwner { bytes, on_drop, _token: self.token() })
+    }
+
+    /// Returns a value that misbehaves when it is dropped.
+    pub fn guard(&self, random: &mut Rng) -> impl Any + Send + use<> {
+        HostileOwner {
+            bytes: Vec::new(),
+            on_drop: HostileAction::random(random, self.panics),
+            _token: self.token(),
+        }
+    }
+}
+
+struct Token(Arc<AtomicUsize>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct HostileWaker {
+    on_wake: HostileAction,
+    on_drop: HostileAction,
+    _token: Token,
+}
+
+impl Wake for HostileWaker {
+    fn wake(self: Arc<Self>) {
+        self.on_wake.perform();
+    }
+}
+
+impl Drop for HostileWaker {
+    fn drop(&mut self) {
+        self.on_drop.perform();
+    }
+}
+
+struct HostileOwner {
+    bytes: Vec<u8>,
+    on_drop: HostileAction,
+    _token: Token,
+}
+
+impl AsRef<[u8]> for HostileOwner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for HostileOwner {
+    fn drop(&mut self) {
+        // If the kernel is still reading the memory, the peer receives these values.
+        self.bytes.fill(0xee);
+        self.on_drop.perform();
+    }
+}

@@ -1,0 +1,456 @@
+//! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort, and perform the other
+//! operations of the runtime. Futures are dropped at any await point, and the runtime at any moment. Some objects outlive
+//! the runtime, and some wakers and destructors misbehave. The programs in `event_loops.rs` do so on an event loop.
+//!
+//! Each program is checked on the simulated kernels and with every setup on Linux:
+//! - Every accepted byte arrives once and in order, or the connection reports an error that the program can account
+//!   for.
+//! - No wake-up is lost: a program that waits for its connections completes.
+//! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
+//!
+//! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (10,000 in `.ci/nightly`). For each setup on Linux,
+//! the number is divided by 50. A failed test prints its seed, and `ANELLO_SEED` selects a single seed.
+
+mod actors;
+mod datagrams;
+mod event_loops;
+mod hostile;
+mod model;
+mod waits;
+mod workers;
+
+use std::future::Future;
+use std::io::Read;
+use std::net::TcpListener as StdListener;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Sender};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello::net::{Chunk, TcpListener};
+use anello::time::sleep;
+use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
+
+use self::hostile::Hostility;
+use self::model::{Connection, World};
+use crate::allocator::live_bytes;
+use crate::common::child::Child;
+use crate::common::{Rng, Setup, hang_timeout, on_every_driver, random_simulator, seeds, variable, within};
+use crate::deliberate::{Deliberate, contain, panic_deliberately, silence};
+use crate::operations::Kind;
+
+/// Number of seeds on the simulated kernels, unless `ANELLO_SEEDS` sets another one.
+const DEFAULT_SEEDS: u64 = 100;
+
+/// Number of seeds for each setup on Linux, unless `ANELLO_SEEDS` is set.
+const DEFAULT_LINUX_SEEDS: u64 = 10;
+
+/// Virtual time after which no retry can be pending.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Object that outlives the task that created it, and possibly the runtime.
+enum Survivor {
+    Task(JoinHandle<()>),
+    Future(Pin<Box<dyn Future<Output = ()>>>),
+    Chunk(Chunk),
+}
+
+/// Events in a program, in order.
+type Trace = Vec<(&'static str, u64)>;
+
+/// Runs the program for a seed. On the simulated kernels, the same seed always gives the same result.
+fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
+    let mut random = Rng::with_seed(seed);
+    let panics = random.usize(..2) == 0;
+    let ends_early = random.usize(..2) == 0;
+    let runtime =
+        setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
+    let elsewhere = WakerThread::of(setup, &runtime);
+    let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
+    let kinds = waits::usable_kinds(setup, is_lossy);
+    for _ in 0..1 + random.usize(..2) {
+        let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
+        // The main future panics if the program requests it, and the runtime is used again afterwards.
+        contain(|| hostile::while_running(|| runtime.block_on(program)));
+    }
+    end(runtime, &world, &mut random);
+    elsewhere.join(&world);
+    let has_leaked = world.has_leaked.get();
+    assert!(has_leaked || Rc::strong_count(&world) == 1, "a task has neither completed nor been dropped");
+    if !has_leaked {
+        expect_all_dropped(&world.hostility);
+    }
+    Outcome { trace: world.trace.take(), has_leaked, panics }
+}
+
+/// Runs tasks that send to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must
+/// arrive.
+fn run_with_peers(seed: u64, setup: &Setup) {
+    let mut random = Rng::with_seed(seed);
+    let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
+    let elsewhere = WakerThread::of(setup, &runtime);
+    let hostility = Hostility::new(random.usize(..2) == 0);
+    let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
+    let mut peers = Vec::new();
+    for _ in 0..1 + random.usize(..4) {
+        let listener = StdListener::bind(crate::common::ANY_PORT).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connection = Connection::new(random.u64(..), false);
+        world.connections.borrow_mut().push(Rc::clone(&connection));
+        let task =
+            actors::send_to_peer(address, connection, Rc::clone(&world), Rng::with_seed(random.u64(..)));
+        let thread = thread::spawn(move || {
+            let mut received = Vec::new();
+            listener.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut received)).map(|_| received)
+        });
+        peers.push((address, thread, task));
+    }
+    let steps = random.usize(..60);
+    let mut threads = Vec::new();
+    contain(|| {
+        hostile::while_running(|| {
+            runtime.block_on(async {
+                for (address, thread, task) in peers {
+                    threads.push((address, thread));
+                    world.survivors.borrow_mut().push(Survivor::Task(spawn(task)));
+                }
+                for _ in 0..steps {
+                    pause(&mut random).await;
+                    abort_one(&world, &mut random);
+                }
+            });
+        });
+    });
+    end(runtime, &world, &mut random);
+    elsewhere.join(&world);
+    for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
+        // Unblocks a peer if the program ended before connecting to it.
+        drop(std::net::TcpStream::connect(address));
+        let received = thread.join().unwrap().expect("a connection closed with EOF");
+        connection.directions[0].receive(&received);
+        // Marks this direction as finished even if the task was dropped before connecting.
+        connection.directions[0].end();
+        connection.directions[0].check_end(false);
+    }
+    expect_all_dropped(&world.hostility);
+}
+
+/// Waits for blocking-pool jobs that outlive their runtime, and then waits until no hostile object is left.
+fn expect_all_dropped(hostility: &Hostility) {
+    let started = Instant::now();
+    while hostility.alive() != 0 {
+        assert!(started.elapsed() < hang_timeout() / 4, "hostile objects were not dropped");
+        thread::yield_now();
+    }
+}
+
+/// The second thread of a program, if any.
+struct WakerThread(Option<(Sender<Waker>, thread::JoinHandle<()>)>);
+
+impl WakerThread {
+    fn of(setup: &Setup, runtime: &Runtime) -> Self {
+        if matches!(setup.kind, DriverKind::Sim(_)) {
+            return Self(None);
+        }
+        let handle = runtime.handle();
+        let (sender, receiver) = mpsc::channel::<Waker>();
+        let thread = thread::spawn(move || {
+            for (number, waker) in receiver.into_iter().enumerate() {
+                match number % 3 {
+                    0 => waker.wake(),
+                    1 => handle.spawn(async move { waker.wake() }).detach(),
+                    _ => {
+                        waker.wake_by_ref();
+                        handle.spawn(yield_now()).abort();
+                    }
+                }
+            }
+        });
+        Self(Some((sender, thread)))
+    }
+
+    fn sender(&self) -> Option<Sender<Waker>> {
+        self.0.as_ref().map(|(sender, _)| sender.clone())
+    }
+
+    /// Joins the thread, which may still have owned wakers of the runtime's tasks when the runtime was dropped.
+    fn join(self, world: &World) {
+        if let Some((sender, thread)) = self.0 {
+            drop((sender, world.elsewhere.take()));
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    trace: Trace,
+    has_leaked: bool,
+    panics: bool,
+}
+
+/// Opens connections and lets them run. Returns when they have completed, or earlier if `ends_early` is set.
+async fn program(world: Rc<World>, kinds: &[Kind], mut random: Rng, is_lossy: bool) {
+    let listener = TcpListener::bind(crate::common::ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = spawn(actors::accept_all(listener, Rc::clone(&world), Rng::with_seed(random.u64(..))));
+    let sweeping = spawn(sweep());
+    let first = world.connections.borrow().len();
+    let clients: Vec<_> = (first..first + 1 + random.usize(..4))
+        .map(|number| {
+            world.connections.borrow_mut().push(Connection::new(random.u64(..), is_lossy));
+            spawn(actors::client(address, number, Rc::clone(&world), Rng::with_seed(random.u64(..))))
+        })
+        .collect();
+    if random.usize(..3) == 0 {
+        datagrams::start(&world, &mut random, is_lossy).await;
+    }
+    if random.usize(..3) == 0 {
+        waits::start(&world, kinds, &mut random);
+    }
+    if world.ends_early {
+        world.survivors.borrow_mut().extend(clients.into_iter().map(Survivor::Task));
+        for _ in 0..random.usize(..60) {
+            pause(&mut random).await;
+            abort_one(&world, &mut random);
+        }
+        if world.hostility.panics && random.usize(..4) == 0 {
+            panic_deliberately();
+        }
+        return;
+    }
+    for client in clients {
+        check_task(client.await);
+    }
+    loop {
+        let survivor = world.survivors.borrow_mut().pop();
+        match survivor {
+            Some(Survivor::Task(task)) => check_task(task.await),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    accepting.abort();
+    sweeping.abort();
+}
+
+/// Lets the tasks of a program run for a moment.
+async fn pause(random: &mut Rng) {
+    match random.usize(..4) {
+        0 => sleep(Duration::from_micros(random.usize(..100) as u64)).await,
+        _ => yield_now().await,
+    }
+}
+
+/// Aborts one of a connection's tasks, which may break the connection.
+fn abort_one(world: &World, random: &mut Rng) {
+    let survivors = world.survivors.borrow();
+    if random.usize(..10) == 0
+        && !survivors.is_empty()
+        && let Survivor::Task(task) = &survivors[random.usize(..survivors.len())]
+    {
+        task.abort();
+        // The task may own a connection whose number it has not read yet.
+        world.connections.borrow().iter().for_each(|connection| connection.may_break.set(true));
+    }
+}
+
+/// Drops objects that were left for hostile code and were not dropped by it.
+async fn sweep() {
+    let mut pause = Duration::from_micros(100);
+    let mut waited = Duration::ZERO;
+    while waited < LIMIT {
+        sleep(pause).await;
+        waited += pause;
+        pause = (pause * 2).min(Duration::from_secs(1));
+        catch_unwind(hostile::drop_victims).ok();
+    }
+    panic!("the program hangs: a wake-up was lost");
+}
+
+#[track_caller]
+fn check_task(result: Result<(), anello::JoinError>) {
+    if let Err(error) = result
+        && let Ok(payload) = error.try_into_panic()
+    {
+        expect_deliberate(payload);
+    }
+}
+
+/// Continues after a deliberate panic, and resumes any other panic.
+fn expect_deliberate(payload: Box<dyn std::any::Any + Send>) {
+    if !payload.is::<Deliberate>() {
+        panic::resume_unwind(payload);
+    }
+}
+
+/// Drops the runtime of a program and the objects that outlive it, in random order.
+fn end(runtime: Runtime, world: &World, random: &mut Rng) {
+    let order = random.usize(..4);
+    match order {
+        // First drops everything that is not owned by the runtime's tasks.
+        0 => {
+            drop_survivors(world, random);
+            contain(hostile::drop_victims);
+            drop(runtime);
+        }
+        1 => drop(runtime),
+        // The runtime is dropped by hostile code, whenever that code is called.
+        _ => hostile::leave_victim(runtime),
+    }
+    drop_survivors(world, random);
+    contain(hostile::drop_victims);
+    // Drops the objects that the destructors above left behind.
+    drop_survivors(world, random);
+    contain(hostile::drop_victims);
+}
+
+/// Polls and drops the objects that have outlived the runtime.
+fn drop_survivors(world: &World, random: &mut Rng) {
+    let survivors = world.survivors.take();
+    for survivor in survivors {
+        match survivor {
+            Survivor::Task(task) => contain(|| drop(task)),
+            Survivor::Chunk(chunk) => drop(chunk),
+            Survivor::Future(mut future) => {
+                let mut is_ready = false;
+                for _ in 0..random.usize(..3) {
+                    let waker = if random.usize(..2) == 0 {
+                        Waker::noop().clone()
+                    } else {
+                        world.hostility.waker(random)
+                    };
+                    // After a panic, the future must not be polled again.
+                    let mut polled = Poll::Ready(());
+                    contain(|| polled = future.as_mut().poll(&mut Context::from_waker(&waker)));
+                    actors::drop_hostile(waker);
+                    is_ready = polled.is_ready();
+                    if is_ready {
+                        break;
+                    }
+                }
+                world.note("outlived", u64::from(is_ready));
+                contain(|| drop(future));
+            }
+        }
+    }
+}
+
+/// Returns the seeds for a setup on Linux: a fiftieth of their number on the simulated kernels.
+fn seeds_on_linux() -> Range<u64> {
+    match variable("ANELLO_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("ANELLO_SEEDS").map_or(DEFAULT_LINUX_SEEDS, |seeds: u64| seeds.div_ceil(50)),
+    }
+}
+
+/// Runs a program on an event loop.
+fn run_event_loop(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
+    with_seed(seed, setup, || {
+        let hostility = Hostility::new(Rng::with_seed(seed).bool());
+        let trace = event_loops::run(seed, setup, is_lossy, &hostility);
+        expect_all_dropped(&hostility);
+        Outcome { trace, has_leaked: false, panics: hostility.panics }
+    })
+}
+
+/// Runs the program for a seed, and prints the seed on failure.
+fn with_seed<T>(seed: u64, setup: &Setup, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        eprintln!("failed on {}: run it alone with ANELLO_SEED={seed}", setup.name);
+        panic::resume_unwind(payload)
+    })
+}
+
+fn run_seed(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
+    with_seed(seed, setup, || run(seed, setup, is_lossy))
+}
+
+type RunSeed = fn(u64, &Setup, bool) -> Outcome;
+
+/// Runs each program twice: the results must be equal, and memory must return to the baseline.
+fn on_simulated_kernels(run_seed: RunSeed) {
+    silence();
+    for seed in seeds(DEFAULT_SEEDS) {
+        within(hang_timeout(), "sim", move || {
+            let (setup, is_lossy) = random_simulator(seed);
+            let first = run_seed(seed, &setup, is_lossy);
+            // The first run has filled the caches, so memory must return to the baseline after the second run.
+            let before = live_bytes();
+            let second = run_seed(seed, &setup, is_lossy);
+            assert_eq!(first, second, "seed {seed} gives two different results");
+            drop(second);
+            if !first.has_leaked {
+                let grown = live_bytes() - before;
+                assert!(grown <= 0, "seed {seed}: {grown} bytes were not freed (ANELLO_SEED={seed})");
+            }
+        });
+    }
+}
+
+/// Runs the programs on Linux: descriptors must return to the baseline. Their number is process-wide.
+fn on_linux(run_seed: RunSeed) {
+    silence();
+    on_every_driver(move |setup| {
+        for seed in seeds_on_linux() {
+            let before = open_descriptors();
+            let outcome = run_seed(seed, setup, false);
+            // Operations on other threads outlive their runtime. One of an earlier program may end only now.
+            let started = Instant::now();
+            while !outcome.has_leaked && open_descriptors() > before {
+                let is_late = started.elapsed() > hang_timeout() / 4;
+                assert!(!is_late, "{}, seed {seed}: descriptors were not closed", setup.name);
+                thread::yield_now();
+            }
+        }
+    });
+}
+
+#[test]
+fn random_programs_on_simulated_kernels() {
+    on_simulated_kernels(run_seed);
+}
+
+#[test]
+fn random_programs_on_every_driver() {
+    Child::default().run(|| on_linux(run_seed));
+}
+
+#[test]
+fn random_event_loops_on_simulated_kernels() {
+    on_simulated_kernels(run_event_loop);
+}
+
+#[test]
+fn random_event_loops_on_every_driver() {
+    Child::default().run(|| on_linux(run_event_loop));
+}
+
+#[test]
+fn accepted_bytes_reach_peers_when_runtime_is_dropped() {
+    silence();
+    on_every_driver(|setup| {
+        for seed in seeds_on_linux() {
+            with_seed(seed, setup, || run_with_peers(seed, setup));
+        }
+    });
+}
+
+#[test]
+fn random_wakes_among_workers_are_not_lost() {
+    silence();
+    on_every_driver(|setup| {
+        for seed in seeds_on_linux() {
+            with_seed(seed, setup, || workers::run(seed, setup));
+        }
+    });
+}
+
+/// Returns the number of open descriptors of this process.
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
