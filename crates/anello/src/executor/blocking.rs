@@ -332,7 +332,7 @@ mod tests {
         }
         let rejected =
             spawn_with(|work| POOL.add(work), || unreachable!("rejected work does not run"), false);
-        let error: JoinError = crate::Runtime::new().unwrap().block_on(rejected).map(|()| ()).unwrap_err();
+        let error: JoinError = crate::Runtime::new().unwrap().block_on(rejected).unwrap_err();
         assert!(error.is_cancelled() && !error.is_panic());
         let message = error.to_string();
         assert!(message.starts_with("cannot queue blocking work: 65536 closures"), "{message}");

@@ -132,7 +132,7 @@ mod tests {
             assert!(queue.add(Box::new(|| ())));
         }
         let rejected = queue.spawn(|| unreachable!("a rejected operation does not run"));
-        let error = crate::Runtime::new().unwrap().block_on(rejected).map(|()| ()).unwrap_err();
+        let error = crate::Runtime::new().unwrap().block_on(rejected).unwrap_err();
         assert!(error.to_string().starts_with("cannot queue blocking work: 65536 closures"), "{error}");
     }
 
