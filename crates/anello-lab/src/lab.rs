@@ -16,7 +16,7 @@ use crate::run::{LabError, record};
 /// warm-up in progress, and returns the results so far. All started contenders have exited when this function returns.
 ///
 /// # Errors
-/// Returns [`LabError`] if the configuration is invalid, if no contender could be started, or if the plan, the
+/// Returns [`LabError`] if the configuration is invalid, if the machine is lost before the measurement, if no contender could be started, or if the plan, the
 /// contenders or the machine differ from those in `previous`. Failures of individual contenders are part of the result.
 pub fn run_from(
     config: &LabConfig,
@@ -27,11 +27,11 @@ pub fn run_from(
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
     config.validate()?;
-    let mut result = record::new_result(config, machine);
+    let mut result = record::new_result(config, machine)?;
     if let Some(previous) = previous {
         result = record::resume(previous, result)?;
     }
-    for note in machine.prepare(config) {
+    for note in machine.prepare(config)? {
         if !result.notes.contains(&note) {
             result.notes.push(note);
         }
@@ -39,25 +39,25 @@ pub fn run_from(
     let cores = config.all_cores();
     let (earlier_ns, earlier_fraction) = (result.elapsed_ns, result.other_cpu_fraction);
     let start_ns = machine.now_ns();
-    let other_before_ns = machine.other_cpu_ns(&cores);
+    let other_before_ns = machine.other_cpu_ns(&cores)?;
     observer.progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
-    runner.check_all();
-    for pass in 0..config.timing.passes {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        runner.run_pass(pass);
-    }
+    let run = runner.run();
     let ever_started = runner.finish();
     result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(start_ns);
-    if let (Some(before_ns), Some(after_ns)) = (other_before_ns, machine.other_cpu_ns(&cores)) {
-        let other_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
-        let earlier_ns = earlier_fraction.map_or(0.0, |fraction| fraction * earlier_ns as f64);
-        result.other_cpu_fraction = Some((other_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
+    let run = run.and_then(|()| {
+        if let Some((before_ns, after_ns)) = other_before_ns.zip(machine.other_cpu_ns(&cores)?) {
+            let other_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
+            let earlier_ns = earlier_fraction.map_or(0.0, |fraction| fraction * earlier_ns as f64);
+            result.other_cpu_fraction = Some((other_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
+        }
+        result.environment_after = machine.environment(config)?;
+        Ok(())
+    });
+    result.interrupted = run.is_err() || stop.load(Ordering::Relaxed);
+    if let Err(error) = run {
+        result.notes.push(format!("The run was stopped early: {error}."));
     }
-    result.environment_after = machine.environment(config);
-    result.interrupted = stop.load(Ordering::Relaxed);
     if !ever_started && !result.interrupted {
         return Err(LabError::NothingStarted(result.failures));
     }

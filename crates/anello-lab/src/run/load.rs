@@ -43,8 +43,11 @@ pub trait Load {
     ) -> Result<Vec<String>, LoadError>;
 
     /// Returns notes for readers of the report, after the run.
-    fn notes(&mut self) -> Vec<String> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// Returns an error if the load generator is on another host, and the connection to it was lost.
+    fn notes(&mut self) -> Result<Vec<String>, LoadError> {
+        Ok(Vec::new())
     }
 }
 

@@ -63,7 +63,7 @@ impl LocalMachine {
 }
 
 impl Machine for LocalMachine {
-    fn prepare(&mut self, config: &LabConfig) -> Vec<String> {
+    fn prepare(&mut self, config: &LabConfig) -> Result<Vec<String>, MachineError> {
         let mut notes = Vec::new();
         if self.original_cores.is_none() {
             self.original_cores = sched_getaffinity(None).ok();
@@ -80,7 +80,7 @@ impl Machine for LocalMachine {
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
         let cells = config.cells.iter().filter(|cell| cell.workload.has_loops());
         let connections = cells.map(|cell| cell.connections).max().unwrap_or(0);
-        let limit = self.max_open_connections();
+        let limit = self.max_open_connections()?;
         if connections * config.contenders.len() > limit {
             notes.push(format!(
                 "The lab can open at most {} files (`ulimit -Hn`), too few to keep the connections of all contenders \
@@ -89,12 +89,12 @@ impl Machine for LocalMachine {
                 limit + SPARE_DESCRIPTORS
             ));
         }
-        notes
+        Ok(notes)
     }
 
-    fn max_open_connections(&mut self) -> usize {
+    fn max_open_connections(&mut self) -> Result<usize, MachineError> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS))
     }
 
     fn now_ns(&mut self) -> u64 {
@@ -105,14 +105,15 @@ impl Machine for LocalMachine {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64> {
-        let stat = fs::read_to_string("/proc/stat").ok()?;
-        Some(ticks_ns(cores.iter().map(|&core| core_ticks(&stat, core, STEAL).unwrap_or(0)).sum()))
+    fn stolen_ns(&mut self, cores: &[usize]) -> Result<Option<u64>, MachineError> {
+        let Ok(stat) = fs::read_to_string("/proc/stat") else { return Ok(None) };
+        let ticks = cores.iter().map(|&core| core_ticks(&stat, core, STEAL).unwrap_or(0)).sum();
+        Ok(Some(ticks_ns(ticks)))
     }
 
-    fn throttled_ns(&mut self) -> u64 {
+    fn throttled_ns(&mut self) -> Result<u64, MachineError> {
         let stat = self.throttled_file.as_ref().and_then(|path| fs::read_to_string(path).ok());
-        stat.and_then(|text| throttled_ns(&text)).unwrap_or(0)
+        Ok(stat.and_then(|text| throttled_ns(&text)).unwrap_or(0))
     }
 
     fn usage(&mut self, pid: u32) -> Result<Usage, MachineError> {
@@ -136,17 +137,14 @@ impl Machine for LocalMachine {
         Ok(usage)
     }
 
-    fn load_cpu_ns(&mut self) -> u64 {
+    fn load_cpu_ns(&mut self) -> Result<u64, MachineError> {
         let throttle_ns =
             self.stopped_throttles_cpu_ns + self.cpu_throttle.as_ref().map_or(0, CpuThrottle::cpu_ns);
-        process_cpu_ns(std::process::id()).map_or(0, |cpu_ns| cpu_ns.saturating_sub(throttle_ns))
+        Ok(process_cpu_ns(std::process::id()).map_or(0, |cpu_ns| cpu_ns.saturating_sub(throttle_ns)))
     }
 
-    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
-        let stat = fs::read_to_string("/proc/stat").ok()?;
-        let own = fs::read_to_string("/proc/self/stat").ok()?;
-        let busy: u64 = cores.iter().map(|&core| core_ticks(&stat, core, BUSY)).sum::<Option<u64>>()?;
-        Some(ticks_ns(busy.saturating_sub(family_ticks(&own)?)))
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Result<Option<u64>, MachineError> {
+        Ok(other_cpu_ns(cores))
     }
 
     fn start(
@@ -163,11 +161,11 @@ impl Machine for LocalMachine {
         Ok(running)
     }
 
-    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String> {
-        match self.processes.get_mut(&pid) {
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Result<Option<String>, MachineError> {
+        Ok(match self.processes.get_mut(&pid) {
             Some(process) => process.exit_description(timeout),
             None => Some("was never started".to_owned()),
-        }
+        })
     }
 
     fn sleep(&mut self, duration: Duration) {
@@ -187,35 +185,39 @@ impl Machine for LocalMachine {
         Ok(())
     }
 
-    fn unthrottle_servers(&mut self) {
+    fn unthrottle_servers(&mut self) -> Result<(), MachineError> {
         if let Some(cpu_throttle) = &self.cpu_throttle {
             cpu_throttle.release();
         }
+        Ok(())
     }
 
-    fn set_paused(&mut self, pid: u32, is_paused: bool) {
+    fn set_paused(&mut self, pid: u32, is_paused: bool) -> Result<(), MachineError> {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.signal(if is_paused { Signal::STOP } else { Signal::CONT });
         }
+        Ok(())
     }
 
-    fn stop(&mut self, pids: &[u32]) {
+    fn stop(&mut self, pids: &[u32]) -> Result<(), MachineError> {
         let mut ending: Vec<ServerProcess> =
             pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
         // Signal all processes first so that they exit in parallel. Dropping a handle then waits for its process.
         ending.iter_mut().for_each(ServerProcess::terminate);
+        Ok(())
     }
 
-    fn environment(&mut self, config: &LabConfig) -> Environment {
+    fn environment(&mut self, config: &LabConfig) -> Result<Environment, MachineError> {
         let disk_file = config.disk_file.as_deref().map(Path::new);
-        Environment::capture(Path::new("/"), &config.all_cores(), disk_file)
+        Ok(Environment::capture(Path::new("/"), &config.all_cores(), disk_file))
     }
 }
 
 impl Drop for LocalMachine {
     fn drop(&mut self) {
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
-        self.stop(&pids);
+        // Signal all processes first, as in `stop`.
+        self.processes.values_mut().for_each(ServerProcess::terminate);
+        self.processes.clear();
         if let Some(cores) = &self.original_cores {
             // On failure, the thread keeps the load generator's affinity, which only makes the analysis slower.
             sched_setaffinity(None, cores).ok();
@@ -237,6 +239,14 @@ fn core_ticks(stat: &str, core: usize, columns: Range<usize>) -> Option<u64> {
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
     let columns = line.split_whitespace().skip(1 + columns.start).take(columns.len());
     columns.map(|column| column.parse::<u64>().ok()).sum()
+}
+
+/// Returns the CPU time of other programs on these cores.
+fn other_cpu_ns(cores: &[usize]) -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let own = fs::read_to_string("/proc/self/stat").ok()?;
+    let busy: u64 = cores.iter().map(|&core| core_ticks(&stat, core, BUSY)).sum::<Option<u64>>()?;
+    Some(ticks_ns(busy.saturating_sub(family_ticks(&own)?)))
 }
 
 /// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.

@@ -15,13 +15,16 @@ use crate::result::Environment;
 use crate::result::executable::{Executable, Hashes};
 
 /// System interface of the lab.
+///
+/// The machine can be another host. Every method except those of the clock then returns [`MachineError::Lost`] once the
+/// connection to that host has been lost, which ends the run.
 pub trait Machine {
     /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for
     /// readers of the report.
-    fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
+    fn prepare(&mut self, config: &LabConfig) -> Result<Vec<String>, MachineError>;
 
     /// Returns how many connections the lab can have open at the same time: its open file limit minus a reserve.
-    fn max_open_connections(&mut self) -> usize;
+    fn max_open_connections(&mut self) -> Result<usize, MachineError>;
 
     /// Returns the time of a monotonic clock, in nanoseconds since an arbitrary start.
     fn now_ns(&mut self) -> u64;
@@ -31,11 +34,11 @@ pub trait Machine {
 
     /// Returns the total time that the hypervisor has stolen from these cores since boot, in nanoseconds. `None` if it
     /// is unknown.
-    fn stolen_ns(&mut self, cores: &[usize]) -> Option<u64>;
+    fn stolen_ns(&mut self, cores: &[usize]) -> Result<Option<u64>, MachineError>;
 
     /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
     /// in nanoseconds. 0 if there is no limit.
-    fn throttled_ns(&mut self) -> u64;
+    fn throttled_ns(&mut self) -> Result<u64, MachineError>;
 
     /// Returns the resource usage of all threads of the process.
     ///
@@ -44,12 +47,12 @@ pub trait Machine {
     fn usage(&mut self, pid: u32) -> Result<Usage, MachineError>;
 
     /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
-    fn load_cpu_ns(&mut self) -> u64;
+    fn load_cpu_ns(&mut self) -> Result<u64, MachineError>;
 
     /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the lab
     /// and the contenders that it has reaped. `None` if the time is unknown. Only the difference between two calls is
     /// meaningful, and only if no contender is running during either call.
-    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Result<Option<u64>, MachineError>;
 
     /// Starts a contender on `cores` and waits for its ready line.
     ///
@@ -64,7 +67,7 @@ pub trait Machine {
 
     /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it is
     /// still running after `timeout`.
-    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Result<Option<String>, MachineError>;
 
     /// Sleeps for `duration` without using CPU time.
     fn sleep(&mut self, duration: Duration);
@@ -76,22 +79,22 @@ pub trait Machine {
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), MachineError>;
 
     /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
-    fn unthrottle_servers(&mut self);
+    fn unthrottle_servers(&mut self) -> Result<(), MachineError>;
 
     /// Pauses a process (SIGSTOP), or resumes it (SIGCONT) if it is paused. Unknown IDs are ignored.
-    fn set_paused(&mut self, pid: u32, is_paused: bool);
+    fn set_paused(&mut self, pid: u32, is_paused: bool) -> Result<(), MachineError>;
 
     /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.
-    fn stop(&mut self, pids: &[u32]);
+    fn stop(&mut self, pids: &[u32]) -> Result<(), MachineError>;
 
     /// Returns the hashes of the contenders' programs, as far as they can be read.
-    fn executables(&mut self, contenders: &[Contender]) -> Vec<Vec<Executable>> {
+    fn executables(&mut self, contenders: &[Contender]) -> Result<Vec<Vec<Executable>>, MachineError> {
         let mut hashes = Hashes::new();
-        contenders.iter().map(|contender| hashes.of(contender)).collect()
+        Ok(contenders.iter().map(|contender| hashes.of(contender)).collect())
     }
 
     /// Describes the current state of the machine, limited to the parts that a run with this configuration uses.
-    fn environment(&mut self, config: &LabConfig) -> Environment;
+    fn environment(&mut self, config: &LabConfig) -> Result<Environment, MachineError>;
 }
 
 /// Failure of a contender's process, or of an operation on the machine.
@@ -132,12 +135,26 @@ pub enum MachineError {
         /// Error returned by the operating system.
         error: io::Error,
     },
-    /// An operation on another host failed, or the connection to that host was lost.
+    /// An operation on another host failed.
     #[error("{0}")]
     Host(String),
+    /// The connection to another host was lost, which ends the run.
+    #[error("{0}")]
+    Lost(String),
     /// The CPU share of servers could not be limited.
     #[error(transparent)]
     Throttle(io::Error),
+}
+
+/// Returns `None` for an error that concerns one call only.
+///
+/// # Errors
+/// Returns the error if the machine is lost.
+pub(crate) fn unless_lost<T>(result: Result<T, MachineError>) -> Result<Option<T>, MachineError> {
+    match result {
+        Err(lost @ MachineError::Lost(_)) => Err(lost),
+        other => Ok(other.ok()),
+    }
 }
 
 /// Resource usage of a process, summed over its threads.

@@ -36,6 +36,7 @@ use thiserror::Error;
 
 use crate::plan::limits::ConfigError;
 use crate::result::Failure;
+use crate::run::machine::MachineError;
 
 pub use record::ResumeError;
 
@@ -49,9 +50,18 @@ pub enum LabError {
     /// The run cannot be resumed from this result.
     #[error("cannot resume the run: {0}")]
     Resume(#[from] ResumeError),
+    /// The connection to a host was lost before the measurement, or the host rejected a call.
+    #[error("{0}")]
+    Machine(String),
     /// No contender could be started. Contains the failure of each contender.
     #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),
+}
+
+impl From<MachineError> for LabError {
+    fn from(error: MachineError) -> LabError {
+        LabError::Machine(error.to_string())
+    }
 }
 
 fn list(failures: &[Failure]) -> String {

@@ -14,7 +14,7 @@ use crate::result::Environment;
 use crate::result::executable::Executable;
 use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
-use crate::run::machine::Machine;
+use crate::run::machine::{Machine, MachineError};
 
 /// Difference that prevents a run from being resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,7 +25,7 @@ pub struct ResumeError {
     current: String,
 }
 
-pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
+pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> Result<LabResult, MachineError> {
     let mut notes = Vec::new();
     if config.shares_cores() {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
@@ -55,20 +55,20 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
                 .to_owned(),
         );
     }
-    let executables = machine.executables(&config.contenders);
+    let executables = machine.executables(&config.contenders)?;
     let records = config.contenders.iter().zip(executables);
     let records = records.map(|(contender, executables)| contender_record(contender, executables));
-    LabResult {
+    Ok(LabResult {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
         started_unix_s: machine.unix_time_s(),
         plan: plan(config),
         contenders: records.collect(),
         notes,
-        environment: machine.environment(config),
+        environment: machine.environment(config)?,
         instructions: config.provenance.instructions.clone(),
         ..LabResult::default()
-    }
+    })
 }
 
 /// Continues `previous`, whose plan and contenders must match those of `fresh`. Drops the data of incomplete cells.

@@ -189,9 +189,9 @@ impl Load for LabLoad {
         })
     }
 
-    fn notes(&mut self) -> Vec<String> {
+    fn notes(&mut self) -> Result<Vec<String>, LoadError> {
         let driver = format!("The load generator ran on anello's {} driver.", self.driver_name());
-        [driver].into_iter().chain(self.handshake_note()).collect()
+        Ok([driver].into_iter().chain(self.handshake_note()).collect())
     }
 }
 

@@ -83,7 +83,8 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let mut display = Display::new(&arguments.out, view);
     let result = run_from(&config, previous, load.as_mut(), machine.as_mut(), &mut display, &stop);
     display.finish();
-    let mut notes = load.notes();
+    let mut notes =
+        load.notes().unwrap_or_else(|error| vec![format!("The load generator added no notes: {error}.")]);
     let lost = hosts.as_ref().and_then(|(hosts, _)| hosts.lost());
     notes.extend(lost.as_ref().map(|reason| format!("The run was stopped early: {reason}.")));
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core, and stops the agents

@@ -87,21 +87,23 @@ impl Agent {
         let (mut sessions, mut next_session) = (HashMap::new(), 0);
         while let Some(call) = self.next_call()? {
             match call {
-                Call::Prepare => reply(&machine.prepare(config)),
-                Call::MaxOpenConnections => reply(&machine.max_open_connections()),
-                Call::Stolen(cores) => reply(&machine.stolen_ns(&cores)),
-                Call::Throttled => reply(&machine.throttled_ns()),
+                Call::Prepare => reply(&text(machine.prepare(config))),
+                Call::MaxOpenConnections => reply(&text(machine.max_open_connections())),
+                Call::Stolen(cores) => reply(&text(machine.stolen_ns(&cores))),
+                Call::Throttled => reply(&text(machine.throttled_ns())),
                 Call::Usage(pid) => reply(&text(machine.usage(pid))),
-                Call::LoadCpu => reply(&machine.load_cpu_ns()),
-                Call::OtherCpu(cores) => reply(&machine.other_cpu_ns(&cores)),
+                Call::LoadCpu => reply(&text(machine.load_cpu_ns())),
+                Call::OtherCpu(cores) => reply(&text(machine.other_cpu_ns(&cores))),
                 Call::Start { contender, cores } => reply(&text(machine.start(&contender, config, &cores))),
-                Call::ExitDescription { pid, timeout } => reply(&machine.exit_description(pid, timeout)),
+                Call::ExitDescription { pid, timeout } => {
+                    reply(&text(machine.exit_description(pid, timeout)))
+                }
                 Call::Throttle { cores, share } => reply(&text(machine.throttle_servers(&cores, share))),
-                Call::Unthrottle => reply(&machine.unthrottle_servers()),
-                Call::SetPaused { pid, is_paused } => reply(&machine.set_paused(pid, is_paused)),
-                Call::Stop(pids) => reply(&machine.stop(&pids)),
-                Call::Executables(contenders) => reply(&machine.executables(&contenders)),
-                Call::Environment => reply(&machine.environment(config)),
+                Call::Unthrottle => reply(&text(machine.unthrottle_servers())),
+                Call::SetPaused { pid, is_paused } => reply(&text(machine.set_paused(pid, is_paused))),
+                Call::Stop(pids) => reply(&text(machine.stop(&pids))),
+                Call::Executables(contenders) => reply(&text(machine.executables(&contenders))),
+                Call::Environment => reply(&text(machine.environment(config))),
                 Call::Connect { target, cell } => reply(&text(load.connect(target, &cell).map(|session| {
                     next_session += 1;
                     sessions.insert(next_session, session);
@@ -117,7 +119,7 @@ impl Agent {
                     None => Err(unknown(session)),
                 },
                 Call::Close { session } => reply(&drop(sessions.remove(&session))),
-                Call::Notes => reply(&load.notes()),
+                Call::Notes => reply(&text(load.notes())),
                 other => return Err(io::Error::other(format!("call after the configuration: {other:?}"))),
             }?;
         }

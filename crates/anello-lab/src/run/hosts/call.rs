@@ -78,35 +78,35 @@ pub(super) enum Call {
     Interface(IpAddr),
     /// `String`: name of the load generator's driver. The calls above precede this call, and the others follow it.
     Setup(Box<Setup>),
-    /// `Vec<String>`
+    /// `Result<Vec<String>>`
     Prepare,
-    /// `usize`
+    /// `Result<usize>`
     MaxOpenConnections,
-    /// `Option<u64>`
+    /// `Result<Option<u64>>`
     Stolen(Vec<usize>),
-    /// `u64`
+    /// `Result<u64>`
     Throttled,
     /// `Result<Usage>`
     Usage(u32),
-    /// `u64`
+    /// `Result<u64>`
     LoadCpu,
-    /// `Option<u64>`
+    /// `Result<Option<u64>>`
     OtherCpu(Vec<usize>),
     /// `Result<Running>`
     Start { contender: Box<Contender>, cores: Vec<usize> },
-    /// `Option<String>`
+    /// `Result<Option<String>>`
     ExitDescription { pid: u32, timeout: Duration },
     /// `Result<()>`
     Throttle { cores: Vec<usize>, share: f64 },
-    /// `()`
+    /// `Result<()>`
     Unthrottle,
-    /// `()`
+    /// `Result<()>`
     SetPaused { pid: u32, is_paused: bool },
-    /// `()`
+    /// `Result<()>`
     Stop(Vec<u32>),
-    /// `Vec<Vec<Executable>>`
+    /// `Result<Vec<Vec<Executable>>>`
     Executables(Vec<Contender>),
-    /// `Environment`
+    /// `Result<Environment>`
     Environment,
     /// `Result<usize>`: number of the session.
     Connect { target: SocketAddr, cell: Cell },
@@ -118,6 +118,6 @@ pub(super) enum Call {
     Settle { session: usize },
     /// `()`
     Close { session: usize },
-    /// `Vec<String>`
+    /// `Result<Vec<String>>`
     Notes,
 }

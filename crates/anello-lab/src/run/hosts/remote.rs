@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use crate::plan::cell::Cell;
 use crate::plan::config::{CoreLayout, LabConfig};
 use crate::plan::contender::Contender;
@@ -44,25 +46,29 @@ impl RemoteMachine {
         }
     }
 
-    /// Returns the sum over both hosts of a time on the cores that they use.
-    fn sum(&mut self, call: fn(Vec<usize>) -> Call) -> Option<u64> {
-        let on = |connection: &Shared, cores: &[usize]| -> Option<u64> {
-            connection.borrow_mut().call(&call(cores.to_vec())).ok()?
-        };
-        Some(on(&self.server, &self.server_cores)? + on(&self.load, &self.load_cores)?)
+    /// Returns the sum over both hosts of a time on the cores that they use. `None` if it is unknown on one of them.
+    fn sum(&mut self, call: fn(Vec<usize>) -> Call) -> Result<Option<u64>, MachineError> {
+        let server: Option<u64> = send(&self.server, &call(self.server_cores.clone()))?;
+        let load: Option<u64> = send(&self.load, &call(self.load_cores.clone()))?;
+        Ok(server.zip(load).map(|(server, load)| server + load))
     }
 }
 
-/// Calls for which the trait returns no error return the default if the connection is lost, which also ends the run.
+/// Sends a call, whose reply is a result.
+fn send<T: DeserializeOwned>(host: &Shared, call: &Call) -> Result<T, MachineError> {
+    let reply: Result<T, String> = host.borrow_mut().call(call).map_err(MachineError::Lost)?;
+    reply.map_err(MachineError::Host)
+}
+
 impl Machine for RemoteMachine {
-    fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
+    fn prepare(&mut self, _config: &LabConfig) -> Result<Vec<String>, MachineError> {
         // The notes of the server host are about a load generator there.
-        self.server.borrow_mut().call::<Vec<String>>(&Call::Prepare).ok();
-        self.load.borrow_mut().call(&Call::Prepare).unwrap_or_default()
+        send::<Vec<String>>(&self.server, &Call::Prepare)?;
+        send(&self.load, &Call::Prepare)
     }
 
-    fn max_open_connections(&mut self) -> usize {
-        self.load.borrow_mut().call(&Call::MaxOpenConnections).unwrap_or_default()
+    fn max_open_connections(&mut self) -> Result<usize, MachineError> {
+        send(&self.load, &Call::MaxOpenConnections)
     }
 
     fn now_ns(&mut self) -> u64 {
@@ -73,27 +79,25 @@ impl Machine for RemoteMachine {
         self.clock.unix_time_s()
     }
 
-    fn stolen_ns(&mut self, _cores: &[usize]) -> Option<u64> {
+    fn stolen_ns(&mut self, _cores: &[usize]) -> Result<Option<u64>, MachineError> {
         self.sum(Call::Stolen)
     }
 
-    fn throttled_ns(&mut self) -> u64 {
-        let on = |connection: &Shared| -> u64 {
-            connection.borrow_mut().call(&Call::Throttled).unwrap_or_default()
-        };
-        on(&self.server) + on(&self.load)
+    fn throttled_ns(&mut self) -> Result<u64, MachineError> {
+        let server: u64 = send(&self.server, &Call::Throttled)?;
+        let load: u64 = send(&self.load, &Call::Throttled)?;
+        Ok(server + load)
     }
 
     fn usage(&mut self, pid: u32) -> Result<Usage, MachineError> {
-        let usage = self.server.borrow_mut().try_call(&Call::Usage(pid));
-        usage.map_err(|error| MachineError::Host(error.to_string()))
+        send(&self.server, &Call::Usage(pid))
     }
 
-    fn load_cpu_ns(&mut self) -> u64 {
-        self.load.borrow_mut().call(&Call::LoadCpu).unwrap_or_default()
+    fn load_cpu_ns(&mut self) -> Result<u64, MachineError> {
+        send(&self.load, &Call::LoadCpu)
     }
 
-    fn other_cpu_ns(&mut self, _cores: &[usize]) -> Option<u64> {
+    fn other_cpu_ns(&mut self, _cores: &[usize]) -> Result<Option<u64>, MachineError> {
         self.sum(Call::OtherCpu)
     }
 
@@ -109,13 +113,12 @@ impl Machine for RemoteMachine {
             contender.program = copy;
         }
         let call = Call::Start { contender: Box::new(contender), cores: cores.to_vec() };
-        let running = self.server.borrow_mut().try_call(&call);
-        let mut running: Running = running.map_err(|error| MachineError::Host(error.to_string()))?;
+        let mut running: Running = send(&self.server, &call)?;
         if let Some(address) = self.server_address {
             if running.address.ip().is_unspecified() {
                 running.address.set_ip(address);
             } else if running.address.ip().is_loopback() && !address.is_loopback() {
-                self.stop(&[running.pid]);
+                self.stop(&[running.pid])?;
                 let problem = format!(
                     "listens on {}, which the load generator cannot reach from another host (let it listen on {address})",
                     running.address
@@ -126,8 +129,8 @@ impl Machine for RemoteMachine {
         Ok(running)
     }
 
-    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String> {
-        self.server.borrow_mut().call(&Call::ExitDescription { pid, timeout }).unwrap_or_else(Some)
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Result<Option<String>, MachineError> {
+        send(&self.server, &Call::ExitDescription { pid, timeout })
     }
 
     fn sleep(&mut self, duration: Duration) {
@@ -135,33 +138,31 @@ impl Machine for RemoteMachine {
     }
 
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), MachineError> {
-        let call = Call::Throttle { cores: cores.to_vec(), share };
-        self.server.borrow_mut().try_call(&call).map_err(|error| MachineError::Host(error.to_string()))
+        send(&self.server, &Call::Throttle { cores: cores.to_vec(), share })
     }
 
-    fn unthrottle_servers(&mut self) {
-        self.server.borrow_mut().call(&Call::Unthrottle).unwrap_or_default()
+    fn unthrottle_servers(&mut self) -> Result<(), MachineError> {
+        send(&self.server, &Call::Unthrottle)
     }
 
-    fn set_paused(&mut self, pid: u32, is_paused: bool) {
-        self.server.borrow_mut().call(&Call::SetPaused { pid, is_paused }).unwrap_or_default()
+    fn set_paused(&mut self, pid: u32, is_paused: bool) -> Result<(), MachineError> {
+        send(&self.server, &Call::SetPaused { pid, is_paused })
     }
 
-    fn stop(&mut self, pids: &[u32]) {
-        self.server.borrow_mut().call(&Call::Stop(pids.to_vec())).unwrap_or_default()
+    fn stop(&mut self, pids: &[u32]) -> Result<(), MachineError> {
+        send(&self.server, &Call::Stop(pids.to_vec()))
     }
 
-    fn executables(&mut self, contenders: &[Contender]) -> Vec<Vec<Executable>> {
+    fn executables(&mut self, contenders: &[Contender]) -> Result<Vec<Vec<Executable>>, MachineError> {
         if self.server.borrow().copies_programs() {
             // Copies equal the programs on this machine.
             return self.clock.executables(contenders);
         }
-        let hashes = self.server.borrow_mut().call(&Call::Executables(contenders.to_vec()));
-        hashes.unwrap_or_else(|_| vec![Vec::new(); contenders.len()])
+        send(&self.server, &Call::Executables(contenders.to_vec()))
     }
 
-    fn environment(&mut self, _config: &LabConfig) -> Environment {
-        self.server.borrow_mut().call(&Call::Environment).unwrap_or_default()
+    fn environment(&mut self, _config: &LabConfig) -> Result<Environment, MachineError> {
+        send(&self.server, &Call::Environment)
     }
 }
 
@@ -193,8 +194,8 @@ impl Load for RemoteLoad {
         Ok(self.connection.borrow_mut().try_call(&Call::Check { target, check })?)
     }
 
-    fn notes(&mut self) -> Vec<String> {
-        self.connection.borrow_mut().call(&Call::Notes).unwrap_or_default()
+    fn notes(&mut self) -> Result<Vec<String>, LoadError> {
+        Ok(self.connection.borrow_mut().try_call(&Call::Notes)?)
     }
 }
 
@@ -215,6 +216,7 @@ impl LoadSession for RemoteSession {
 
 impl Drop for RemoteSession {
     fn drop(&mut self) {
-        self.connection.borrow_mut().call(&Call::Close { session: self.session }).unwrap_or_default()
+        // Without a connection, the agent has closed the session.
+        self.connection.borrow_mut().call::<()>(&Call::Close { session: self.session }).ok();
     }
 }

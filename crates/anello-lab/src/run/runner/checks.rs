@@ -4,6 +4,7 @@ use crate::plan::cell::Workload;
 use crate::plan::site::SupportedTargets;
 use crate::result::{CheckRecord, Consequence};
 use crate::run::load::Check;
+use crate::run::machine::MachineError;
 use crate::run::progress::Progress;
 use crate::run::runner::Runner;
 
@@ -17,10 +18,10 @@ const START: &str = "start";
 
 impl Runner<'_> {
     /// Checks all contenders, once per run. A contender that fails is excluded from the run.
-    pub fn check_all(&mut self) {
+    pub(super) fn check_all(&mut self) -> Result<(), MachineError> {
         let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
         if !self.config.check || !servers {
-            return;
+            return Ok(());
         }
         for index in 0..self.config.contenders.len() {
             let contender = &self.config.contenders[index];
@@ -40,15 +41,16 @@ impl Runner<'_> {
                 continue;
             }
             if self.stopped() {
-                return;
+                return Ok(());
             }
-            self.check(index);
+            self.check(index)?;
         }
+        Ok(())
     }
 
-    fn check(&mut self, index: usize) {
+    fn check(&mut self, index: usize) -> Result<(), MachineError> {
         let contender = &self.config.contenders[index];
-        let max_open_connections = self.machine.max_open_connections();
+        let max_open_connections = self.machine.max_open_connections()?;
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
         let workload = self.config.cells[0].workload;
         let default_connections =
@@ -67,16 +69,20 @@ impl Runner<'_> {
         };
         let pending: Vec<Check> = checks.filter(|check| !passed(check)).collect();
         if pending.is_empty() {
-            return;
+            return Ok(());
         }
         let start_ns = self.machine.now_ns();
-        if let Err(error) = self.start(index, &self.config.cores.server[..1]) {
-            let what = error.to_string();
-            // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
-            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-            self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
-            self.report(index, None, 0, what, Consequence::SkippedPass);
-            return;
+        match self.start(index, &self.config.cores.server[..1]) {
+            Ok(_) => {}
+            Err(lost @ MachineError::Lost(_)) => return Err(lost),
+            Err(error) => {
+                let what = error.to_string();
+                // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
+                let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+                self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
+                self.report(index, None, 0, what, Consequence::SkippedPass);
+                return Ok(());
+            }
         }
         let fewer = (connections < default_connections).then(|| {
             let is_own_limit = limit < max_open_connections;
@@ -101,7 +107,7 @@ impl Runner<'_> {
             match outcome {
                 Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
                 Err(cause) => {
-                    let details = with_note(vec![self.root_cause(index, cause.to_string())]);
+                    let details = with_note(vec![self.root_cause(index, cause.to_string())?]);
                     let failure = format!("{what}: {}", details.join("; "));
                     self.record(index, what, Err(details), elapsed_ns);
                     self.report(index, None, 0, failure, Consequence::NotTimed);
@@ -109,7 +115,7 @@ impl Runner<'_> {
                 }
             }
         }
-        self.stop_contender(index);
+        self.stop_contender(index)
     }
 
     fn failed_to_start(&self, index: usize) -> bool {

@@ -7,6 +7,7 @@ use crate::plan::cell::Cell;
 use crate::plan::schedule::Random;
 use crate::result::{Consequence, Quality};
 use crate::run::load::{LoadSession, SliceLoad};
+use crate::run::machine::MachineError;
 use crate::run::progress::Progress;
 use crate::run::runner::slices::Measured;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check};
@@ -18,15 +19,15 @@ const FIRST_BATCH: usize = 10;
 impl Runner<'_> {
     /// Runs a cell with idle connections. Every slice starts its own server process, because a process rarely returns
     /// memory to the kernel.
-    pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
-        self.stop_all();
+    pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) -> Result<(), MachineError> {
+        self.stop_all()?;
         self.start_cell(pass, cell);
         let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
         let mut skipped = HashSet::new();
         for round in 0..self.config.timing.rounds {
             for index in random.order(self.config.contenders.len()) {
                 if self.stopped() {
-                    return;
+                    return Ok(());
                 }
                 if skipped.contains(&index) || !self.participates(index, cell) {
                     continue;
@@ -41,16 +42,18 @@ impl Runner<'_> {
                         SliceError::Broken(what) if self.running[index].is_none() => {
                             (what, Consequence::SkippedPass)
                         }
-                        SliceError::Broken(what) => (self.root_cause(index, what), Consequence::LeftOut),
+                        SliceError::Broken(what) => (self.root_cause(index, what)?, Consequence::LeftOut),
+                        SliceError::Lost(error) => return Err(error),
                     };
                     let failed_cell = (consequence != Consequence::SkippedPass).then_some(cell);
                     self.report(index, failed_cell, pass, what, consequence);
                 }
-                self.stop_contender(index);
+                self.stop_contender(index)?;
                 self.done += 1;
                 self.observer.progress(Progress::Slices { done: self.done });
             }
         }
+        Ok(())
     }
 
     fn measure_idle(&mut self, index: usize, position: SlicePosition) -> Result<(), SliceError> {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::run::machine::{MachineError, unless_lost};
 use crate::run::runner::Runner;
 
 const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
@@ -19,34 +20,36 @@ const MAX_IDLE_CPU_FRACTION: f64 = 0.02;
 
 impl Runner<'_> {
     /// Detects whether a contender uses CPU while idle.
-    pub(super) fn measure_idle_cpu(&mut self, index: usize) {
+    pub(super) fn measure_idle_cpu(&mut self, index: usize) -> Result<(), MachineError> {
         if self.busy_when_idle.contains(&index) {
-            return;
+            return Ok(());
         }
-        let Ok(pid) = self.pid(index) else { return };
+        let Ok(pid) = self.pid(index) else { return Ok(()) };
         let mut fraction = 0.0;
         for _ in 0..MAX_IDLE_SAMPLES {
-            fraction = self.sample_idle_cpu(pid).unwrap_or(0.0);
+            fraction = unless_lost(self.sample_idle_cpu(pid))?.unwrap_or(0.0);
             if fraction <= MAX_IDLE_CPU_FRACTION {
-                return;
+                return Ok(());
             }
         }
         self.busy_when_idle.insert(index);
         self.result.contenders[index].idle_cpu_fraction.get_or_insert(fraction);
+        Ok(())
     }
 
     /// Returns the fraction of a core that a process uses while idle.
-    fn sample_idle_cpu(&mut self, pid: u32) -> Option<f64> {
-        let before = self.machine.usage(pid).ok()?;
+    fn sample_idle_cpu(&mut self, pid: u32) -> Result<f64, MachineError> {
+        let before = self.machine.usage(pid)?;
         self.machine.sleep(IDLE_SAMPLE_DURATION);
-        let after = self.machine.usage(pid).ok()?;
-        Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / IDLE_SAMPLE_DURATION.as_nanos() as f64)
+        let after = self.machine.usage(pid)?;
+        Ok(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / IDLE_SAMPLE_DURATION.as_nanos() as f64)
     }
 
     /// Suspends or resumes a contender that uses CPU while idle.
-    pub(super) fn set_paused(&mut self, index: usize, is_paused: bool) {
-        if let (true, Ok(pid)) = (self.busy_when_idle.contains(&index), self.pid(index)) {
-            self.machine.set_paused(pid, is_paused);
+    pub(super) fn set_paused(&mut self, index: usize, is_paused: bool) -> Result<(), MachineError> {
+        match self.pid(index) {
+            Ok(pid) if self.busy_when_idle.contains(&index) => self.machine.set_paused(pid, is_paused),
+            _ => Ok(()),
         }
     }
 }

@@ -119,8 +119,23 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Checks the contenders and runs all passes, until the stop flag is set.
+    ///
+    /// # Errors
+    /// Returns an error, which ends the run, if the machine is lost. The results so far are kept.
+    pub fn run(&mut self) -> Result<(), MachineError> {
+        self.check_all()?;
+        for pass in 0..self.config.timing.passes {
+            if self.stopped() {
+                break;
+            }
+            self.run_pass(pass)?;
+        }
+        Ok(())
+    }
+
     /// Runs all cells of this pass that are not complete yet.
-    pub fn run_pass(&mut self, pass: usize) {
+    fn run_pass(&mut self, pass: usize) -> Result<(), MachineError> {
         let core_counts: BTreeSet<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         let core_counts: Vec<usize> = core_counts.into_iter().collect();
         let mut random = Random::for_position(self.config.timing.seed, pass, None);
@@ -129,8 +144,9 @@ impl<'a> Runner<'a> {
             let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
             let cells: Vec<usize> =
                 random.order(self.config.cells.len()).into_iter().filter(with_cores).collect();
-            self.run_cells(pass, &cells, server_cores);
+            self.run_cells(pass, &cells, server_cores)?;
         }
+        Ok(())
     }
 
     /// Writes the latencies to the result. Returns whether any contender has ever become ready.
@@ -143,11 +159,11 @@ impl<'a> Runner<'a> {
         self.ever_started
     }
 
-    fn run_cells(&mut self, pass: usize, cells: &[usize], server_cores: usize) {
+    fn run_cells(&mut self, pass: usize, cells: &[usize], server_cores: usize) -> Result<(), MachineError> {
         let is_pending =
             |runner: &Self, cell: usize| !runner.result.completed.contains(&Completed { pass, cell });
         if cells.iter().any(|&cell| is_pending(self, cell)) {
-            self.start_all(pass, server_cores);
+            self.start_all(pass, server_cores)?;
         }
         for &cell in cells {
             if self.stopped() {
@@ -156,9 +172,9 @@ impl<'a> Runner<'a> {
             let done_before = self.done;
             if is_pending(self, cell) {
                 if self.config.cells[cell].workload == Workload::Idle {
-                    self.run_idle_cell(pass, cell);
+                    self.run_idle_cell(pass, cell)?;
                 } else {
-                    self.run_cell(pass, cell);
+                    self.run_cell(pass, cell)?;
                 }
                 if self.stopped() {
                     break;
@@ -169,7 +185,7 @@ impl<'a> Runner<'a> {
             self.done = done_before + self.config.slices_in(&self.config.cells[cell]);
             self.observer.progress(Progress::Slices { done: self.done });
         }
-        self.stop_all();
+        self.stop_all()
     }
 
     /// Marks a cell as completed and makes its latencies final. Passes a checkpoint to an observer that keeps them.
@@ -199,61 +215,67 @@ impl<'a> Runner<'a> {
         u64::try_from(i128::from(self.machine.now_ns()) + self.clock_offset_ns).unwrap_or(0)
     }
 
-    fn start_all(&mut self, pass: usize, server_cores: usize) {
+    fn start_all(&mut self, pass: usize, server_cores: usize) -> Result<(), MachineError> {
         if self.config.cells.iter().all(|cell| cell.workload == Workload::Idle) {
-            return; // Idle cells start one contender at a time.
+            return Ok(()); // Idle cells start one contender at a time.
         }
         self.skipped.clear();
         let mut random = Random::for_position(self.config.timing.seed, pass, Some(usize::MAX - server_cores));
         for index in random.order(self.config.contenders.len()) {
             if self.stopped() {
-                return;
+                return Ok(());
             }
             if self.failed_check.contains(&index)
                 || (server_cores > 1 && !self.config.contenders[index].takes_cores())
             {
                 continue;
             }
-            if let Err(error) = self.start(index, &self.config.cores.server[..server_cores]) {
-                self.skipped.insert(index);
-                self.report(index, None, pass, error.to_string(), Consequence::SkippedPass);
+            match self.start(index, &self.config.cores.server[..server_cores]) {
+                Ok(_) => {}
+                Err(lost @ MachineError::Lost(_)) => return Err(lost),
+                Err(error) => {
+                    self.skipped.insert(index);
+                    self.report(index, None, pass, error.to_string(), Consequence::SkippedPass);
+                }
             }
         }
+        Ok(())
     }
 
-    fn run_cell(&mut self, pass: usize, cell: usize) {
+    fn run_cell(&mut self, pass: usize, cell: usize) -> Result<(), MachineError> {
         self.start_cell(pass, cell);
         let count = self.config.contenders.len();
         let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
         let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
-            self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
+            self.config.cells[cell].connections * participants <= self.machine.max_open_connections()?;
         let close =
             |open: ContenderSession| ContenderSession { session: open.session.filter(|_| keep_open), ..open };
         let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
         for index in random.order(count) {
             if self.stopped() {
-                return;
+                return Ok(());
             }
-            contender_sessions[index] = self.connect_contender(index, pass, cell).map(close);
+            contender_sessions[index] = self.connect_contender(index, pass, cell)?.map(close);
         }
         for round in 0..self.config.timing.rounds {
             for index in random.order(count) {
                 if self.stopped() {
-                    return;
+                    return Ok(());
                 }
                 if let Some(contender_session) = contender_sessions[index].take() {
                     let position = SlicePosition { pass, cell, round };
-                    self.set_paused(index, false);
+                    self.set_paused(index, false)?;
                     // A restart also opens connections.
                     contender_sessions[index] =
-                        self.run_contender(index, contender_session, position).map(close);
-                    self.set_paused(index, true);
+                        self.run_contender(index, contender_session, position)?.map(close);
+                    self.set_paused(index, true)?;
                     self.done += 1;
                     self.observer.progress(Progress::Slices { done: self.done });
                 }
             }
         }
+        Ok(())
     }
 
     fn start_cell(&mut self, pass: usize, cell: usize) {
@@ -268,22 +290,27 @@ impl<'a> Runner<'a> {
     }
 
     /// Connects a contender for a cell and warms it up. Restarts it once on failure.
-    fn connect_contender(&mut self, index: usize, pass: usize, cell: usize) -> Option<ContenderSession> {
+    fn connect_contender(
+        &mut self,
+        index: usize,
+        pass: usize,
+        cell: usize,
+    ) -> Result<Option<ContenderSession>, MachineError> {
         if !self.participates(index, cell) || self.skipped.contains(&index) {
             // The process may still be running even though the contender does not participate. It must not disturb
             // the other contenders.
-            self.measure_idle_cpu(index);
-            self.set_paused(index, true);
-            return None;
+            self.measure_idle_cpu(index)?;
+            self.set_paused(index, true)?;
+            return Ok(None);
         }
-        self.set_paused(index, false);
+        self.set_paused(index, false)?;
         let contender_session = match self.connect(index, cell) {
             Ok(session) => Some(ContenderSession { session: Some(session), restarted: false }),
-            Err(error) => self.restart_or_skip(index, pass, cell, error, false),
+            Err(error) => self.restart_or_skip(index, pass, cell, error, false)?,
         };
-        self.measure_idle_cpu(index);
-        self.set_paused(index, true);
-        contender_session
+        self.measure_idle_cpu(index)?;
+        self.set_paused(index, true)?;
+        Ok(contender_session)
     }
 
     fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, SliceError> {
@@ -323,10 +350,10 @@ impl<'a> Runner<'a> {
         index: usize,
         contender_session: ContenderSession,
         position: SlicePosition,
-    ) -> Option<ContenderSession> {
+    ) -> Result<Option<ContenderSession>, MachineError> {
         let ContenderSession { session, restarted } = contender_session;
         match self.run_slice_with_retries(index, session, position) {
-            Ok(session) => Some(ContenderSession { session: Some(session?), restarted }),
+            Ok(session) => Ok(session.map(|session| ContenderSession { session: Some(session), restarted })),
             Err(error) => self.restart_or_skip(index, position.pass, position.cell, error, restarted),
         }
     }
@@ -364,36 +391,37 @@ impl<'a> Runner<'a> {
         cell: usize,
         error: SliceError,
         restarted: bool,
-    ) -> Option<ContenderSession> {
+    ) -> Result<Option<ContenderSession>, MachineError> {
         let what = match error {
             SliceError::WrongReply(what) => {
                 self.disqualified.insert((index, cell));
                 self.report(index, Some(cell), pass, what, Consequence::Disqualified);
-                return None;
+                return Ok(None);
             }
-            SliceError::Broken(what) => self.root_cause(index, what),
+            SliceError::Broken(what) => self.root_cause(index, what)?,
+            SliceError::Lost(error) => return Err(error),
         };
-        self.stop_contender(index);
+        self.stop_contender(index)?;
         if restarted || self.stopped() {
             self.report(index, Some(cell), pass, what, Consequence::LeftOut);
-            return None;
+            return Ok(None);
         }
         self.report(index, Some(cell), pass, what, Consequence::Restarted);
         match self.connect(index, cell) {
-            Ok(session) => Some(ContenderSession { session: Some(session), restarted: true }),
+            Ok(session) => Ok(Some(ContenderSession { session: Some(session), restarted: true })),
             Err(error) => self.restart_or_skip(index, pass, cell, error, true),
         }
     }
 
     /// Waits for the process to exit and adds its exit description to `what`. The load generator usually detects a
     /// broken connection before the lab can observe its cause, the exit of the server.
-    fn root_cause(&mut self, index: usize, what: String) -> String {
-        let Some(running) = &self.running[index] else { return what };
+    fn root_cause(&mut self, index: usize, what: String) -> Result<String, MachineError> {
+        let Some(running) = &self.running[index] else { return Ok(what) };
         let timeout = self.config.startup.exit_timeout;
-        match self.machine.exit_description(running.pid, timeout) {
+        Ok(match self.machine.exit_description(running.pid, timeout)? {
             Some(exit) => format!("{exit} (load generator error: {what})"),
             None => format!("{what} (server still running after {} s)", timeout.as_secs_f64()),
-        }
+        })
     }
 
     fn start(&mut self, index: usize, cores: &[usize]) -> Result<SocketAddr, MachineError> {
@@ -440,22 +468,21 @@ impl<'a> Runner<'a> {
         self.result.failures.push(failure);
     }
 
-    fn stop_contender(&mut self, index: usize) {
-        if let Some(running) = self.running[index].take() {
-            self.machine.stop(&[running.pid]);
-        }
+    fn stop_contender(&mut self, index: usize) -> Result<(), MachineError> {
+        self.running[index].take().map_or(Ok(()), |running| self.machine.stop(&[running.pid]))
     }
 
-    fn stop_all(&mut self) {
+    fn stop_all(&mut self) -> Result<(), MachineError> {
         let pids: Vec<u32> =
             self.running.iter_mut().filter_map(Option::take).map(|running| running.pid).collect();
-        self.machine.stop(&pids);
+        self.machine.stop(&pids)
     }
 }
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        self.stop_all();
+        // On a machine that is lost, the agent stops them.
+        self.stop_all().ok();
     }
 }
 
@@ -481,11 +508,16 @@ enum SliceError {
     Broken(String),
     /// The server sends wrong responses. A restart does not help.
     WrongReply(String),
+    /// The machine is lost. The run ends.
+    Lost(MachineError),
 }
 
 impl From<MachineError> for SliceError {
     fn from(error: MachineError) -> SliceError {
-        SliceError::Broken(error.to_string())
+        match error {
+            MachineError::Lost(_) => SliceError::Lost(error),
+            _ => SliceError::Broken(error.to_string()),
+        }
     }
 }
 

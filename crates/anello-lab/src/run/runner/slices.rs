@@ -3,7 +3,7 @@
 use crate::plan::cell::Workload;
 use crate::result::{Quality, Slice};
 use crate::run::load::{LoadSession, SliceLoad};
-use crate::run::machine::Usage;
+use crate::run::machine::{MachineError, Usage};
 use crate::run::progress::Progress;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check, merge_latencies};
 
@@ -18,24 +18,26 @@ impl Runner<'_> {
         let pid = self.pid(index)?;
         self.announce_slice(index, position);
         let start_ns = self.since_start_ns();
-        let stolen_before = self.machine.stolen_ns(&self.cores);
-        let throttled_before_ns = self.machine.throttled_ns();
+        let stolen_before = self.machine.stolen_ns(&self.cores)?;
+        let throttled_before_ns = self.machine.throttled_ns()?;
         let before = self.machine.usage(pid)?;
-        let load_cpu_before_ns = self.machine.load_cpu_ns();
+        let load_cpu_before_ns = self.machine.load_cpu_ns()?;
         let cell = &self.config.cells[position.cell];
         let share = self.config.server_share_in(cell);
-        if share < 1.0
-            && let Err(reason) = self.machine.throttle_servers(self.config.cores_of(cell), share)
-        {
-            self.note(format!(
-                "The CPU share of the servers could not be limited ({reason}). Servers used their full cores. Differences \
-                 between servers that use less CPU than the load generator may be understated."
-            ));
+        if share < 1.0 {
+            match self.machine.throttle_servers(self.config.cores_of(cell), share) {
+                Ok(()) => {}
+                Err(lost @ MachineError::Lost(_)) => return Err(lost.into()),
+                Err(reason) => self.note(format!(
+                    "The CPU share of the servers could not be limited ({reason}). Servers used their full cores. \
+                     Differences between servers that use less CPU than the load generator may be understated."
+                )),
+            }
         }
         let load = session.run_slice(self.config.timing.slice);
-        self.machine.unthrottle_servers();
+        self.machine.unthrottle_servers()?;
         let load = load?;
-        let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
+        let load_cpu_ns = self.machine.load_cpu_ns()?.saturating_sub(load_cpu_before_ns);
         check(&load)?;
         if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
             self.note(format!(
@@ -46,9 +48,9 @@ impl Runner<'_> {
         }
         let after = self.machine.usage(pid)?;
         // Some kernels do not report stolen time. The environment record shows whether this kernel does.
-        let stolen = stolen_before.zip(self.machine.stolen_ns(&self.cores));
+        let stolen = stolen_before.zip(self.machine.stolen_ns(&self.cores)?);
         let stolen_ns = stolen.map_or(0, |(before, after)| after.saturating_sub(before));
-        let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
+        let throttled_ns = self.machine.throttled_ns()?.saturating_sub(throttled_before_ns);
         let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
         let slice = self.slice_record(index, position, start_ns, &measured);
         let quality = slice.quality;

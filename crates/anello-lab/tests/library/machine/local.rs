@@ -18,11 +18,11 @@ fn local_machine_reads_its_own_usage() {
     while machine.usage(std::process::id()).unwrap().cpu_ns <= before.cpu_ns {
         sink = std::hint::black_box(sink + 1);
     }
-    assert!(machine.stolen_ns(&allowed_cores()).is_some());
-    assert!(machine.other_cpu_ns(&allowed_cores()).is_some());
+    assert!(machine.stolen_ns(&allowed_cores()).unwrap().is_some());
+    assert!(machine.other_cpu_ns(&allowed_cores()).unwrap().is_some());
     assert!(machine.usage(u32::MAX).unwrap_err().to_string().contains("cannot read"));
-    assert!(machine.exit_description(u32::MAX, Duration::ZERO).is_some());
-    machine.stop(&[u32::MAX]);
+    assert!(machine.exit_description(u32::MAX, Duration::ZERO).unwrap().is_some());
+    machine.stop(&[u32::MAX]).unwrap();
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn dropping_machine_terminates_pinned_contender() {
     let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     assert_eq!(allowed.trim(), config.cores.server[0].to_string());
-    assert_eq!(machine.exit_description(running.pid, Duration::ZERO), None);
+    assert_eq!(machine.exit_description(running.pid, Duration::ZERO).unwrap(), None);
     drop(machine);
     assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
 }

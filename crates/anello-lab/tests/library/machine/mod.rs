@@ -3,5 +3,6 @@
 mod environment;
 mod local;
 mod process;
+mod remote;
 mod replace;
 mod tls;

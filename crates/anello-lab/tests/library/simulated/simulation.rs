@@ -16,8 +16,8 @@ use hdrhistogram::Histogram;
 use anello_lab::load::latency_histogram;
 use anello_lab::schedule::Random;
 use anello_lab::{
-    Cell, Check, Contender, Environment, LabConfig, Load, LoadError, LoadSession, Machine, MachineError,
-    Running, SliceLoad, Usage, Workload,
+    Cell, Check, Contender, Environment, Executable, LabConfig, Load, LoadError, LoadSession, LocalMachine,
+    Machine, MachineError, Running, SliceLoad, Usage, Workload,
 };
 
 /// CPU time of the load generator per request. A server that is faster than the load generator is not always busy.
@@ -165,6 +165,10 @@ struct SimulationState {
     max_open_sessions: usize,
     max_open_connections: usize,
     throttle_error: Option<String>,
+    /// Number of calls of the machine after which its host is lost.
+    calls_left: usize,
+    /// First call that was not executed.
+    lost_in: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -196,6 +200,8 @@ impl Simulation {
             max_open_sessions: 0,
             max_open_connections: 1 << 20,
             throttle_error: None,
+            calls_left: usize::MAX,
+            lost_in: None,
         };
         Simulation { state: Rc::new(RefCell::new(state)) }
     }
@@ -220,6 +226,30 @@ impl Simulation {
     pub fn with_throttle_error(self, reason: &str) -> Simulation {
         self.state.borrow_mut().throttle_error = Some(reason.to_owned());
         self
+    }
+
+    /// Loses the host of the machine after this many calls.
+    pub fn lost_after(self, calls: usize) -> Simulation {
+        self.state.borrow_mut().calls_left = calls;
+        self
+    }
+
+    /// Returns the first call that failed because the host was lost.
+    pub fn lost_in(&self) -> Option<&'static str> {
+        self.state.borrow().lost_in
+    }
+
+    /// Fails if the host is lost.
+    fn call(&self, name: &'static str) -> Result<(), MachineError> {
+        let mut state = self.state.borrow_mut();
+        match state.calls_left.checked_sub(1) {
+            Some(left) => state.calls_left = left,
+            None => {
+                state.lost_in.get_or_insert(name);
+                return Err(MachineError::Lost("lost the connection to the simulated host".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of processes that have been started but not stopped.
@@ -388,8 +418,8 @@ fn not_ready(description: impl Into<String>) -> MachineError {
 }
 
 impl Machine for Simulation {
-    fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
-        Vec::new()
+    fn prepare(&mut self, _config: &LabConfig) -> Result<Vec<String>, MachineError> {
+        self.call("prepare").map(|()| Vec::new())
     }
 
     fn now_ns(&mut self) -> u64 {
@@ -400,19 +430,20 @@ impl Machine for Simulation {
         1_795_000_000
     }
 
-    fn stolen_ns(&mut self, _cores: &[usize]) -> Option<u64> {
-        Some(self.state.borrow().stolen_ns)
+    fn stolen_ns(&mut self, _cores: &[usize]) -> Result<Option<u64>, MachineError> {
+        self.call("stolen_ns").map(|()| Some(self.state.borrow().stolen_ns))
     }
 
-    fn max_open_connections(&mut self) -> usize {
-        self.state.borrow().max_open_connections
+    fn max_open_connections(&mut self) -> Result<usize, MachineError> {
+        self.call("max_open_connections").map(|()| self.state.borrow().max_open_connections)
     }
 
-    fn throttled_ns(&mut self) -> u64 {
-        self.state.borrow().throttled_ns
+    fn throttled_ns(&mut self) -> Result<u64, MachineError> {
+        self.call("throttled_ns").map(|()| self.state.borrow().throttled_ns)
     }
 
     fn usage(&mut self, pid: u32) -> Result<Usage, MachineError> {
+        self.call("usage")?;
         let process = &self.state.borrow().processes[pid as usize];
         Ok(Usage {
             cpu_ns: process.cpu_ns,
@@ -422,13 +453,14 @@ impl Machine for Simulation {
         })
     }
 
-    fn load_cpu_ns(&mut self) -> u64 {
-        self.state.borrow().clock_ns
+    fn load_cpu_ns(&mut self) -> Result<u64, MachineError> {
+        self.call("load_cpu_ns").map(|()| self.state.borrow().clock_ns)
     }
 
-    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Result<Option<u64>, MachineError> {
+        self.call("other_cpu_ns")?;
         let state = self.state.borrow();
-        Some((state.clock_ns as f64 * state.noise.foreign * cores.len() as f64) as u64)
+        Ok(Some((state.clock_ns as f64 * state.noise.foreign * cores.len() as f64) as u64))
     }
 
     fn start(
@@ -437,6 +469,7 @@ impl Machine for Simulation {
         _config: &LabConfig,
         _cores: &[usize],
     ) -> Result<Running, MachineError> {
+        self.call("start")?;
         let mut state = self.state.borrow_mut();
         let name = &contender.name;
         let server = state
@@ -471,9 +504,10 @@ impl Machine for Simulation {
         Ok(Running { pid: pid as u32, address, ready_line })
     }
 
-    fn exit_description(&mut self, pid: u32, _timeout: Duration) -> Option<String> {
+    fn exit_description(&mut self, pid: u32, _timeout: Duration) -> Result<Option<String>, MachineError> {
+        self.call("exit_description")?;
         let is_alive = self.state.borrow().processes[pid as usize].is_alive;
-        (!is_alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
+        Ok((!is_alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned()))
     }
 
     fn sleep(&mut self, duration: Duration) {
@@ -487,26 +521,39 @@ impl Machine for Simulation {
     }
 
     fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), MachineError> {
+        self.call("throttle_servers")?;
         let error = self.state.borrow().throttle_error.clone();
         error.map_or(Ok(()), |error| Err(MachineError::Throttle(io::Error::other(error))))
     }
 
-    fn unthrottle_servers(&mut self) {}
-
-    fn set_paused(&mut self, pid: u32, is_paused: bool) {
-        self.state.borrow_mut().processes[pid as usize].is_paused = is_paused;
+    fn unthrottle_servers(&mut self) -> Result<(), MachineError> {
+        self.call("unthrottle_servers")
     }
 
-    fn stop(&mut self, pids: &[u32]) {
+    fn set_paused(&mut self, pid: u32, is_paused: bool) -> Result<(), MachineError> {
+        self.call("set_paused")?;
+        self.state.borrow_mut().processes[pid as usize].is_paused = is_paused;
+        Ok(())
+    }
+
+    fn stop(&mut self, pids: &[u32]) -> Result<(), MachineError> {
+        self.call("stop")?;
         for &pid in pids {
             let process = &mut self.state.borrow_mut().processes[pid as usize];
             process.is_alive = false;
             process.is_stopped = true;
         }
+        Ok(())
     }
 
-    fn environment(&mut self, _config: &LabConfig) -> Environment {
-        Environment {
+    fn executables(&mut self, contenders: &[Contender]) -> Result<Vec<Vec<Executable>>, MachineError> {
+        self.call("executables")?;
+        LocalMachine::new(None).executables(contenders)
+    }
+
+    fn environment(&mut self, _config: &LabConfig) -> Result<Environment, MachineError> {
+        self.call("environment")?;
+        Ok(Environment {
             kernel: "Linux 0.0-simulated".to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
             cpu_model: "Simulated CPU".to_owned(),
@@ -519,7 +566,7 @@ impl Machine for Simulation {
             io_uring_disabled: Some(0),
             open_files: Some("1024, 524288".to_owned()),
             ..Environment::default()
-        }
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod bases;
 mod cells;
 mod contenders;
 mod http;
+mod lost;
 mod peaks;
 mod phases;
 mod resume;
