@@ -113,7 +113,8 @@ impl Timer for HyperTimer {
     }
 
     fn now(&self) -> Instant {
-        with_current(|shared| shared.runtime_clock.instant_at(shared.now_ns())).unwrap_or_else(Instant::now)
+        with_current(|shared| shared.time.runtime_clock.instant_at(shared.now_ns()))
+            .unwrap_or_else(Instant::now)
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, new_deadline: Instant) {
@@ -142,7 +143,7 @@ impl Sleeping {
     fn cancel(&mut self) {
         if let Some((runtime_id, timer)) = self.registered.take()
             && let Some(shared) = try_current()
-            && shared.runtime_clock.id == runtime_id
+            && shared.time.runtime_clock.id == runtime_id
         {
             shared.cancel_timer(timer);
         }
@@ -161,7 +162,7 @@ impl Future for Sleeping {
                 "no anello runtime on this thread (await the timer in Runtime::block_on or a spawned task)"
             )
         };
-        let runtime_id = shared.runtime_clock.id;
+        let runtime_id = shared.time.runtime_clock.id;
         if let Some((_, timer)) = sleeping.registered.filter(|(id, _)| *id == runtime_id) {
             if shared.wait_on(timer, context.waker()) {
                 return Poll::Pending;
@@ -171,8 +172,8 @@ impl Future for Sleeping {
             return Poll::Ready(());
         }
         // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
-        let deadline_ns = shared.runtime_clock.ns_at(sleeping.deadline);
-        let timer = shared.timers.borrow_mut().insert(deadline_ns, context.waker().clone());
+        let deadline_ns = shared.time.runtime_clock.ns_at(sleeping.deadline);
+        let timer = shared.time.wheel.borrow_mut().insert(deadline_ns, context.waker().clone());
         sleeping.registered = Some((runtime_id, timer));
         Poll::Pending
     }

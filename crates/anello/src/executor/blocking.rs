@@ -263,7 +263,7 @@ pub(super) fn spawn_with_disk<T: Send + 'static>(
                 done.recv().ok();
             };
             let waker = Waker::from(Arc::new(DelayedWork(Mutex::new(Some(Box::new(work))))));
-            with_current(|shared| shared.timers.borrow_mut().insert(deadline_ns, waker));
+            with_current(|shared| shared.time.wheel.borrow_mut().insert(deadline_ns, waker));
             handle
         }
     }

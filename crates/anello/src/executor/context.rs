@@ -39,39 +39,69 @@ const MIN_FREED_TASKS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
-    pub timers: RefCell<Wheel<Waker>>,
+    pub(super) inbox: Arc<Inbox>,
+    pub time: Time,
+    pub(super) tasks: Tasks,
+    pub(super) turn: Turn,
+    pub(super) lifecycle: Lifecycle,
+    pub sockets: SocketState,
+}
+
+/// Clocks and timers, which sleeping futures use.
+#[derive(Debug)]
+pub(crate) struct Time {
+    pub wheel: RefCell<Wheel<Waker>>,
     /// The driver's clock, which can be read while the driver is borrowed.
     clock: Clock,
+    #[cfg(feature = "compat-hyper")]
+    pub runtime_clock: RuntimeClock,
+}
+
+/// The tasks, which the methods in `schedule.rs` spawn, wake and poll.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    pub table: RefCell<Table<Task, Packed>>,
     /// Tasks ready to run, in FIFO order. They run after the current batch.
-    pub(super) ready: RefCell<Vec<TaskPointer>>,
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) tasks: RefCell<Table<Task, Packed>>,
-    pub(super) counters: TaskCounters,
-    /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
-    /// has been entered since.
-    pub(super) is_entered: Cell<bool>,
+    pub ready: RefCell<Vec<TaskPointer>>,
     /// The task that is being polled or dropped. Set only while the task is in the table. Not reset between the polls of
     /// a batch.
-    pub(super) running: Cell<Option<TaskPointer>>,
+    pub running: Cell<Option<TaskPointer>>,
+    pub counters: TaskCounters,
+}
+
+/// When a task yields, when the driver gets a turn, and what is done after a turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
+    pub budget: Cell<i64>,
+    /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
+    pub yield_requested: Cell<bool>,
+    pub limit: TurnLimit,
+    pub heap_trim: HeapTrim,
+}
+
+/// Whether the runtime is running, has been dropped, or still has to shut down its driver.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    /// True while any frame on this thread's stack is polling or dropping the runtime's tasks, even if another runtime
+    /// has been entered since.
+    pub is_entered: Cell<bool>,
     /// True once the runtime has been dropped. New tasks are then cancelled immediately.
-    pub(super) is_closed: Cell<bool>,
+    pub is_closed: Cell<bool>,
     /// Drain timeout. Set if the runtime was dropped while its driver was borrowed: the next use of a socket then shuts
     /// the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
-    /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
-    pub(super) budget: Cell<i64>,
-    /// Set by a task that has exhausted its budget. The driver and the timers then run before it is polled again.
-    pub(super) yield_requested: Cell<bool>,
-    pub(super) turn_limit: TurnLimit,
-    pub(super) heap_trim: HeapTrim,
+}
+
+/// What the sockets of a runtime share, apart from the driver.
+#[derive(Debug, Default)]
+pub(crate) struct SocketState {
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
     pub lingering: RefCell<VecDeque<(u64, Key)>>,
     /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
     pub ready_queues: RefCell<BTreeMap<(Key, bool), Rc<WaitQueue>>>,
     /// Limits the rate of the warnings that no descriptors are left.
     pub exhaustion_log: Cell<ExhaustionLog>,
-    #[cfg(feature = "compat-hyper")]
-    pub runtime_clock: RuntimeClock,
 }
 
 /// Time of the last warning, and the counts since then.
@@ -156,7 +186,7 @@ pub(crate) fn try_current() -> Option<Rc<Shared>> {
 /// outside of a runtime.
 #[inline]
 pub(crate) fn has_budget_or_yield(context: &Context<'_>) -> Option<bool> {
-    let has_budget = with_current(|shared| shared.budget.get() > 0)?;
+    let has_budget = with_current(|shared| shared.turn.budget.get() > 0)?;
     Some(has_budget || may_proceed_without_budget(context))
 }
 
@@ -168,7 +198,7 @@ fn may_proceed_without_budget(context: &Context<'_>) -> bool {
 
 /// Returns whether the ready queue of this thread's runtime contains tasks. Tasks in the current batch are not counted.
 pub(super) fn has_ready_tasks() -> bool {
-    with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
+    with_current(|shared| !shared.tasks.ready.borrow().is_empty()) == Some(true)
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
@@ -242,7 +272,7 @@ pub(super) struct RunGuard {
 
 impl RunGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
-        shared.is_entered.set(true);
+        shared.lifecycle.is_entered.set(true);
         Self { context: ContextGuard::new(shared), was_running: IS_RUNNING.replace(true) }
     }
 }
@@ -250,8 +280,8 @@ impl RunGuard {
 impl Drop for RunGuard {
     fn drop(&mut self) {
         let shared = &self.context.shared;
-        shared.running.set(None);
-        shared.is_entered.set(false);
+        shared.tasks.running.set(None);
+        shared.lifecycle.is_entered.set(false);
         IS_RUNNING.set(self.was_running);
         if !self.context.is_innermost() {
             // A task has entered a runtime and has not left it. That guard is removed from the stack with this one.
@@ -270,28 +300,30 @@ impl Shared {
         let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| clock.now_ns());
-        let timers = Wheel::new(clock.now_ns());
+        let wheel = Wheel::new(clock.now_ns());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
-            timers: RefCell::new(timers),
-            clock,
-            ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
             inbox: Arc::new(inbox),
-            tasks: RefCell::new(Table::new()),
-            counters,
-            is_entered: Cell::new(false),
-            running: Cell::new(None),
-            is_closed: Cell::new(false),
-            deferred_shut_down: Cell::new(None),
-            budget: Cell::new(BUDGET_PER_POLL),
-            yield_requested: Cell::new(false),
-            turn_limit: TurnLimit::new(is_simulated, receives_in_polls),
-            heap_trim: HeapTrim::new(MIN_FREED_TASKS),
-            lingering: RefCell::default(),
-            exhaustion_log: Cell::default(),
-            ready_queues: RefCell::default(),
-            #[cfg(feature = "compat-hyper")]
-            runtime_clock,
+            time: Time {
+                wheel: RefCell::new(wheel),
+                clock,
+                #[cfg(feature = "compat-hyper")]
+                runtime_clock,
+            },
+            tasks: Tasks {
+                table: RefCell::new(Table::new()),
+                ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
+                running: Cell::new(None),
+                counters,
+            },
+            turn: Turn {
+                budget: Cell::new(BUDGET_PER_POLL),
+                yield_requested: Cell::new(false),
+                limit: TurnLimit::new(is_simulated, receives_in_polls),
+                heap_trim: HeapTrim::new(MIN_FREED_TASKS),
+            },
+            lifecycle: Lifecycle::default(),
+            sockets: SocketState::default(),
         }))
     }
 
@@ -301,9 +333,9 @@ impl Shared {
     /// then deferred to the next use of a socket, or to the destructor of the driver.
     pub(super) fn shut_down(&self, drain: Duration) {
         let Ok(mut driver) = self.driver.try_borrow_mut() else {
-            self.deferred_shut_down.set(Some(drain));
+            self.lifecycle.deferred_shut_down.set(Some(drain));
             // Makes the next poll of a socket take the slow path, which performs the deferred shutdown.
-            self.budget.set(0);
+            self.turn.budget.set(0);
             return;
         };
         let mut wakes = WakeQueue::default();
@@ -316,13 +348,13 @@ impl Shared {
         // These wakers wake tasks of other runtimes that take over connections accepted by this runtime.
         catch_and_log_panic("waker panicked while a runtime was being dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
-        self.budget.set(i64::MAX);
+        self.turn.budget.set(i64::MAX);
     }
 
     /// Returns `false` if no deferred shutdown was pending.
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
-        let Some(drain) = self.deferred_shut_down.take() else { return false };
+        let Some(drain) = self.lifecycle.deferred_shut_down.take() else { return false };
         // An outer runtime on this thread cannot submit its queued notifications until this one has drained.
         catch_and_log_panic("waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
@@ -338,7 +370,7 @@ impl Shared {
 
     /// Submits queued operations and processes their immediate completions, without waiting for the next turn.
     pub fn flush_driver(&self) {
-        if self.is_closed.get() {
+        if self.lifecycle.is_closed.get() {
             // A closed driver has nothing to submit.
             self.shut_down_if_deferred();
             return;
@@ -375,11 +407,11 @@ impl Shared {
 
     /// Returns whether the runtime polls this thread's futures. If not, it may only have been entered, and takes no turns.
     pub fn is_running(&self) -> bool {
-        self.is_entered.get()
+        self.lifecycle.is_entered.get()
     }
 
     pub fn is_simulated(&self) -> bool {
-        matches!(self.clock, Clock::Virtual(_))
+        matches!(self.time.clock, Clock::Virtual(_))
     }
 
     /// Returns whether this is the runtime of one of several simulated hosts.
@@ -388,16 +420,16 @@ impl Shared {
     }
 
     pub fn clock(&self) -> &Clock {
-        &self.clock
+        &self.time.clock
     }
 
     pub fn now_ns(&self) -> u64 {
-        self.clock.now_ns()
+        self.time.clock.now_ns()
     }
 
     /// Sets the waker of a timer. Returns `false` if the timer is no longer in the wheel.
     pub fn wait_on(&self, timer: TimerKey, waker: &Waker) -> bool {
-        let mut timers = self.timers.borrow_mut();
+        let mut timers = self.time.wheel.borrow_mut();
         let Some(current) = timers.get_mut(timer) else { return false };
         let replaced = (!current.will_wake(waker)).then(|| std::mem::replace(current, waker.clone()));
         // Dropping a waker can run arbitrary code, so the borrow ends first.
@@ -407,14 +439,14 @@ impl Shared {
     }
 
     pub fn cancel_timer(&self, timer: TimerKey) {
-        let waker = self.timers.borrow_mut().cancel(timer);
+        let waker = self.time.wheel.borrow_mut().cancel(timer);
         drop(waker);
     }
 
     /// Returns whether the running task has budget left. If not, the task yields.
     #[inline]
     pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
-        self.budget.get() > 0 || self.may_proceed_without_budget(context)
+        self.turn.budget.get() > 0 || self.may_proceed_without_budget(context)
     }
 
     #[cold]
@@ -428,14 +460,14 @@ impl Shared {
     }
 
     pub(super) fn yield_task(&self, context: &Context<'_>) {
-        self.yield_requested.set(true);
+        self.turn.yield_requested.set(true);
         context.waker().wake_by_ref();
     }
 
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
-        self.budget.set(self.budget.get() - cost);
+        self.turn.budget.set(self.turn.budget.get() - cost);
     }
 
     /// Polls the driver if the running task has budget left, and charges the budget for the bytes transferred.
@@ -461,7 +493,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // The sleep futures in `compat` do not own the runtime, so their timers can still be in the wheel.
         let mut wakers = Vec::new();
-        self.timers.get_mut().expire(u64::MAX, &mut wakers);
+        self.time.wheel.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
             catch_and_log_panic("waker panicked while being dropped with its runtime", || drop(waker));
         }

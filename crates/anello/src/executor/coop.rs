@@ -131,9 +131,9 @@ pub async fn consume_budget() {
 pub async fn unconstrained<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
-        let budget = with_current(|shared| shared.budget.replace(i64::MAX));
+        let budget = with_current(|shared| shared.turn.budget.replace(i64::MAX));
         let polled = future.as_mut().poll(context);
-        with_current(|shared| budget.map(|budget| shared.budget.set(budget)));
+        with_current(|shared| budget.map(|budget| shared.turn.budget.set(budget)));
         polled
     })
     .await
@@ -158,7 +158,7 @@ pub async fn unconstrained<F: Future>(future: F) -> F::Output {
 /// ```
 #[must_use]
 pub fn has_budget_remaining() -> bool {
-    with_current(|shared| shared.budget.get() > 0).unwrap_or(true)
+    with_current(|shared| shared.turn.budget.get() > 0).unwrap_or(true)
 }
 
 /// Calls `poll` if the running task has budget left. Otherwise the task yields. If the result is ready, charges one

@@ -10,7 +10,7 @@ impl Shared {
     /// Polls a task or, if `info` is `None`, the main future. Records the duration if polls are measured.
     #[inline]
     pub(super) fn measure_poll<T>(&self, info: Option<&Info>, poll: impl FnOnce() -> T) -> T {
-        let Some(longest_ns) = &self.counters.longest_poll_ns else { return poll() };
+        let Some(longest_ns) = &self.tasks.counters.longest_poll_ns else { return poll() };
         let started_ns = self.now_ns();
         let polled = poll();
         let duration_ns = self.now_ns().saturating_sub(started_ns);
@@ -18,7 +18,7 @@ impl Shared {
         if let Some(info) = info {
             info.record_poll(duration_ns);
         }
-        if self.counters.slow_poll_ns.is_some_and(|slow_ns| duration_ns >= slow_ns) {
+        if self.tasks.counters.slow_poll_ns.is_some_and(|slow_ns| duration_ns >= slow_ns) {
             warn_about(info, Duration::from_nanos(duration_ns));
         }
         polled

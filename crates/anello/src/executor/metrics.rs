@@ -68,7 +68,7 @@ impl RuntimeMetrics {
 
 impl Shared {
     fn metrics(&self) -> RuntimeMetrics {
-        let counters = &self.counters;
+        let counters = &self.tasks.counters;
         RuntimeMetrics {
             driver: self.driver.borrow().metrics(),
             tasks: self.task_count() as u64,
@@ -78,7 +78,7 @@ impl Shared {
                 .longest_poll_ns
                 .as_ref()
                 .map(|longest| Duration::from_nanos(longest.get())),
-            timers: self.timers.borrow().len() as u64,
+            timers: self.time.wheel.borrow().len() as u64,
         }
     }
 }

@@ -214,8 +214,8 @@ impl Runtime {
                 && main.is_woken.load(Ordering::Relaxed)
                 && main.is_woken.swap(false, Ordering::Acquire)
             {
-                self.shared.budget.set(BUDGET_PER_POLL);
-                add(&self.shared.counters.polls, 1);
+                self.shared.turn.budget.set(BUDGET_PER_POLL);
+                add(&self.shared.tasks.counters.polls, 1);
                 let mut poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
                 let polled = self.shared.measure_poll(None, &mut poll);
                 if let Some(Poll::Ready(output)) = polled {
@@ -229,7 +229,7 @@ impl Runtime {
             run_ready(&self.shared, batch);
             let busy = main.is_woken.load(Ordering::Relaxed)
                 || !batch.is_finished()
-                || !self.shared.ready.borrow().is_empty();
+                || !self.shared.tasks.ready.borrow().is_empty();
             if let Err(error) = take_turn(&self.shared, &mut wakes, busy, &main.is_woken) {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
@@ -293,7 +293,7 @@ impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         let Self(shared, batch) = self;
         if !batch.is_finished() {
-            shared.ready.borrow_mut().splice(0..0, batch.tasks.drain(batch.next..));
+            shared.tasks.ready.borrow_mut().splice(0..0, batch.tasks.drain(batch.next..));
         }
     }
 }
@@ -305,23 +305,23 @@ impl Drop for BatchGuard<'_> {
 pub(super) fn run_ready(shared: &Shared, batch: &mut Batch) {
     let mut polls = 0;
     let is_rest = !batch.is_finished();
-    shared.turn_limit.start_turn();
+    shared.turn.limit.start_turn();
     while polls < POLLS_PER_TURN {
         if batch.is_finished() {
             batch.next = 0;
             batch.tasks.clear();
-            std::mem::swap(&mut batch.tasks, &mut *shared.ready.borrow_mut());
+            std::mem::swap(&mut batch.tasks, &mut *shared.tasks.ready.borrow_mut());
             if batch.tasks.is_empty() {
                 break;
             }
         }
         let first = batch.next;
-        let is_measured = shared.counters.longest_poll_ns.is_some();
+        let is_measured = shared.tasks.counters.longest_poll_ns.is_some();
         let is_over =
             if is_measured { run_measured(shared, batch) } else { run_batch(shared, batch, Shared::run) };
         polls += batch.next - first;
-        add(&shared.counters.polls, (batch.next - first) as u64);
-        if shared.yield_requested.replace(false) || is_over || is_rest {
+        add(&shared.tasks.counters.polls, (batch.next - first) as u64);
+        if shared.turn.yield_requested.replace(false) || is_over || is_rest {
             break;
         }
     }
@@ -337,7 +337,7 @@ fn run_batch(shared: &Shared, batch: &mut Batch, run: impl Fn(&Shared, TaskPoint
         batch.next += 1;
         run(shared, pointer);
         let remaining = batch.tasks.len() - batch.next;
-        if shared.turn_limit.is_reached(remaining, || shared.now_ns(), has_unsubmitted) {
+        if shared.turn.limit.is_reached(remaining, || shared.now_ns(), has_unsubmitted) {
             return true;
         }
     }
@@ -371,16 +371,16 @@ pub(super) fn take_turn(
         wait = Wait::None;
     }
     if wait != Wait::None {
-        shared.heap_trim.update(shared.task_count() + shared.driver.borrow().stream_count());
+        shared.turn.heap_trim.update(shared.task_count() + shared.driver.borrow().stream_count());
     }
     let turned = shared.driver.borrow_mut().turn(wait, wakes);
     if wait != Wait::None {
         mailbox.finish_sleep();
     }
     turned?;
-    if !shared.timers.borrow().is_empty() {
+    if !shared.time.wheel.borrow().is_empty() {
         let now_ns = shared.now_ns();
-        shared.timers.borrow_mut().expire(now_ns, &mut wakes.deferred_wakers);
+        shared.time.wheel.borrow_mut().expire(now_ns, &mut wakes.deferred_wakers);
     }
     // Nothing may be borrowed here, because a waker can run arbitrary code.
     wakes.call();
@@ -393,7 +393,7 @@ pub(super) fn take_turn(
 /// Returns how long the worker can sleep before the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
-    let timers = shared.timers.borrow();
+    let timers = shared.time.wheel.borrow();
     // Usually, no timer is pending, and checking this is cheaper than computing the next deadline.
     if timers.is_empty() {
         return Wait::Forever;
@@ -408,7 +408,7 @@ fn time_to_wait(shared: &Shared) -> Wait {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if self.shared.is_entered.get() {
+        if self.shared.lifecycle.is_entered.get() {
             // A task has called `process::exit`, and the C library is running the destructor of a `thread_local!` that
             // contains this runtime. Outer stack frames still use the runtime and the future being polled.
             std::mem::forget(Rc::clone(&self.shared));

@@ -68,24 +68,24 @@ impl Shared {
     }
 
     fn register_task(&self, task: Task) {
-        if self.is_closed.get() {
+        if self.lifecycle.is_closed.get() {
             // For example, a stream that outlives its runtime spawns a task to close lingering streams. Adding that
             // task to the table would create a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
-        add(&self.counters.spawned, 1);
+        add(&self.tasks.counters.spawned, 1);
         let pointer = task.pointer();
-        pointer.set_key(self.tasks.borrow_mut().insert(task));
-        self.ready.borrow_mut().push(pointer);
+        pointer.set_key(self.tasks.table.borrow_mut().insert(task));
+        self.tasks.ready.borrow_mut().push(pointer);
     }
 
     pub(super) fn task_count(&self) -> usize {
-        self.tasks.borrow().len()
+        self.tasks.table.borrow().len()
     }
 
     #[inline]
     pub(super) fn push_ready(&self, pointer: TaskPointer) {
-        let mut ready = self.ready.borrow_mut();
+        let mut ready = self.tasks.ready.borrow_mut();
         if ready.len() == ready.capacity() {
             grow(&mut ready);
         }
@@ -96,15 +96,15 @@ impl Shared {
         for message in self.inbox.mailbox.take() {
             match message {
                 MailboxMessage::Spawn(task) => self.register_task(task),
-                MailboxMessage::Wake(pointer) => self.ready.borrow_mut().push(pointer),
+                MailboxMessage::Wake(pointer) => self.tasks.ready.borrow_mut().push(pointer),
             }
         }
     }
 
     #[inline]
     pub(super) fn run(&self, pointer: TaskPointer) {
-        self.budget.set(BUDGET_PER_POLL);
-        self.running.set(Some(pointer));
+        self.turn.budget.set(BUDGET_PER_POLL);
+        self.tasks.running.set(Some(pointer));
         if let Some(key) = pointer.run() {
             self.remove_task(key);
         }
@@ -112,8 +112,8 @@ impl Shared {
 
     /// Polls a task like [`run`](Self::run), and records the duration of the poll.
     pub(super) fn run_measured(&self, pointer: TaskPointer) {
-        self.budget.set(BUDGET_PER_POLL);
-        self.running.set(Some(pointer));
+        self.turn.budget.set(BUDGET_PER_POLL);
+        self.tasks.running.set(Some(pointer));
         // The task is still in the table when its information is updated.
         if let Some(key) = self.measure_poll(Some(pointer.info()), || pointer.run()) {
             self.remove_task(key);
@@ -121,25 +121,25 @@ impl Shared {
     }
 
     fn remove_task(&self, key: Key) {
-        self.running.set(None);
-        let task = self.tasks.borrow_mut().remove(key);
+        self.tasks.running.set(None);
+        let task = self.tasks.table.borrow_mut().remove(key);
         drop(task);
     }
 
     /// Called after a batch of tasks has been polled.
     #[inline]
     pub(super) fn finish_batch(&self) {
-        self.running.set(None);
+        self.tasks.running.set(None);
     }
 
     /// Returns the task that is being polled or dropped.
     pub(super) fn running_task(&self) -> Option<TaskPointer> {
-        self.running.get()
+        self.tasks.running.get()
     }
 
     /// Calls `visit` for each task. `visit` must not run application code.
     pub(super) fn for_each_task(&self, mut visit: impl FnMut(TaskPointer)) {
-        self.tasks.borrow().values().for_each(|task| visit(task.pointer()));
+        self.tasks.table.borrow().values().for_each(|task| visit(task.pointer()));
     }
 
     /// Drops all tasks, including tasks spawned by their destructors. No task runs after this. Never panics: `Task`
@@ -147,20 +147,20 @@ impl Shared {
     pub(super) fn cancel_tasks(&self) {
         drop(self.inbox.mailbox.close());
         loop {
-            let keys = self.tasks.borrow().keys();
+            let keys = self.tasks.table.borrow().keys();
             if keys.is_empty() {
                 break;
             }
             for key in keys {
-                let task = self.tasks.borrow_mut().remove(key);
+                let task = self.tasks.table.borrow_mut().remove(key);
                 // The task's memory lives until its future has been dropped.
-                self.running.set(task.as_ref().map(Task::pointer));
+                self.tasks.running.set(task.as_ref().map(Task::pointer));
                 drop(task);
-                self.running.set(None);
+                self.tasks.running.set(None);
             }
         }
-        self.ready.borrow_mut().clear();
-        self.is_closed.set(true);
+        self.tasks.ready.borrow_mut().clear();
+        self.lifecycle.is_closed.set(true);
     }
 }
 

@@ -53,7 +53,7 @@ impl SteppedRuntime {
         for _ in 0..TURNS_PER_STEP {
             run_ready(shared, &mut self.batch);
             take_turn(shared, &mut self.wakes, true, &AtomicBool::new(false))?;
-            is_busy = !shared.ready.borrow().is_empty();
+            is_busy = !shared.tasks.ready.borrow().is_empty();
             if !is_busy {
                 break;
             }
@@ -62,7 +62,7 @@ impl SteppedRuntime {
             return Ok(Some(0));
         }
         let event_ns = shared.driver.borrow().next_event_ns();
-        let deadline_ns = shared.timers.borrow().next_deadline_ns();
+        let deadline_ns = shared.time.wheel.borrow().next_deadline_ns();
         let deadline_ns = deadline_ns.map(|deadline_ns| shared.clock().network_ns(deadline_ns));
         Ok(event_ns.into_iter().chain(deadline_ns).min())
     }

@@ -267,7 +267,7 @@ impl Connection {
             return result;
         }
         let slot = (self.key, is_write);
-        let queue = Rc::clone(self.shared.ready_queues.borrow_mut().entry(slot).or_default());
+        let queue = Rc::clone(self.shared.sockets.ready_queues.borrow_mut().entry(slot).or_default());
         let guard = QueueGuard { shared: &self.shared, slot, queue };
         let mut ticket = guard.queue.ticket();
         poll_fn(|context| ticket.poll(context, || self.shared.poll_driver(context, &mut poll, &bytes))).await
@@ -563,7 +563,7 @@ impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         // The other owner is the map.
         if Rc::strong_count(&self.queue) == 2 {
-            self.shared.ready_queues.borrow_mut().remove(&self.slot);
+            self.shared.sockets.ready_queues.borrow_mut().remove(&self.slot);
         }
     }
 }

@@ -15,7 +15,7 @@ const LINGER: Duration = Duration::from_secs(30);
 
 /// Limits the time for which a dropped stream continues to send accepted bytes.
 pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
-    let mut lingering = shared.lingering.borrow_mut();
+    let mut lingering = shared.sockets.lingering.borrow_mut();
     let is_task_running = !lingering.is_empty();
     if lingering.len() == lingering.capacity() {
         let driver = shared.driver.borrow();
@@ -31,7 +31,7 @@ pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
 /// Aborts each stream at its deadline. Returns when no streams are left.
 async fn abort_expired(shared: Rc<Shared>) {
     let next_deadline_ns = |now_ns| {
-        let (mut lingering, mut driver) = (shared.lingering.borrow_mut(), shared.driver.borrow_mut());
+        let (mut lingering, mut driver) = (shared.sockets.lingering.borrow_mut(), shared.driver.borrow_mut());
         while let Some(&(deadline_ns, key)) = lingering.front() {
             if deadline_ns > now_ns && driver.holds(key) {
                 return Some(deadline_ns);

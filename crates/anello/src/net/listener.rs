@@ -342,13 +342,18 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
 pub(super) fn warn_exhausted(shared: &Shared, error: &io::Error, rejected: usize) {
-    let ExhaustionLog { logged_at_ns, rejected: unreported, suppressed } = shared.exhaustion_log.get();
+    let ExhaustionLog { logged_at_ns, rejected: unreported, suppressed } =
+        shared.sockets.exhaustion_log.get();
     let (now_ns, rejected) = (shared.now_ns(), unreported + rejected);
     let is_recent = |at_ns| Duration::from_nanos(now_ns.saturating_sub(at_ns)) < WARNING_INTERVAL;
     if logged_at_ns.is_some_and(is_recent) {
         let suppressed = suppressed + 1;
-        return shared.exhaustion_log.set(ExhaustionLog { logged_at_ns, rejected, suppressed });
+        return shared.sockets.exhaustion_log.set(ExhaustionLog { logged_at_ns, rejected, suppressed });
     }
-    shared.exhaustion_log.set(ExhaustionLog { logged_at_ns: Some(now_ns), rejected: 0, suppressed: 0 });
+    shared.sockets.exhaustion_log.set(ExhaustionLog {
+        logged_at_ns: Some(now_ns),
+        rejected: 0,
+        suppressed: 0,
+    });
     tracing::warn!(%error, rejected, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }

@@ -198,7 +198,7 @@ impl Future for Sleep {
             self.shared.spend_budget(0);
             return Poll::Ready(());
         }
-        let timer = self.shared.timers.borrow_mut().insert(self.deadline_ns, context.waker().clone());
+        let timer = self.shared.time.wheel.borrow_mut().insert(self.deadline_ns, context.waker().clone());
         self.timer = timer;
         Poll::Pending
     }
