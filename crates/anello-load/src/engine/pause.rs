@@ -8,33 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// While an open loop or a sweep is paused, requests that become due are skipped: they are neither sent nor counted as
 /// offered. Requests that were due before are still sent, and the end of the measurement does not move. The report
 /// lists the [pauses](crate::Report::pauses). The switch has no effect on a closed loop.
-///
-/// ```
-/// let switch = anello_load::PauseSwitch::default();
-/// switch.set(true);
-/// assert!(switch.clone().is_paused());
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PauseSwitch(Arc<AtomicBool>);
 
 impl PauseSwitch {
     /// Pauses (`true`) or resumes (`false`) the load.
-    ///
-    /// ```
-    /// let switch = anello_load::PauseSwitch::default();
-    /// switch.set(true);
-    /// switch.set(false);
-    /// assert!(!switch.is_paused());
-    /// ```
     pub fn set(&self, is_paused: bool) {
         self.0.store(is_paused, Ordering::Relaxed);
     }
 
     /// Returns whether the load is paused.
-    ///
-    /// ```
-    /// assert!(!anello_load::PauseSwitch::default().is_paused());
-    /// ```
     pub fn is_paused(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -28,26 +28,6 @@ use crate::wire::message::Messages;
 
 /// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them. On a
 /// [simulated host](https://docs.rs/anello/latest/anello/sim), all times are virtual.
-///
-/// ```no_run
-/// use std::time::Duration;
-///
-/// use anello_load::{LoadConfig, Session};
-///
-/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
-/// let load = LoadConfig { connections: 50, verify: true, ..LoadConfig::echo(server, 128) };
-/// anello::Runtime::new()?.block_on(async {
-///     let mut session = Session::connect(&load).await?;
-///     for _ in 0..10 {
-///         let slice = session.run_slice(Duration::from_millis(20)).await;
-///         println!("{} requests, errors: {:?}", slice.interval.requests, slice.interval.counts.errors);
-///     }
-///     session.close().await;
-///     Ok(())
-/// })
-/// # as std::io::Result<()>;
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     /// All connections of this thread in index order, including broken ones.

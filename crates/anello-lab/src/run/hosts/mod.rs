@@ -52,19 +52,6 @@ impl Hosts {
     ///
     /// # Errors
     /// Returns an error with a remedy if ssh cannot log in, or if the program is missing or has another version.
-    ///
-    /// ```no_run
-    /// use std::path::Path;
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::AtomicBool;
-    ///
-    /// use anello_lab::hosts::{AgentProgram, Hosts};
-    ///
-    /// let program = AgentProgram { path: Path::new("/usr/bin/anello"), version: "0.1.0", copy: false };
-    /// let hosts = Hosts::connect(Some("big"), Some("small"), &program, &Arc::new(AtomicBool::new(false)))?;
-    /// println!("{}", hosts.measure_path("10.0.0.5")?);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn connect(
         server: Option<&str>,
         load: Option<&str>,

@@ -114,26 +114,6 @@ pub fn run(
 ///
 /// # Errors
 /// Returns the errors of [`run`].
-///
-/// ```no_run
-/// use std::ops::ControlFlow;
-///
-/// use anello_load::{Arrivals, Event, LoadConfig, Mode, PauseSwitch, run_with_pause};
-///
-/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
-/// let mode = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
-/// let load = LoadConfig { mode, ..LoadConfig::echo(server, 128) };
-/// let pause = PauseSwitch::default();
-/// let outcome = run_with_pause(&load, &anello::Runtime::builder(), &pause, |event| {
-///     // Gives the server a break while the latency is high.
-///     if let Event::Interval(interval) = event {
-///         pause.set(interval.quantiles().is_some_and(|latency| latency.p99_ns > 100_000_000));
-///     }
-///     ControlFlow::Continue(())
-/// })?;
-/// println!("{:?}", outcome.report.pauses);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn run_with_pause(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,

@@ -61,20 +61,6 @@ pub enum Trust {
 }
 
 /// TLS configuration for the connections of a load run to one server. Cloning is cheap.
-///
-/// ```no_run
-/// use std::net::SocketAddr;
-///
-/// use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
-///
-/// let server = SocketAddr::from(([127, 0, 0, 1], 8443));
-/// let mut load = LoadConfig::http(server, "localhost", "/index.html");
-/// if let Protocol::Http(http) = &mut load.protocol {
-///     let cipher = Some("TLS13_AES_128_GCM_SHA256".to_owned());
-///     http.tls = Some(Tls::new("localhost", TlsOptions { cipher, ..TlsOptions::default() })?);
-/// }
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Tls {
     options: Arc<TlsOptions>,

@@ -151,25 +151,6 @@ impl Runs {
     ///
     /// # Errors
     /// Returns `InvalidData` if a histogram is invalid or overflows a sum.
-    ///
-    /// ```no_run
-    /// use std::{fs, io};
-    ///
-    /// use anello_load::Latency;
-    /// use anello_load::merge::{NamedLog, Runs, totals};
-    ///
-    /// let mut inputs = Vec::new();
-    /// for name in ["report-0.json", "report-1.json"] {
-    ///     let report = serde_json::from_slice(&fs::read(name)?)?;
-    ///     inputs.push(NamedLog::from_report(name.to_owned(), report).map_err(io::Error::other)?);
-    /// }
-    /// let runs = Runs::new(&mut inputs)?;
-    /// println!("missing: {:?}, problems: {:?}", runs.missing_shards, runs.problems);
-    /// for sum in totals(&inputs)? {
-    ///     println!("{:?}: {:?}", sum.tag, Latency::of(&sum.total.latency));
-    /// }
-    /// # Ok::<(), io::Error>(())
-    /// ```
     pub fn new(logs: &mut Vec<NamedLog>) -> io::Result<Self> {
         let mut runs = Self {
             shards: None,
