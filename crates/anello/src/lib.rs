@@ -54,6 +54,7 @@ pub mod compat;
 mod driver;
 pub mod event_loop;
 mod executor;
+pub mod exposition;
 pub mod fs;
 pub mod io;
 pub mod net;

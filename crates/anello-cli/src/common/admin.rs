@@ -5,12 +5,11 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::mpsc;
 use std::thread;
 
+use anello::exposition::CONTENT_TYPE;
 use anello::net::{ListenerGroup, TcpListener};
 use anello::{DriverKind, Runtime};
 use anello_http::h1::FieldName;
-use anello_http::observe::access_log::AccessLogHandle;
-use anello_http::observe::health::{Health, HealthFormat};
-use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
+use anello_http::observe::health::{self, HealthFormat};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
@@ -48,16 +47,28 @@ pub fn ready_field(address: Option<SocketAddr>) -> String {
     address.map(|address| format!(" metrics={address}")).unwrap_or_default()
 }
 
-pub struct AdminState {
-    pub metrics: ServerMetrics,
-    pub health: Health,
-    pub log: Option<AccessLogHandle>,
+/// What `/health` reports. The server sets it, whatever its protocol.
+#[derive(Clone, Default)]
+pub struct Health(health::Health);
+
+impl Health {
+    /// Records that all workers serve clients.
+    pub fn set_ready(&self) {
+        self.0.set_ready();
+    }
+
+    /// Records that the server is shutting down.
+    pub fn set_draining(&self) {
+        self.0.set_draining();
+    }
 }
 
-/// Starts the endpoint thread, which accepts connections once the returned group is resumed.
+/// Starts the endpoint thread, which accepts connections once the returned group is resumed. `render` appends all metrics
+/// to a text.
 pub fn start(
     listener: StdListener,
-    state: AdminState,
+    render: impl Fn(&mut Vec<u8>) + Send + 'static,
+    health: Health,
     max_connections: usize,
 ) -> io::Result<ListenerGroup<TcpListener>> {
     let group = ListenerGroup::new_paused(vec![listener], 1);
@@ -79,7 +90,10 @@ pub fn start(
                 // `/health`.
                 options.eviction = Eviction::Stalled { threshold: options.max_connections };
             });
-            server.build().serve(joined.join(0), async move |request| respond(&state, &request)).await
+            server
+                .build()
+                .serve(joined.join(0), async move |request| respond(&render, &health, &request))
+                .await
         });
         if let Err(error) = served {
             tracing::error!(%error, "/metrics and /health endpoint stopped");
@@ -90,15 +104,15 @@ pub fn start(
     Ok(group)
 }
 
-fn respond(state: &AdminState, request: &Request) -> Response {
+fn respond(render: &impl Fn(&mut Vec<u8>), health: &Health, request: &Request) -> Response {
     let (response, media_type) = match (request.method_text(), request.path()) {
         ("GET" | "HEAD", "/metrics") => {
             let mut text = Vec::new();
-            state.metrics.render(state.log.as_ref().map(AccessLogHandle::stats).as_ref(), &mut text);
+            render(&mut text);
             (Response::new(200).with_body(text), CONTENT_TYPE)
         }
         ("GET" | "HEAD", "/health") => {
-            let health = state.health.response(HealthFormat::from_accept(request.field("accept")));
+            let health = health.0.response(HealthFormat::from_accept(request.field("accept")));
             (Response::new(health.status).with_body(health.body), health.content_type)
         }
         ("GET" | "HEAD", _) => {

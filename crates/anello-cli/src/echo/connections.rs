@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use anello::PagedSlab;
 use anello::net::{
-    AttachedStream, DetachedStream, Echo, RebalancerMember, ShutdownHandle, Stream, echo, raw_os_error,
+    AttachedStream, DetachedStream, Echo, GroupListener, GroupMember, RebalancerMember, ShutdownHandle,
+    Stream, echo, raw_os_error,
 };
 use anello::time::{sleep, timeout};
-use anello_http::observe::metrics::{CloseReason, RejectReason, WorkerMetrics};
-use anello_http::server::Accept;
 use futures_util::future::select;
 
 use super::exchange::{self, Served, Sizes};
+use super::metrics::{CloseReason, WorkerMetrics};
 
 /// Interval at which the counters of the driver are published while there are connections.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,7 +52,11 @@ impl Drop for Admitted {
 pub type Moved = (DetachedStream, Admitted);
 
 /// Accepts connections until the listener is closed.
-pub async fn accept(listener: impl Accept, limits: Arc<Limits>, open: Rc<OpenConnections>) {
+pub async fn accept<L: GroupListener>(
+    listener: GroupMember<L>,
+    limits: Arc<Limits>,
+    open: Rc<OpenConnections>,
+) {
     loop {
         let stream = match listener.accept().await {
             Ok(Some(stream)) => stream,
@@ -65,14 +69,10 @@ pub async fn accept(listener: impl Accept, limits: Arc<Limits>, open: Rc<OpenCon
         };
         match Admitted::try_new(&limits) {
             Some(admitted) => {
-                open.count_accepted();
+                open.metrics.iter().for_each(|metrics| metrics.accepted.add(1));
                 serve(stream, admitted, &open);
             }
-            None => {
-                if let Some(metrics) = &open.metrics {
-                    metrics.connection_rejected(RejectReason::MaxConnections);
-                }
-            }
+            None => open.metrics.iter().for_each(|metrics| metrics.rejected.add(1)),
         }
     }
 }
@@ -129,8 +129,8 @@ impl<S: Stream, const COUNTED: bool> Future for Connection<S, COUNTED> {
         let polled = Pin::new(&mut *echo).poll(context);
         if COUNTED && let Some(metrics) = &permit.slot.open.metrics {
             let (received, sent) = counts(echo);
-            metrics.add_received_bytes(received - received_before);
-            metrics.add_sent_bytes(sent - sent_before);
+            metrics.received_bytes.add(received - received_before);
+            metrics.sent_bytes.add(sent - sent_before);
         }
         if polled.is_pending() {
             if permit.should_move() {
@@ -164,7 +164,7 @@ impl<S: Stream, const COUNTED: bool> Connection<S, COUNTED> {
 async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPermit) {
     let Limits { sizes, idle_timeout, .. } = *permit.admitted.0;
     let should_move = || permit.should_move();
-    let metrics = permit.slot.open.metrics.as_ref();
+    let metrics = permit.slot.open.metrics.as_deref();
     match exchange::serve(&mut stream, sizes, idle_timeout, metrics, should_move).await {
         Ok(Served::UntilEof) => permit.slot.open.finish(Ok(())),
         Ok(Served::UntilMove) => permit.move_connection(stream).await,
@@ -176,7 +176,7 @@ async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPerm
 pub struct OpenConnections {
     handles: RefCell<PagedSlab<ShutdownHandle>>,
     /// Counters of the worker, if the server has an endpoint for them.
-    metrics: Option<WorkerMetrics>,
+    metrics: Option<Arc<WorkerMetrics>>,
     /// Set while a task publishes the counters of the driver.
     is_publishing: Cell<bool>,
     is_draining: Cell<bool>,
@@ -197,8 +197,8 @@ struct Slot {
 }
 
 impl OpenConnections {
-    pub fn new(metrics: Option<WorkerMetrics>, rebalancer: Option<RebalancerMember<Moved>>) -> Self {
-        metrics.iter().for_each(WorkerMetrics::publish_driver);
+    pub fn new(metrics: Option<Arc<WorkerMetrics>>, rebalancer: Option<RebalancerMember<Moved>>) -> Self {
+        metrics.iter().for_each(|metrics| metrics.driver.publish_driver());
         Self {
             handles: RefCell::default(),
             metrics,
@@ -250,7 +250,7 @@ impl OpenConnections {
 async fn publish_driver(open: Rc<OpenConnections>) {
     loop {
         sleep(PUBLISH_INTERVAL).await;
-        open.metrics.iter().for_each(WorkerMetrics::publish_driver);
+        open.metrics.iter().for_each(|metrics| metrics.driver.publish_driver());
         if open.handles.borrow().is_empty() {
             open.is_publishing.set(false);
             return;
@@ -273,7 +273,7 @@ impl ConnectionPermit {
             Ok(detached) => {
                 let Some(rebalancer) = &open.rebalancer else { return };
                 match rebalancer.move_connection(slot.index, (detached, admitted)) {
-                    Ok(()) => open.metrics.iter().for_each(WorkerMetrics::connection_moved),
+                    Ok(()) => open.metrics.iter().for_each(|metrics| metrics.moved.add(1)),
                     Err(refused) => {
                         drop(slot);
                         serve_moved(refused, &open);
@@ -286,10 +286,6 @@ impl ConnectionPermit {
 }
 
 impl OpenConnections {
-    fn count_accepted(&self) {
-        self.metrics.iter().for_each(WorkerMetrics::connection_accepted);
-    }
-
     /// Logs and counts the end of a connection.
     fn finish(&self, result: io::Result<()>) {
         let reason = match &result {

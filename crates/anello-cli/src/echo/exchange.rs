@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anello::net::{Chunk, ReadHalf, SendBuf, Stream, WriteHalf};
 use anello::time::timeout;
-use anello_http::observe::metrics::WorkerMetrics;
+
+use super::metrics::WorkerMetrics;
 
 /// Sizes of requests and responses, both nonzero.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +69,7 @@ impl Operations<'_> {
     async fn recv<P: Deref<Target: Stream>>(self, reader: &mut ReadHalf<P>) -> io::Result<Option<Chunk>> {
         let received = self.with_timeout(reader.recv()).await?;
         if let (Some(metrics), Some(chunk)) = (self.metrics, &received) {
-            metrics.add_received_bytes(chunk.len() as u64);
+            metrics.received_bytes.add(chunk.len() as u64);
         }
         Ok(received)
     }
@@ -81,7 +82,7 @@ impl Operations<'_> {
         let sent_bytes = data.len() as u64;
         self.with_timeout(writer.send(data)).await?;
         if let Some(metrics) = self.metrics {
-            metrics.add_sent_bytes(sent_bytes);
+            metrics.sent_bytes.add(sent_bytes);
         }
         Ok(())
     }

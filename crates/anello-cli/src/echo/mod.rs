@@ -7,6 +7,7 @@
 mod connections;
 mod exchange;
 mod flags;
+mod metrics;
 mod run;
 #[cfg(test)]
 mod simulation;

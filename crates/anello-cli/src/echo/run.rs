@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::net::Rebalancer;
 use anello::signal::{SignalKind, Signals};
-use anello_http::observe::health::Health;
-use anello_http::observe::metrics::{MeasuredService, MetricsOptions, ServerMetrics};
 
 use super::connections::{Limits, Moved, OpenConnections, accept, accept_moved};
 use super::exchange::Sizes;
 use super::flags::Arguments;
-use crate::common::admin::{self, AdminState};
+use super::metrics::ServerMetrics;
+use crate::common::admin::{self, Health};
 use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
 use crate::common::notify::ServiceManager;
@@ -28,7 +27,7 @@ pub struct Service {
     pub flags: Arguments,
     pub listening: Listening,
     pub limits: Arc<Limits>,
-    metrics: Option<ServerMetrics>,
+    metrics: Option<Arc<ServerMetrics>>,
     /// `Some` if connections move between the workers.
     rebalancer: Option<Rebalancer<Moved>>,
     health: Health,
@@ -41,7 +40,7 @@ impl Service {
         flags: Arguments,
         listening: Listening,
         max_connections: usize,
-        metrics: Option<ServerMetrics>,
+        metrics: Option<Arc<ServerMetrics>>,
     ) -> Self {
         let sizes = flags.request_bytes.zip(flags.response_bytes);
         let sizes = sizes.map(|(request, response)| Sizes {
@@ -60,7 +59,7 @@ impl Service {
             limits: Arc::new(limits),
             metrics,
             rebalancer: None,
-            health: Health::new(),
+            health: Health::default(),
             manager: ServiceManager::find(),
         }
     }
@@ -92,16 +91,15 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         Some(_) => divide_descriptors(process::open_file_limit(), workers, arguments.max_connections),
         None => (arguments.max_connections, 0),
     };
-    let metrics_options = MetricsOptions::default().workers(workers).service(MeasuredService::Echo);
-    let metrics = admin_addr.map(|_| ServerMetrics::new(metrics_options));
+    let metrics = admin_addr.map(|_| Arc::new(ServerMetrics::new(workers)));
     let builder = arguments.driver.builder();
     let worker_flags = arguments.workers.clone();
     let service = Service::new(arguments, listening, max_connections, metrics).with_rebalancer(workers);
     let service = Arc::new(service);
     if let Some((listener, metrics)) = admin_listener.zip(service.metrics.clone()) {
-        let state = AdminState { metrics, health: service.health.clone(), log: None };
         // Resumed before the workers start, so that clients can read that the server is starting.
-        admin::start(listener, state, max_admin_connections)?.resume();
+        let render = move |text: &mut Vec<u8>| metrics.render(text);
+        admin::start(listener, render, service.health.clone(), max_admin_connections)?.resume();
     }
     // Must not refer to the service, whose destructor removes the socket file before the process exits.
     // With a second thread, each system call on a socket takes more instructions, because the kernel counts references to

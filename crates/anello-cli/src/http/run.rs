@@ -10,8 +10,7 @@ use std::sync::{Arc, OnceLock};
 use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
-use anello_http::observe::access_log::AccessLog;
-use anello_http::observe::health::Health;
+use anello_http::observe::access_log::{AccessLog, AccessLogHandle};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 
 use super::check;
@@ -24,7 +23,7 @@ use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
 use super::sockets::{Sockets, Startup};
 use super::worker::{Service, open, serve};
-use crate::common::admin::{self, AdminState};
+use crate::common::admin::{self, Health};
 use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::error::Context;
 use crate::common::listening::SocketFile;
@@ -83,15 +82,17 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         log: log.as_ref().map(AccessLog::handle),
         metrics: admin_listener.as_ref().map(|_| ServerMetrics::new(metrics_options)),
         admin_addr,
-        health: Health::new(),
+        health: Health::default(),
         manager,
         is_stopping: AtomicBool::new(false),
         sandbox,
         flags: arguments,
     });
     let admin = admin_listener.zip(service.metrics.clone()).map(|(listener, metrics)| {
-        let state = AdminState { metrics, health: service.health.clone(), log: service.log.clone() };
-        admin::start(listener, state, descriptors.metrics)
+        let log = service.log.clone();
+        let render =
+            move |text: &mut Vec<u8>| metrics.render(log.as_ref().map(AccessLogHandle::stats).as_ref(), text);
+        admin::start(listener, render, service.health.clone(), descriptors.metrics)
     });
     let admin = admin.transpose()?;
     let result = serve_to_end(&service, startup, admin, reload_signals, group_limits);

@@ -13,7 +13,6 @@ use anello::SimFaults;
 use anello::net::TcpStream;
 use anello::sim::{Control, LinkOptions, check};
 use anello::time::{Instant, sleep, timeout};
-use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use clap::Parser;
 use futures_util::future::join;
@@ -22,6 +21,7 @@ use super::directory_watch::DirectoryWatch;
 use super::flags::Arguments;
 use super::sandbox::Sandbox;
 use super::worker::{Service, serve};
+use crate::common::admin::Health;
 use crate::common::listening::Listening;
 use crate::common::notify::ServiceManager;
 use crate::common::simulation::{
@@ -82,7 +82,7 @@ fn service(directory: &Path, drain_timeout: Duration) -> io::Result<Service> {
         log: None,
         metrics: Some(ServerMetrics::new(metrics_options)),
         admin_addr: None,
-        health: Health::new(),
+        health: Health::default(),
         manager: ServiceManager::find(),
         is_stopping: AtomicBool::new(false),
         sandbox: Sandbox::enter(flags.sandbox, &flags.allowed_paths(None)?)?,

@@ -39,6 +39,5 @@
 //! ```
 
 pub mod access_log;
-mod counter;
 pub mod health;
 pub mod metrics;

@@ -11,7 +11,7 @@ use anello::fs::File;
 use anello::net::{TcpListener, TcpStream};
 use anello::{DriverMetrics, JoinHandle};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogStats, LogTarget};
-use anello_http::observe::metrics::{MetricsOptions, ServerMetrics, driver_samples};
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Request, Response, Server, ServerOptions};
 use anello_test::{Setup, main_drivers_and_sim, run_on_each, simulated_drivers};
@@ -305,9 +305,8 @@ fn metrics_document_lists_every_metric() {
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http-metrics.md"));
     let page = page.expect("read document");
     let metrics = ServerMetrics::new(MetricsOptions::default());
-    assert!(
-        metrics.worker(0).expect("worker 0 available").publish(&driver_samples(&DriverMetrics::default()))
-    );
+    let worker = metrics.worker(0).expect("worker 0 available");
+    assert!(worker.publish(DriverMetrics::default().entries()));
     let mut text = Vec::new();
     metrics.render(Some(&LogStats::default()), &mut text);
     let text = String::from_utf8(text).expect("UTF-8 text");

@@ -144,3 +144,24 @@ pub struct MetricEntry {
     /// True if the value can decrease.
     pub is_gauge: bool,
 }
+
+impl MetricEntry {
+    /// Creates an entry for a count since startup, which never decreases.
+    ///
+    /// ```
+    /// let entry = anello::MetricEntry::counter("errors", "Errors of the back end.", 3);
+    /// assert!(!entry.is_gauge && entry.value == 3);
+    /// ```
+    pub fn counter(name: &'static str, description: &'static str, value: u64) -> Self {
+        Self { name, description, value, is_gauge: false }
+    }
+
+    /// Creates an entry for a value that can decrease.
+    ///
+    /// ```
+    /// assert!(anello::MetricEntry::gauge("waiting", "Waiting requests.", 3).is_gauge);
+    /// ```
+    pub fn gauge(name: &'static str, description: &'static str, value: u64) -> Self {
+        Self { name, description, value, is_gauge: true }
+    }
+}

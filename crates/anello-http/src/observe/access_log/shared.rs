@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
+use anello::exposition::Counter;
+
 use super::options::AccessLogOptions;
-use crate::observe::counter::Counter;
 
 /// State in which the writer thread must write all queued lines and exit. In state 0, the log is running.
 pub(super) const FINISHING: u8 = 1;

@@ -5,32 +5,6 @@
 /// for all other methods, and for requests whose head could not be parsed.
 pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
 
-/// The service whose metrics are rendered. It determines the prefix of the metric names, and which families exist.
-///
-/// ```
-/// use anello_http::observe::metrics::{CloseReason, MeasuredService, MetricsOptions, ServerMetrics};
-///
-/// let metrics = ServerMetrics::new(MetricsOptions::default().service(MeasuredService::Echo));
-/// let worker = metrics.worker(0).expect("not in use");
-/// worker.connection_accepted();
-/// worker.connection_closed(CloseReason::Peer);
-/// let mut text = Vec::new();
-/// metrics.render(None, &mut text);
-/// let text = String::from_utf8_lossy(&text);
-/// assert!(text.contains("anello_echo_connections_closed_total{reason=\"peer\"} 1\n"));
-/// assert!(!text.contains("anello_http_"));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MeasuredService {
-    /// An HTTP server: all families, with the prefix `anello_http_`.
-    #[default]
-    Http,
-    /// An echo server: connections and bytes with the prefix `anello_echo_`, and the families of the driver and the
-    /// process. Of the close reasons, it has `peer`, `idle`, `aborted` and `drain`.
-    Echo,
-}
-
 /// Why a connection was closed.
 ///
 /// ```
@@ -111,33 +85,6 @@ pub enum ParseErrorKind {
     Version,
     /// Any other status code.
     Other,
-}
-
-impl MeasuredService {
-    /// Returns the prefix of the metric names.
-    pub(super) fn prefix(self) -> &'static str {
-        match self {
-            Self::Http => "anello_http",
-            Self::Echo => "anello_echo",
-        }
-    }
-
-    /// Returns the help texts of the counters of received and sent bytes.
-    pub(super) fn byte_help(self) -> [&'static str; 2] {
-        match self {
-            Self::Http => [
-                "Bytes received in heads, bodies and rejected data. With TLS, plaintext bytes are counted.",
-                "Response body bytes queued for sending, without heads, counted when the response ends. With TLS, \
-                 these are plaintext bytes.",
-            ],
-            Self::Echo => ["Bytes received.", "Bytes queued for sending."],
-        }
-    }
-
-    /// Returns `true` if the service can close a connection for the reason with this label value.
-    pub(super) fn has_close_reason(self, label: &str) -> bool {
-        self == Self::Http || ["peer", "idle", "aborted", "drain"].contains(&label)
-    }
 }
 
 impl CloseReason {

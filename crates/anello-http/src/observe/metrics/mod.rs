@@ -17,34 +17,20 @@
 //! counts response bodies only; `received_bytes_total` counts request heads and bodies.
 
 mod kinds;
-mod process;
 mod render;
 mod worker;
 
 use std::sync::Arc;
 use std::thread;
 
-pub use kinds::{CloseReason, MeasuredService, ParseErrorKind, RejectReason};
-pub use worker::{MAX_SAMPLES, Sample, SampleKind, WorkerMetrics, driver_samples};
+pub use anello::exposition::CONTENT_TYPE;
+pub use kinds::{CloseReason, ParseErrorKind, RejectReason};
+pub use worker::WorkerMetrics;
+
+use anello::exposition::ProcessFiles;
 
 use super::access_log::LogStats;
-use process::Process;
 use worker::Block;
-
-/// Media type of the text that [`ServerMetrics::render`] produces.
-///
-/// ```
-/// use anello_http::Response;
-/// use anello_http::h1::FieldName;
-/// use anello_http::observe::metrics::{CONTENT_TYPE, MetricsOptions, ServerMetrics};
-///
-/// let mut text = Vec::new();
-/// ServerMetrics::new(MetricsOptions::default()).render(None, &mut text);
-/// let response = Response::new(200).field(FieldName::CONTENT_TYPE, CONTENT_TYPE.as_bytes())?.with_body(text);
-/// assert!(response.body().length() > Some(1000));
-/// # Ok::<(), anello_http::h1::InvalidField>(())
-/// ```
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Options of [`ServerMetrics`].
 ///
@@ -66,23 +52,16 @@ pub struct MetricsOptions {
     /// consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid name
     /// are omitted.
     pub build_labels: Vec<(&'static str, String)>,
-    /// The service that is measured. Default: [`MeasuredService::Http`].
-    pub service: MeasuredService,
 }
 
 setters!(MetricsOptions {
     workers: usize = 4,
     build_labels: Vec<(&'static str, String)> = vec![("driver", "epoll".to_owned())],
-    service: MeasuredService = MeasuredService::Echo,
 });
 
 impl Default for MetricsOptions {
     fn default() -> Self {
-        Self {
-            workers: thread::available_parallelism().map_or(1, usize::from),
-            build_labels: Vec::new(),
-            service: MeasuredService::default(),
-        }
+        Self { workers: thread::available_parallelism().map_or(1, usize::from), build_labels: Vec::new() }
     }
 }
 
@@ -102,8 +81,7 @@ pub struct ServerMetrics {
 struct Inner {
     blocks: Vec<Arc<Block>>,
     build_labels: Vec<(&'static str, String)>,
-    service: MeasuredService,
-    process: Process,
+    process: ProcessFiles,
 }
 
 impl ServerMetrics {
@@ -121,8 +99,7 @@ impl ServerMetrics {
     /// ```
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
-        let MetricsOptions { build_labels, service, .. } = options;
-        let inner = Inner { blocks, build_labels, service, process: Process::open() };
+        let inner = Inner { blocks, build_labels: options.build_labels, process: ProcessFiles::open() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -155,7 +132,7 @@ impl ServerMetrics {
     /// assert!(String::from_utf8_lossy(&text).contains("anello_http_sent_bytes_total 5\n"));
     /// ```
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
-        let Inner { blocks, build_labels, service, process } = &*self.inner;
-        render::render(*service, blocks, build_labels, log, &process.snapshot(), text);
+        let Inner { blocks, build_labels, process } = &*self.inner;
+        render::render(blocks, build_labels, log, process, text);
     }
 }

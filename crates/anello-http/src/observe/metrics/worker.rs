@@ -2,26 +2,14 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use anello::{DriverMetrics, MetricEntry, current_driver_metrics};
+use anello::MetricEntry;
+use anello::exposition::{Counter, PublishedEntries};
 
 use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use crate::h1::Method;
-use crate::observe::counter::Counter;
-
-/// Maximum number of samples that a worker can publish. Further samples are ignored.
-///
-/// ```
-#[doc = metrics!()]
-/// let sample = Sample::gauge("answer", "The answer.", 42);
-/// let mut samples = vec![Sample::gauge("other", "Another value.", 1); MAX_SAMPLES];
-/// samples.push(sample);
-/// assert!(worker.publish(&samples));
-/// assert!(!scrape().contains("anello_driver_answer"), "further samples are ignored");
-/// ```
-pub const MAX_SAMPLES: usize = 64;
 
 /// Aligned to two cache lines, because processors prefetch cache lines in pairs.
 #[derive(Debug, Default)]
@@ -39,7 +27,7 @@ pub(super) struct Block {
     pub(super) closed: [Counter; CloseReason::COUNT],
     pub(super) rejected: [Counter; RejectReason::COUNT],
     pub(super) parse_errors: [Counter; ParseErrorKind::COUNT],
-    samples: Mutex<Vec<Sample>>,
+    pub(super) published: PublishedEntries,
     is_claimed: AtomicBool,
 }
 
@@ -211,30 +199,23 @@ impl WorkerMetrics {
         self.block.cache_bytes.set(bytes);
     }
 
-    /// Publishes additional samples for the worker, such as those from [`driver_samples`]. They replace the previous
-    /// ones. Samples beyond [`MAX_SAMPLES`] are ignored. A scrape reports the last published samples, so call this
-    /// periodically, for example once per second.
+    /// Publishes entries for the worker, such as the counters of its driver. They replace the previous ones. Entries beyond
+    /// [`MAX_PUBLISHED_ENTRIES`](anello::exposition::MAX_PUBLISHED_ENTRIES) are ignored. A scrape reports the last
+    /// published entries, so call this periodically, for example once per second.
     ///
-    /// Never blocks: returns `false` without publishing if a scrape is reading the samples. Allocates on the first call.
+    /// Never blocks: returns `false` without publishing if a scrape is reading the entries. Allocates on the first call.
     ///
     /// ```
     #[doc = metrics!()]
-    /// assert!(worker.publish(&[Sample::counter("errors", "Errors of the back end.", 3)]));
+    /// assert!(worker.publish([anello::MetricEntry::counter("errors", "Errors of the back end.", 3)]));
     /// assert!(scrape().contains("anello_driver_errors_total{worker=\"0\"} 3\n"));
     /// ```
-    pub fn publish(&self, samples: &[Sample]) -> bool {
-        let mut published = match self.block.samples.try_lock() {
-            Ok(published) => published,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
-        published.clear();
-        published.extend_from_slice(&samples[..samples.len().min(MAX_SAMPLES)]);
-        true
+    pub fn publish(&self, entries: impl IntoIterator<Item = MetricEntry>) -> bool {
+        self.block.published.publish(entries)
     }
 
     /// Publishes the counters of the driver of the current runtime, as [`publish`](Self::publish) does. If a scrape is
-    /// reading the published samples, logs this and keeps them. Does nothing outside a runtime.
+    /// reading the published entries, logs this and keeps them. Does nothing outside a runtime.
     ///
     /// ```
     #[doc = metrics!()]
@@ -244,23 +225,13 @@ impl WorkerMetrics {
     /// # }
     /// ```
     pub fn publish_driver(&self) {
-        if let Some(driver) = current_driver_metrics()
-            && !self.publish(&driver_samples(&driver))
-        {
-            tracing::debug!("driver metrics not published: a scrape is reading them");
-        }
+        self.block.published.publish_driver();
     }
 }
 
 impl Drop for WorkerMetrics {
     fn drop(&mut self) {
         self.block.is_claimed.store(false, Ordering::Release);
-    }
-}
-
-impl Block {
-    pub(super) fn samples(&self) -> Vec<Sample> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -304,90 +275,6 @@ fn bucket(value_ns: u64) -> usize {
     (bits.saturating_sub(LOWEST_EXPONENT) as usize).min(BOUNDS)
 }
 
-/// A named value.
-///
-/// ```
-/// use anello_http::observe::metrics::{Sample, SampleKind};
-///
-/// let sample = Sample { name: "sockets", help: "Open sockets.", kind: SampleKind::Gauge, value: 3 };
-/// assert_eq!(sample, Sample::gauge("sockets", "Open sockets.", 3));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Metric name, rendered as `anello_driver_NAME`, with the suffix `_total` for a counter. Consists of ASCII letters,
-    /// digits and underscores and does not start with a digit; a scrape omits samples with an invalid name. A name must
-    /// have the same meaning on all workers.
-    pub name: &'static str,
-    /// Description for the `# HELP` line, as one sentence.
-    pub help: &'static str,
-    /// Counter or gauge.
-    pub kind: SampleKind,
-    /// Current value.
-    pub value: u64,
-}
-
-/// Type of a sample.
-///
-/// ```
-/// use anello_http::observe::metrics::{Sample, SampleKind};
-///
-/// assert_eq!(Sample::counter("errors", "Errors.", 3).kind, SampleKind::Counter);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SampleKind {
-    /// A count since startup. It never decreases.
-    Counter,
-    /// A current value, which can increase and decrease.
-    Gauge,
-}
-
-impl Sample {
-    /// Creates a counter sample.
-    ///
-    /// ```
-    /// use anello_http::observe::metrics::{Sample, SampleKind};
-    ///
-    /// let sample = Sample::counter("errors", "Errors.", 3);
-    /// assert_eq!((sample.kind, sample.value), (SampleKind::Counter, 3));
-    /// ```
-    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
-        Self { name, help, kind: SampleKind::Counter, value }
-    }
-
-    /// Creates a gauge sample.
-    ///
-    /// ```
-    /// use anello_http::observe::metrics::{Sample, SampleKind};
-    ///
-    /// let sample = Sample::gauge("sockets", "Open sockets.", 3);
-    /// assert_eq!((sample.kind, sample.value), (SampleKind::Gauge, 3));
-    /// ```
-    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
-        Self { name, help, kind: SampleKind::Gauge, value }
-    }
-}
-
-/// Converts a worker's driver metrics, as returned by [`anello::current_driver_metrics`], to samples.
-///
-/// ```
-#[doc = metrics!()]
-/// # anello::example! {
-/// let driver = anello::current_driver_metrics().expect("a runtime is running");
-/// assert!(worker.publish(&driver_samples(&driver)));
-/// assert!(scrape().contains("anello_driver_accepted_total{worker=\"0\"} 0\n"));
-/// # }
-/// ```
-pub fn driver_samples(metrics: &DriverMetrics) -> Vec<Sample> {
-    let sample = |entry: MetricEntry| Sample {
-        name: entry.name,
-        help: entry.description,
-        kind: if entry.is_gauge { SampleKind::Gauge } else { SampleKind::Counter },
-        value: entry.value,
-    };
-    metrics.entries().map(sample).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,19 +282,5 @@ mod tests {
     #[test]
     fn block_is_aligned_to_two_cache_lines() {
         assert_eq!((align_of::<Block>(), size_of::<Block>()), (128, 896));
-    }
-
-    #[test]
-    fn publish_during_scrape_returns_false() {
-        let block = Arc::new(Block::default());
-        let worker = WorkerMetrics::claim(&block).unwrap();
-        let sample = Sample::counter("turns", "Turns.", 7);
-        assert!(worker.publish(&[sample]));
-        let guard = block.samples.lock().unwrap();
-        assert!(!worker.publish(&[]));
-        drop(guard);
-        assert_eq!(block.samples(), [sample]);
-        assert!(worker.publish(&[sample; MAX_SAMPLES + 1]));
-        assert_eq!(block.samples().len(), MAX_SAMPLES);
     }
 }

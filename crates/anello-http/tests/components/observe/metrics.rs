@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anello::DriverMetrics;
+use anello::{DriverMetrics, MetricEntry};
 use anello_http::h1::Method;
 use anello_http::observe::access_log::LogStats;
 use anello_http::observe::metrics::{
-    CloseReason, MetricsOptions, ParseErrorKind, RejectReason, Sample, ServerMetrics, driver_samples,
+    CloseReason, MetricsOptions, ParseErrorKind, RejectReason, ServerMetrics,
 };
 use proptest::prelude::*;
 
@@ -244,13 +244,16 @@ fn scrape_reports_last_published_samples_per_worker() {
     let (first, third) = (metrics.worker(0).unwrap(), metrics.worker(2).unwrap());
     let mut driver = DriverMetrics::default();
     driver.turns = 5;
-    assert!(first.publish(&driver_samples(&driver)));
+    assert!(first.publish(driver.entries()));
     driver.turns = 7;
     driver.sockets = 2;
-    assert!(first.publish(&driver_samples(&driver)));
-    let invalid =
-        [Sample::counter("not a name", "", 1), Sample::gauge("twice", "", 2), Sample::gauge("twice", "", 3)];
-    assert!(third.publish(&[&driver_samples(&driver)[..], &invalid].concat()));
+    assert!(first.publish(driver.entries()));
+    let invalid = [
+        MetricEntry::counter("not a name", "", 1),
+        MetricEntry::gauge("twice", "", 2),
+        MetricEntry::gauge("twice", "", 3),
+    ];
+    assert!(third.publish(driver.entries().chain(invalid)));
     let families = scrape(&metrics, None);
     let of_worker = |name, worker| value(&families, name, &[("worker", worker)]);
     assert_eq!(of_worker("anello_driver_turns_total", "0"), 7.0);
@@ -261,15 +264,14 @@ fn scrape_reports_last_published_samples_per_worker() {
 }
 
 #[test]
-fn driver_samples_cover_every_driver_metric() {
+fn entries_cover_every_driver_metric() {
     let mut driver = DriverMetrics::default();
     let text = format!("{driver:?}");
     let fields: Vec<&str> =
         text.split([' ', ',', '{', '}']).filter_map(|word| word.strip_suffix(':')).collect();
-    let samples = driver_samples(&driver);
-    assert_eq!(fields, samples.iter().map(|sample| sample.name).collect::<Vec<_>>());
+    assert_eq!(fields, driver.entries().map(|entry| entry.name).collect::<Vec<_>>());
     driver.short_sends = 9;
-    assert_eq!(driver_samples(&driver).iter().find(|sample| sample.value == 9).unwrap().name, "short_sends");
+    assert_eq!(driver.entries().find(|entry| entry.value == 9).unwrap().name, "short_sends");
 }
 
 #[test]
@@ -318,7 +320,7 @@ fn scrape_during_updates_is_consistent() {
                 for duration_ns in 0..100_000 {
                     worker.connection_accepted();
                     worker.record_request(Method::Get, 200, duration_ns);
-                    worker.publish(&[Sample::counter("turns", "Turns.", duration_ns)]);
+                    worker.publish([MetricEntry::counter("turns", "Turns.", duration_ns)]);
                     worker.connection_closed(CloseReason::Complete);
                 }
             })
@@ -383,7 +385,7 @@ proptest! {
         expected.extend(options.build_labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let metrics = ServerMetrics::new(options);
         let worker = metrics.worker(0).unwrap();
-        prop_assert!(worker.publish(&[Sample::counter("a", leak(help.clone()), 1)]));
+        prop_assert!(worker.publish([MetricEntry::counter("a", leak(help.clone()), 1)]));
         let families = scrape(&metrics, None);
         let family = |name: &str| families.iter().find(|family| family.name == name).unwrap();
         prop_assert_eq!(&family("anello_driver_a_total").help, &help);

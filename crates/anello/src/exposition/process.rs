@@ -8,8 +8,13 @@ use std::os::unix::fs::FileExt;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+/// The `/proc` files from which [`Exposition::process`](super::Exposition::process) reads the metrics of this process.
+///
+/// They are opened once, so that they can also be read inside a sandbox that allows `pread64`, `prlimit64`, and either
+/// `fstat` or `statx`. Open them before entering the sandbox. Before Linux 6.2, `/proc/self/fd` is also opened for each
+/// reading; if that is denied, `process_open_fds` is omitted.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub struct ProcessFiles {
     stat: Option<File>,
     /// `/proc/self/fd`.
     descriptors: Option<File>,
@@ -36,9 +41,9 @@ pub(super) struct Stat {
     resident_pages: u64,
 }
 
-impl Process {
+impl ProcessFiles {
     /// Opens the files. If `/proc` is unavailable, a scrape omits the process metrics.
-    pub(super) fn open() -> Self {
+    pub fn open() -> Self {
         let warn = |path: &str, error: io::Error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)");
         let open_file = |path| File::open(path).map_err(|error| warn(path, error)).ok();
         Self {
