@@ -34,6 +34,7 @@ pub(super) struct InputOwner<R: Receiver> {
     loan: Option<Rc<RefCell<Loan<R>>>>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each connection")]
 enum Owner<R: Receiver> {
     Connection(Input<R>),
     /// The input is in the loan.
@@ -47,6 +48,7 @@ struct Loan<R: Receiver> {
     state: LoanState<R>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each connection")]
 enum LoanState<R: Receiver> {
     /// No body can be read.
     Ended,
