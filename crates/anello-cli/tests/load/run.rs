@@ -125,20 +125,8 @@ fn progress_line_on_terminal_has_rate_and_quantiles() {
 fn json_has_schema_version_and_server_cpu_time() {
     let echo = start_echo(&[]);
     let (address, pid) = (echo.address(), echo.id().to_string());
-    let arguments = [
-        &address,
-        "-c",
-        "4",
-        "-b",
-        "5000",
-        "-d",
-        "60ms",
-        "--warm-up",
-        "10ms",
-        "--json",
-        "--server-pid",
-        &pid,
-    ];
+    let arguments =
+        [address, "-c", "4", "-b", "5000", "-d", "60ms", "--warm-up", "10ms", "--json", "--server-pid", &pid];
     let (code, stdout, stderr) = output(&arguments);
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     let report: Report = serde_json::from_str(&stdout).unwrap();
@@ -161,7 +149,7 @@ fn reports_context_switches_per_request() {
     let echo = start_echo(&[]);
     let (address, pid) = (echo.address(), echo.id().to_string());
     // With one request at a time, the server sleeps between requests.
-    let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
+    let arguments = [address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
     assert_eq!((code, &report.mode), (Some(0), &Mode::Closed { think_time: Duration::from_millis(5) }));
     assert!(report.requests >= 1, "{report:?}");
@@ -219,7 +207,7 @@ fn many_connections_use_several_source_addresses() {
         let arguments = ["-c", "4001", "-d", "1ms", "--connect-timeout", "1m", "--timeout", "1m", "--verify"];
         let address = echo.address();
         let (code, stdout, stderr) =
-            output(&[&arguments[..], &["--json", "--driver", driver, &address]].concat());
+            output(&[&arguments[..], &["--json", "--driver", driver, address]].concat());
         if stdout.contains("Too many open files") {
             println!("skipped: requires 4,100 open files (ulimit -Hn)");
             return;
@@ -508,7 +496,7 @@ fn fault_44_paused_server_increases_corrected_latency() {
 fn fault_44_stopped_server_ends_load_with_report() {
     let echo = start_echo(&[]);
     let address = echo.address();
-    let mut child = load(&[&address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
+    let mut child = load(&[address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
     wait_until_loaded(&echo);
     echo.signal(Signal::STOP);
