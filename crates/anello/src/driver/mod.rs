@@ -65,9 +65,11 @@ pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
 pub(crate) use self::datagram_socket::DatagramSocket;
 pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
 use self::epoll::Epoll;
-pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log};
+pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log, rethrow_broken_invariant};
 pub use self::errors::context::raw_os_error;
 pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
+#[cfg(debug_assertions)]
+pub(crate) use self::errors::impossible::is_check_due;
 #[cfg(feature = "sim")]
 pub use self::file::disk::CrashLoss;
 pub(crate) use self::file::disk::{Disk, NameChange};
@@ -286,7 +288,9 @@ impl Driver {
             let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
             dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))?;
         }
-        dispatch!(&mut *self.backend, machine => machine.shut_down(wakes))
+        dispatch!(&mut *self.backend, machine => machine.shut_down(wakes))?;
+        debug_assert_eq!(self.metrics().sockets, 0, "invariant 14: shutdown ends while a socket is open");
+        Ok(())
     }
 }
 
@@ -314,6 +318,7 @@ impl Drop for Driver {
             readiness _ => true
         );
         if is_quiescent {
+            // Invariant 15: otherwise, the memory is leaked.
             // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use super::join_error::JoinError;
 use super::task::{Abort, Owner, Task, TaskHandle};
 use super::task_info::{Id, Info};
-use crate::driver::{catch_and_log_panic, wake_all};
+use crate::driver::{catch_and_log_panic, rethrow_broken_invariant, wake_all};
 
 /// A handle to a spawned task, and a future that returns its result.
 ///
@@ -105,7 +105,8 @@ impl<T> Join<T> {
         true
     }
 
-    /// Returns the result, or a cancellation error if it is not available or was taken before.
+    /// Returns the result, or a cancellation error if it is not available or was taken before: a handle can be polled
+    /// again after it has returned the result.
     fn take(&self) -> Result<T, JoinError> {
         match std::mem::replace(&mut *self.lock(), State::Taken) {
             State::Finished(result) => result,
@@ -121,7 +122,8 @@ impl<T> Join<T> {
         }
     }
 
-    /// Stores the result and wakes the waiting task. Only the first call has an effect.
+    /// Stores the result and wakes the waiting task. Only the first call has an effect, because dropping a future stores
+    /// a cancellation whether or not the future has completed.
     pub fn complete(&self, result: Result<T, JoinError>) {
         let mut state = self.lock();
         if let Some(waker) = state.waker() {
@@ -150,7 +152,12 @@ impl<T> Join<T> {
                 *state = State::Running(waker.take());
                 true
             }
-            _ => false,
+            State::Running(_) => {
+                debug_assert!(false, "blocking work is started twice");
+                false
+            }
+            // Cancelled, and perhaps reported.
+            State::Finished(_) | State::Taken => false,
         }
     }
 
@@ -414,7 +421,7 @@ impl<F: Future> Future for JoinFuture<F> {
             }
             Ok(Poll::Ready(Some(output))) => Ok(output),
             Ok(Poll::Ready(None)) => Err(None),
-            Err(panic) => Err(Some(panic)),
+            Err(panic) => Err(Some(rethrow_broken_invariant(panic))),
         };
         complete(future, shared, result);
         Poll::Ready(())

@@ -2,3 +2,4 @@
 
 pub(super) mod catch_panic;
 pub(super) mod context;
+pub(super) mod impossible;
