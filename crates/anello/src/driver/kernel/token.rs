@@ -52,6 +52,10 @@ pub(crate) struct Token(pub u64);
 
 impl Token {
     pub fn new(kind: Kind, key: Key) -> Self {
+        debug_assert!(
+            key.generation <= GENERATION_MASK,
+            "invariant 7: the generation does not fit into a token"
+        );
         Self((kind as u64) << 60 | u64::from(key.generation & GENERATION_MASK) << 32 | u64::from(key.index))
     }
 
@@ -63,6 +67,10 @@ impl Token {
     /// Creates the token of the poll of one direction of a readiness source. The direction is stored in the low bits of
     /// the index. On kernels that report readiness, a source has a single token without a direction.
     pub fn source(key: Key, direction: Direction) -> Self {
+        debug_assert!(
+            key.index.leading_zeros() >= DIRECTION_BITS,
+            "invariant 7: the index of a source does not fit into a token"
+        );
         let index = key.index << DIRECTION_BITS | direction as u32;
         Self::new(Kind::Source, Key { index, ..key })
     }

@@ -89,10 +89,16 @@ impl<T, A> Table<T, A> {
         let value = Some(value);
         let generation = match page.slots.get_mut(slot_index as usize) {
             Some(slot) => {
+                debug_assert!(slot.value.is_none(), "invariant 7: a vacant slot of a table has an occupant");
                 slot.value = value;
                 slot.generation
             }
             None => {
+                debug_assert_eq!(
+                    page.slots.len(),
+                    slot_index as usize,
+                    "invariant 7: a slot of a table is missing"
+                );
                 let generation = page.next_generation;
                 page.slots.push(Slot { alignment: [], generation, value });
                 generation
@@ -185,6 +191,12 @@ impl<T, A> Table<T, A> {
         let page = self.pages.get_mut(page_index)?;
         let slot = page.slots.get_mut(slot_index)?;
         let value = slot.value.take()?;
+        debug_assert_eq!(
+            page.vacant >> slot_index & 1,
+            0,
+            "invariant 7: an occupied slot of a table is vacant"
+        );
+        debug_assert_ne!(self.occupied, 0, "invariant 7: more entries removed from a table than inserted");
         self.occupied -= 1;
         // A slot is not reused after 2^28 occupants, because its generation would wrap: a stale key could then match.
         if slot.generation < GENERATION_MASK {
@@ -210,13 +222,80 @@ impl<T, A> Table<T, A> {
         };
         self.empty_page = kept;
         if let Some(page) = freed.and_then(|index| self.pages.get_mut(index)) {
-            page.next_generation = page.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
+            debug_assert_eq!(
+                page.vacant,
+                Self::ALL_SLOTS,
+                "invariant 7: a page of a table is freed with occupants"
+            );
+            let generations = page.slots.iter().map(|slot| slot.generation);
+            // A page that is freed has slots, but an earlier generation must not be reused in any case.
+            let next_generation = generations.max().unwrap_or(page.next_generation);
+            debug_assert!(
+                next_generation > page.next_generation,
+                "invariant 7: a generation of a freed page is reused"
+            );
+            page.next_generation = next_generation;
             page.slots = Slots::new();
         }
     }
 
     pub fn len(&self) -> usize {
         self.occupied
+    }
+
+    /// Returns `true` if the key is that of an earlier occupant of its slot.
+    pub fn is_earlier(&self, key: Key) -> bool {
+        let (page, slot) = Self::split(key.index);
+        let Some(page) = self.pages.get(page) else { return false };
+        match page.slots.get(slot) {
+            // After its last occupant, a slot keeps the generation.
+            Some(slot) if slot.value.is_none() => {
+                slot.generation > key.generation || slot.generation == GENERATION_MASK
+            }
+            Some(slot) => slot.generation > key.generation,
+            None => page.next_generation > key.generation,
+        }
+    }
+
+    /// Checks the bit sets, the generations and the number of entries.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        let mut occupied = 0;
+        for (page_index, page) in self.pages.iter().enumerate() {
+            assert_eq!(
+                page.vacant & !Self::ALL_SLOTS,
+                0,
+                "invariant 7: a slot beyond the end of a page is vacant"
+            );
+            for (slot_index, slot) in page.slots.iter().enumerate() {
+                let is_vacant = page.vacant >> slot_index & 1 != 0;
+                let is_retired = slot.value.is_none() && slot.generation == GENERATION_MASK;
+                assert!(
+                    is_vacant == slot.value.is_none() || is_retired,
+                    "invariant 7: vacant bit of slot {slot_index} of page {page_index} is wrong"
+                );
+                assert!(
+                    (page.next_generation..=GENERATION_MASK).contains(&slot.generation),
+                    "invariant 7: generation of slot {slot_index} of page {page_index} is out of range"
+                );
+                occupied += usize::from(slot.value.is_some());
+            }
+            let missing = Self::ALL_SLOTS & u64::MAX.checked_shl(page.slots.len() as u32).unwrap_or(0);
+            assert_eq!(page.vacant & missing, missing, "invariant 7: a slot that does not exist is occupied");
+            if let Some(word) = self.vacant_pages.get(page_index / 64) {
+                let is_listed = word >> (page_index % 64) & 1 != 0;
+                assert_eq!(is_listed, page.vacant != 0, "invariant 7: bit of page {page_index} is wrong");
+            }
+            let is_kept = page.vacant == Self::ALL_SLOTS && page.slots.capacity() > 0;
+            assert_eq!(
+                is_kept,
+                page_index == self.empty_page,
+                "invariant 7: page {page_index} without occupants is neither kept nor freed"
+            );
+        }
+        let words = self.vacant_pages.iter().take(self.first_word);
+        assert!(words.copied().all(|word| word == 0), "invariant 7: a page before the first word is vacant");
+        assert_eq!(occupied, self.occupied, "invariant 7: the number of entries of a table is wrong");
     }
 
     fn slots(&self) -> impl Iterator<Item = (u32, &Slot<T, A>)> {
@@ -326,9 +405,13 @@ mod tests {
                 prop_assert_eq!(table.remove(key), model.remove(&key));
                 stale.push(key);
             }
+            #[cfg(debug_assertions)]
+            table.check();
             prop_assert_eq!(table.keys(), model.keys().copied().collect::<Vec<_>>());
             prop_assert!(table.values().eq(model.values()));
         }
+        prop_assert!(model.into_keys().all(|key| !table.is_earlier(key)));
+        prop_assert!(stale.iter().all(|key| table.is_earlier(*key)));
         prop_assert!(stale.into_iter().all(|key| table.get(key).is_none() && table.remove(key).is_none()));
         Ok(())
     }

@@ -43,6 +43,7 @@ impl LifoPool {
     #[inline]
     pub fn release(&self, class: usize, base: NonNull<u8>) {
         if let Some(previous) = self.last[class].replace(Some(base)) {
+            debug_assert_ne!(previous, base, "invariant 5: a buffer is released twice");
             self.release_slow(class, previous);
         }
     }
@@ -50,6 +51,7 @@ impl LifoPool {
     #[cold]
     fn release_slow(&self, class: usize, base: NonNull<u8>) {
         let mut free = self.free[class].borrow_mut();
+        debug_assert!(!free.contains(&base), "invariant 5: a buffer is released twice");
         if free.len() < MAX_FREE_PER_CLASS[class] {
             free.push(base);
         } else {

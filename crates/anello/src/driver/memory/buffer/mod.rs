@@ -173,7 +173,10 @@ impl Chunk {
     /// Marks the first `count` bytes of [`spare`](Self::spare) as filled with data.
     #[inline]
     pub(crate) fn mark_filled(&mut self, count: usize) {
-        debug_assert!(self.end as usize + count <= self.capacity());
+        debug_assert!(
+            self.end as usize + count <= self.capacity(),
+            "invariant 1: {count} bytes were received into a buffer without room for them"
+        );
         self.end += count as u32;
     }
 }
@@ -216,7 +219,10 @@ impl Drop for Chunk {
 /// Stores a chunk in a variable that is `None`, which avoids moving the chunk through nested return values.
 #[inline]
 pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
-    debug_assert!(received.is_none());
+    debug_assert!(
+        received.is_none(),
+        "invariant 5: a chunk is stored over another one, whose buffer is lost"
+    );
     // The old value is `None`, but the compiler cannot know that. Forgetting the value avoids the drop code.
     std::mem::forget(received.replace(chunk));
 }
@@ -248,6 +254,8 @@ impl Pools {
         if u32::from(id) >= ring.provided.get() || length > ring.buffer_bytes {
             return None;
         }
+        #[cfg(debug_assertions)]
+        ring.set_state(id, BufferState::Provided, BufferState::Leased);
         ring.filled.set(ring.filled.get().wrapping_add(1));
         Some(Chunk {
             base: ring.address(id),
@@ -260,7 +268,12 @@ impl Pools {
 
     /// Returns the number of chunks, each of which holds a reference. `owners` is the number of other references.
     pub fn leased(this: &Rc<Self>, owners: usize) -> u64 {
-        Rc::strong_count(this).saturating_sub(owners) as u64
+        let references = Rc::strong_count(this);
+        debug_assert!(
+            references >= owners,
+            "invariant 5: {owners} owners of a pool with {references} references"
+        );
+        (references - owners) as u64
     }
 
     /// Returns an empty chunk with a buffer of the given class.
@@ -307,6 +320,20 @@ pub(crate) struct BufferRing {
     filled: Cell<u16>,
     /// Buffers that were taken out of the ring, the highest ID first.
     withheld: RefCell<Vec<u16>>,
+    /// States of the buffers that have been provided at least once.
+    #[cfg(debug_assertions)]
+    states: RefCell<Vec<BufferState>>,
+}
+
+/// State of a ring buffer, for assertions.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum BufferState {
+    /// The kernel can fill it, or has filled it and the driver has not read the completion.
+    Provided,
+    /// Owned by a [`Chunk`] or by [`Bytes`], or released by `Bytes` and not yet reclaimed.
+    Leased,
+    Withheld,
 }
 
 /// Use of a receive ring at one time.
@@ -354,6 +381,8 @@ impl BufferRing {
             provided: Cell::new(0),
             filled: Cell::new(0),
             withheld: RefCell::default(),
+            #[cfg(debug_assertions)]
+            states: RefCell::default(),
         };
         ring.provide_up_to(initial);
         Some(ring)
@@ -387,6 +416,12 @@ impl BufferRing {
     pub fn usage(&self) -> RingUsage {
         let filled = self.filled.get();
         let provided = u32::from(self.tail.get().wrapping_sub(filled));
+        debug_assert!(
+            provided <= self.len(),
+            "invariant 5: {provided} of {} buffers are provided",
+            self.len()
+        );
+        // Not below zero even if the kernel has reported a buffer twice, which only the assertions detect.
         RingUsage { filled, in_use: self.len().saturating_sub(provided) }
     }
 
@@ -400,9 +435,11 @@ impl BufferRing {
         let tail = self.tail.get();
         let provided = u32::from(tail.wrapping_sub(first));
         let (current, length) = (self.len(), length.max(self.initial));
+        // The head comes from the kernel. One that the tail has not reached would mean more buffers than there are.
         if provided > current || length > current / 2 {
             return true;
         }
+        // More buffers can be in use than are to be left.
         let kept = length.saturating_sub(current - provided).max(1);
         if kept >= provided {
             return true;
@@ -422,6 +459,14 @@ impl BufferRing {
             unsafe { (&raw const (*self.entries.add(usize::from(index)).as_ptr()).id).read() }
         }));
         withheld.sort_unstable_by(|id, other| other.cmp(id));
+        debug_assert!(
+            withheld.windows(2).all(|pair| pair[0] > pair[1]),
+            "invariant 5: a buffer is withheld twice"
+        );
+        #[cfg(debug_assertions)]
+        for id in withheld.iter().filter(|id| self.state(**id) != Some(BufferState::Withheld)) {
+            self.set_state(*id, BufferState::Provided, BufferState::Withheld);
+        }
         for ids in withheld.chunk_by(|id, next| *id == next + 1) {
             // SAFETY: the buffers are withheld and adjacent, so nothing else uses their memory.
             unsafe { discard(self.address(ids[ids.len() - 1]), ids.len() * self.stride_bytes) }
@@ -452,7 +497,13 @@ impl BufferRing {
     /// Provides the buffer `id`, whose address is `base`, to the kernel, for the first time or again.
     #[inline]
     fn provide(&self, id: u16, base: NonNull<u8>) {
-        debug_assert_eq!(base, self.address(id));
+        debug_assert_eq!(
+            base,
+            self.address(id),
+            "invariant 5: a buffer is provided at the address of another one"
+        );
+        #[cfg(debug_assertions)]
+        self.set_provided(id);
         let tail = self.tail.get();
         // SAFETY: the masked index is within the entries. There are never more buffers than entries, so the kernel has
         // consumed the entry at the tail. Address, length and ID are written field by field because the tail shares the
@@ -464,6 +515,72 @@ impl BufferRing {
             (&raw mut (*entry).id).write(id);
         }
         self.set_tail(tail.wrapping_add(1));
+    }
+
+    #[cfg(debug_assertions)]
+    fn state(&self, id: u16) -> Option<BufferState> {
+        self.states.borrow().get(usize::from(id)).copied()
+    }
+
+    #[cfg(debug_assertions)]
+    fn set_state(&self, id: u16, from: BufferState, to: BufferState) {
+        let previous =
+            self.states.borrow_mut().get_mut(usize::from(id)).map(|state| std::mem::replace(state, to));
+        assert_eq!(previous, Some(from), "invariant 5: buffer {id} becomes {to:?}");
+    }
+
+    /// Records that a buffer is provided for the first time, after a lease, or after it was withheld.
+    #[cfg(debug_assertions)]
+    fn set_provided(&self, id: u16) {
+        match self.state(id) {
+            None => {
+                assert_eq!(
+                    self.states.borrow().len(),
+                    usize::from(id),
+                    "invariant 5: a buffer ID is skipped"
+                );
+                self.states.borrow_mut().push(BufferState::Provided);
+            }
+            Some(BufferState::Provided) => panic!("invariant 5: buffer {id} is provided twice"),
+            Some(previous) => self.set_state(id, previous, BufferState::Provided),
+        }
+    }
+
+    /// Checks that each buffer is provided, leased or withheld, and that the entries between the kernel's head, if it is
+    /// known, and the tail of the ring are distinct.
+    #[cfg(debug_assertions)]
+    pub fn check(&self, head: Option<u16>) {
+        let states = self.states.borrow();
+        let count = |state| states.iter().filter(|other| **other == state).count();
+        assert_eq!(states.len(), self.provided.get() as usize, "invariant 5: a buffer has no state");
+        assert!(states.len() <= self.limit() as usize, "invariant 5: the ring has more buffers than entries");
+        let provided = self.tail.get().wrapping_sub(self.filled.get());
+        assert_eq!(
+            count(BufferState::Provided),
+            usize::from(provided),
+            "invariant 5: buffers between the last one that was filled and the tail of the ring"
+        );
+        assert_eq!(
+            count(BufferState::Withheld),
+            self.withheld.borrow().len(),
+            "invariant 5: a withheld buffer is not listed"
+        );
+        let Some(head) = head else { return };
+        let mut is_listed = vec![false; states.len()];
+        for offset in 0..self.tail.get().wrapping_sub(head) {
+            let index = head.wrapping_add(offset) & self.mask;
+            // SAFETY: the masked index is within the entries, and all entries were zeroed when they were allocated.
+            let id = unsafe { (&raw const (*self.entries.add(usize::from(index)).as_ptr()).id).read() };
+            assert_eq!(
+                states.get(usize::from(id)),
+                Some(&BufferState::Provided),
+                "invariant 5: buffer {id} is in the ring"
+            );
+            assert!(
+                !std::mem::replace(&mut is_listed[usize::from(id)], true),
+                "invariant 5: buffer {id} is in the ring twice"
+            );
+        }
     }
 
     #[inline]
